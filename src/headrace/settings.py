@@ -1,0 +1,173 @@
+"""The settings of one process, read once from a file and the environment."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+from typing_extensions import override
+
+from headrace.sdk.errors import ConfigError
+
+__all__ = ["Settings", "load_settings"]
+
+PREFIX = "HEADRACE_"
+FILE_VARIABLE = "HEADRACE_CONFIG"
+DEFAULT_FILE = Path("headrace.toml")
+
+
+def _full_path(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "headrace"
+
+
+def _java_home() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+FullPath = Annotated[Path, AfterValidator(_full_path)]
+Duration = Annotated[timedelta, Field(gt=timedelta(0))]
+
+
+class Settings(BaseSettings):
+    """What a process needs to know before it starts; frozen.
+
+    A value comes from the caller, else from the variable `HEADRACE_<FIELD>`, else from the
+    file, else from the default. Durations are seconds or ISO 8601 (`PT30S`); `spark_conf` in
+    the environment is a JSON object. Build it with `load_settings`, which reports a bad value
+    as a `ConfigError` that names the field.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=True
+    )
+
+    home: FullPath = Field(
+        default=Path("~/.headrace"), description="State: store, topics, logs."
+    )
+    cache: FullPath = Field(
+        default_factory=_cache_home,
+        description="What set-up can make again: Spark's jars and the class archive.",
+    )
+    topics_dir: FullPath = Field(
+        default_factory=lambda data: data.get("home", Path()) / "topics",
+        description="Where topics are kept.",
+    )
+    java_home: FullPath | None = Field(
+        default_factory=_java_home, description="A Java 17 or 21; else one is looked for."
+    )
+    master: str = Field(default="local[*]", description="Spark's master.")
+    driver_memory: str = Field(
+        default="1g", pattern=r"^[0-9]+[kmgKMG]$", description="Heap of Spark's driver."
+    )
+    spark_conf: Mapping[str, str] = Field(
+        default_factory=dict, description="Spark settings; each wins over ours."
+    )
+    worker_threads: int = Field(
+        default=4, ge=1, description="How many tasks of a worker move data at the same time."
+    )
+    poll_interval: Duration = Field(
+        default=timedelta(seconds=1), description="How often an idle task looks for new data."
+    )
+    lease: Duration = Field(
+        default=timedelta(seconds=30),
+        description="How long a task stays with a worker that is not heard of.",
+    )
+    progress: Literal["auto", "always", "never"] = Field(
+        default="auto", description="Progress on the terminal; auto: when there is one."
+    )
+    progress_interval: Duration = Field(
+        default=timedelta(milliseconds=500), description="How often progress is drawn."
+    )
+
+    @property
+    def logs(self) -> Path:
+        """The folder of log files."""
+        return self.home / "logs"
+
+    @override
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Say where values come from, the strongest first. Called by pydantic."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(file: Path | None = None, **values: Any) -> Settings:
+    """Read the settings once, at the start of a process.
+
+    Args:
+        file: A TOML file; without one, the file that `HEADRACE_CONFIG` names, else
+            `headrace.toml` in the current folder if it is there.
+        values: Fields that win over the environment and the file.
+
+    Raises:
+        ConfigError: The file is missing or is not TOML, or a value does not fit its field.
+    """
+    path = _settings_file(file)
+
+    class FromFile(Settings):
+        """Settings that also look into the file."""
+
+        model_config = SettingsConfigDict(toml_file=path)
+
+    try:
+        found = FromFile(**values)
+    except ValidationError as error:
+        raise _config_error(error) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            field="settings file", problem=f"{path} is not TOML: {error}.", fix="Correct it."
+        ) from None
+    except SettingsError as error:  # spark_conf in the environment is not JSON
+        raise ConfigError(
+            field="settings",
+            problem=f"{error}.",
+            fix=f'Correct the variable, as in {PREFIX}SPARK_CONF=\'{{"spark.a": "b"}}\'.',
+        ) from None
+    return Settings.model_construct(**dict(found))
+
+
+def _settings_file(file: Path | None) -> Path | None:
+    named = file or os.environ.get(FILE_VARIABLE)
+    if named is None:
+        return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+    path = _full_path(Path(named))
+    if not path.is_file():
+        raise ConfigError(
+            field="settings file",
+            problem=f"{path} does not exist",
+            fix=f"Create it, or correct --config or {FILE_VARIABLE}.",
+        )
+    return path
+
+
+def _config_error(error: ValidationError) -> ConfigError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    known = ", ".join(sorted(Settings.model_fields))
+    variable = PREFIX + field.split(".", 1)[0].upper()
+    fix = f"Correct {field} in the settings file or {variable} in the environment."
+    if first["type"] == "extra_forbidden":
+        fix = f"Remove it; the settings are: {known}."
+    return ConfigError(field=field, problem=first["msg"], fix=fix)

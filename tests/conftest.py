@@ -1,0 +1,90 @@
+"""What all tests share: a Spark session, Hypothesis profiles, and a look for leaks."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.settings import Settings
+
+# Children inherit it, and keep it when their parent is gone.
+RUN_VARIABLE = "HEADRACE_TEST_RUN"
+GRACE_SECONDS = 10
+
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, derandomize=True, max_examples=50, database=None, print_blob=True
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# The settings of whoever runs the tests are not to change them; the cache of jars is shared.
+for _name in [name for name in os.environ if name.startswith("HEADRACE_")]:
+    if _name != "HEADRACE_CACHE":
+        del os.environ[_name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use the shared Spark session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home of our own for whatever reads the settings, in this process and its children."""
+    home = tmp_path_factory.mktemp("home")
+    os.environ["HEADRACE_HOME"] = str(home)
+    yield home
+    del os.environ["HEADRACE_HOME"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_leaked_process(_home: Path) -> Iterator[None]:
+    """Fail at the end if a process that a test started, at any depth, still runs."""
+    run = os.environ[RUN_VARIABLE] = f"{os.getpid()}-{time.time_ns()}"
+    yield
+    end = time.monotonic() + GRACE_SECONDS
+    while (left := _processes_of(run)) and time.monotonic() < end:
+        time.sleep(0.1)
+    names = [" ".join(process.cmdline())[:200] for process in left]
+    for process in left:
+        process.kill()
+    assert not names, f"processes were left running, and are killed now: {names}"
+
+
+def _processes_of(run: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            ours = process.pid != os.getpid() and process.environ().get(RUN_VARIABLE) == run
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:  # gone meanwhile, or not ours to look at
+            continue
+    return found
+
+
+@pytest.fixture(scope="session")
+def session_settings(_no_leaked_process: None) -> "Settings":
+    """The settings that the shared session was opened with."""
+    from headrace.settings import load_settings
+
+    return load_settings(master="local[2]", driver_memory="1g")
+
+
+@pytest.fixture(scope="session")
+def spark(session_settings: "Settings") -> Iterator["SparkSession"]:
+    """The one Spark session of the test run, as a worker would open it."""
+    from headrace.dataplane.session import close_session, open_session
+
+    yield open_session(session_settings, app_name="headrace-tests")
+    close_session()
