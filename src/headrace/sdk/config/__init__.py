@@ -1,0 +1,53 @@
+"""Configuration: what keys there are, what values they take, and the values given."""
+
+from headrace.sdk.config.connector import sink_connector_config, source_connector_config
+from headrace.sdk.config.definition import NO_DEFAULT, ConfigDef, Rule
+from headrace.sdk.config.infos import ConfigInfos, ConfigValue
+from headrace.sdk.config.key import ConfigKey, Importance, Recommender, Width
+from headrace.sdk.config.parsing import ConfigType, invalid, missing
+from headrace.sdk.config.validators import (
+    CaseInsensitiveValidString,
+    Composite,
+    Lambda,
+    NonEmptyString,
+    NonEmptyStringWithoutControlChars,
+    NonNull,
+    NullOr,
+    Range,
+    Regex,
+    Validator,
+    ValidList,
+    ValidString,
+)
+from headrace.sdk.config.values import Config, Password
+
+__all__ = [
+    "NO_DEFAULT",
+    "CaseInsensitiveValidString",
+    "Composite",
+    "Config",
+    "ConfigDef",
+    "ConfigInfos",
+    "ConfigKey",
+    "ConfigType",
+    "ConfigValue",
+    "Importance",
+    "Lambda",
+    "NonEmptyString",
+    "NonEmptyStringWithoutControlChars",
+    "NonNull",
+    "NullOr",
+    "Password",
+    "Range",
+    "Recommender",
+    "Regex",
+    "Rule",
+    "ValidList",
+    "ValidString",
+    "Validator",
+    "Width",
+    "invalid",
+    "missing",
+    "sink_connector_config",
+    "source_connector_config",
+]

@@ -1,0 +1,291 @@
+"""Definitions of configuration keys, and what can be done with them."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from headrace.sdk.config.infos import ConfigInfos, ConfigValue
+from headrace.sdk.config.key import (
+    NO_DEFAULT,
+    ConfigKey,
+    Importance,
+    Recommender,
+    Width,
+)
+from headrace.sdk.config.markdown import markdown
+from headrace.sdk.config.parsing import ConfigType, missing, parse_value, shown
+from headrace.sdk.config.validators import Validator
+from headrace.sdk.config.values import Config
+from headrace.sdk.errors import ConfigError, ConfigErrors
+from headrace.sdk.frozen import FrozenMap
+
+__all__ = ["NO_DEFAULT", "ConfigDef", "Rule"]
+
+Rule = Callable[[Mapping[str, Any]], Iterable[ConfigError]]
+"""A check of several keys at once: given all texts, it yields errors, whose `field` is the key
+to show each with. It must bear values that are missing or not valid."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ConfigDef:
+    """The keys that a plugin takes; it never changes, so `define` gives a new one.
+
+        ConfigDef().define("path", ConfigType.STRING, doc="Where the files are.").define(...)
+
+    Trap: a call of `define` whose result is not used has no effect.
+
+    Args:
+        keys: The definitions by name, in the order in which they were made.
+        rules: Checks of several keys at once.
+    """
+
+    keys: Mapping[str, ConfigKey] = FrozenMap()
+    rules: tuple[Rule, ...] = ()
+
+    def define(
+        self,
+        name: str,
+        type: ConfigType,  # noqa: A002 - Kafka calls it so
+        default: Any = NO_DEFAULT,
+        *,
+        validator: Validator | None = None,
+        importance: Importance = Importance.MEDIUM,
+        doc: str,
+        group: str | None = None,
+        order: int = -1,
+        width: Width = Width.NONE,
+        display_name: str | None = None,
+        dependents: Iterable[str] = (),
+        recommender: Recommender | None = None,
+        alternative: str | None = None,
+    ) -> "ConfigDef":
+        """Give these definitions with one more key.
+
+        Args:
+            name: The key.
+            type: The type of its values.
+            default: The value when it is not set, as a value or as its text; without one the
+                key is required; None lets it be null.
+            validator: Checks values, the default included.
+            importance: How much it matters.
+            doc: What it means, as sentences.
+            group: The group that a console shows it in.
+            order: Its place in the group, from 1.
+            width: How wide a console's input field should be.
+            display_name: What a console calls it; the key if None.
+            dependents: The keys that depend on it, which have to be defined too.
+            recommender: Tells a console what to offer.
+            alternative: What the documentation shows instead of the default, where the
+                default depends on the machine.
+
+        Raises:
+            ConfigError: The key is defined already, or the default is not valid.
+        """
+        if name in self.keys:
+            raise ConfigError(problem=f"Configuration {name} is defined twice.", field=name)
+        parsed = default if default is NO_DEFAULT else parse_value(name, default, type)
+        if parsed is not NO_DEFAULT and validator is not None:
+            validator.check(name, parsed)
+        key = ConfigKey(
+            name=name,
+            type=type,
+            default=parsed,
+            validator=validator,
+            importance=importance,
+            doc=doc,
+            group=group,
+            order=order,
+            width=width,
+            display_name=name if display_name is None else display_name,
+            dependents=tuple(dependents),
+            recommender=recommender,
+            alternative=alternative,
+        )
+        return self._with_keys([key])
+
+    def rule(self, rule: Rule) -> "ConfigDef":
+        """Give these definitions with a check of several keys at once."""
+        return replace(self, rules=(*self.rules, rule))
+
+    def merged(self, other: "ConfigDef") -> "ConfigDef":
+        """Give these definitions and the other's, without those of its keys that are here."""
+        keys = [key for key in other.keys.values() if key.name not in self.keys]
+        return replace(self._with_keys(keys), rules=(*self.rules, *other.rules))
+
+    def embed(self, prefix: str, group: str, order: int, child: "ConfigDef") -> "ConfigDef":
+        """Give these definitions and a child's, whose keys get a prefix.
+
+        They are shown in `group`, or in `group: child's group`, from the place `order` on.
+        The messages of the child's validators name the keys without the prefix, as Kafka
+        Connect's do.
+        """
+        keys = [
+            key.embedded(prefix, group, order + index)
+            for index, key in enumerate(child.sorted_keys())
+        ]
+        rules = tuple(_embedded_rule(prefix, rule) for rule in child.rules)
+        return replace(self._with_keys(keys), rules=(*self.rules, *rules))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups, in the order in which they were first named."""
+        named = (key.group for key in self.keys.values() if key.group is not None)
+        return tuple(dict.fromkeys(named))
+
+    def sorted_keys(self) -> list[ConfigKey]:
+        """Give the keys by group, place in it, required first, importance and name."""
+        groups = {group: index for index, group in enumerate(self.groups)}
+        importances = list(Importance)
+
+        def place(key: ConfigKey) -> tuple[int, int, bool, int, str]:
+            group = -1 if key.group is None else groups[key.group]
+            importance = importances.index(key.importance)
+            return group, key.order, not key.required, importance, key.name
+
+        return sorted(self.keys.values(), key=place)
+
+    def parse(self, props: Mapping[str, Any]) -> Config:
+        """Give the values of all keys.
+
+        Keys that are not defined are let through, see `unknown`.
+
+        Raises:
+            ConfigErrors: With everything that is wrong.
+        """
+        values: dict[str, Any] = {}
+        errors: list[ConfigError] = self._undefined()
+        for key in self.keys.values():
+            try:
+                values[key.name] = _parsed(key, props)
+                if key.validator is not None:
+                    key.validator.check(key.name, values[key.name])
+            except ConfigError as error:
+                errors.append(_of_key(error, key.name))
+        errors += [error for rule in self.rules for error in rule(props)]
+        if errors:
+            raise ConfigErrors(errors)
+        originals = {key: shown(value) for key, value in props.items() if value is not None}
+        return Config(values, originals)
+
+    def validate(self, props: Mapping[str, Any]) -> list[ConfigValue]:
+        """Give what is to be said of each key's value, in the order of definition.
+
+        As in Kafka Connect, a value that cannot be parsed is also checked as null, which may
+        give a second message.
+        """
+        values = {key.name: _validated(key, props) for key in self.keys.values()}
+        parsed = {name: value.value for name, value in values.items()}
+        for key in self.keys.values():
+            if key.recommender is not None:
+                values[key.name] = _recommended(values[key.name], key.recommender, parsed)
+        for error in self._undefined():
+            name = str(error.field)
+            values[name] = ConfigValue(name=name, errors=(error,), visible=False)
+        for rule in self.rules:
+            for error in rule(props):
+                name = error.field or ""
+                value = values.get(name, ConfigValue(name=name, value=props.get(name)))
+                values[name] = replace(value, errors=(*value.errors, error))
+        return list(values.values())
+
+    def infos(self, name: str, props: Mapping[str, Any]) -> ConfigInfos:
+        """Validate, and give the answer in Kafka Connect's form.
+
+        Args:
+            name: The plugin, as the request named it.
+            props: The texts to validate.
+        """
+        return ConfigInfos(name, self.keys, self.validate(props), self.groups)
+
+    def unknown(
+        self, props: Mapping[str, Any], *, prefixes: Sequence[str] = ()
+    ) -> list[tuple[str, str | None]]:
+        """Give each key that is not defined, with a defined one that is close to it.
+
+        Args:
+            props: The texts that were given.
+            prefixes: Keys that begin with one of these belong to others and are left out.
+        """
+        strangers = [
+            key for key in props if key not in self.keys and not key.startswith(tuple(prefixes))
+        ]
+        return [
+            (key, next(iter(difflib.get_close_matches(key, self.keys, n=1)), None))
+            for key in strangers
+        ]
+
+    def to_markdown(self) -> str:
+        """Give the reference of the keys, for the generated documentation."""
+        return markdown(self.sorted_keys())
+
+    def _with_keys(self, keys: Iterable[ConfigKey]) -> "ConfigDef":
+        named = {key.name: key for key in keys}
+        for name in named.keys() & self.keys.keys():
+            raise ConfigError(problem=f"Configuration {name} is defined twice.", field=name)
+        return replace(self, keys=FrozenMap({**self.keys, **named}))
+
+    def _undefined(self) -> list[ConfigError]:
+        named = (name for key in self.keys.values() for name in key.dependents)
+        return [
+            ConfigError(
+                problem=f"{name} is referred in the dependents, but not defined.",
+                fix="Define the key, or take it out of the dependents.",
+                field=name,
+            )
+            for name in dict.fromkeys(named)
+            if name not in self.keys
+        ]
+
+
+def _parsed(key: ConfigKey, props: Mapping[str, Any]) -> Any:
+    if key.name in props:
+        return parse_value(key.name, props[key.name], key.type)
+    if key.required:
+        raise missing(key.name)
+    return key.default
+
+
+def _validated(key: ConfigKey, props: Mapping[str, Any]) -> ConfigValue:
+    value: Any = None
+    errors: list[ConfigError] = []
+    try:
+        value = _parsed(key, props)
+    except ConfigError as error:
+        errors.append(error)
+    if key.validator is not None:
+        try:
+            key.validator.check(key.name, value)
+        except ConfigError as error:
+            errors.append(_of_key(error, key.name))
+    return ConfigValue(name=key.name, value=value, errors=tuple(errors))
+
+
+def _of_key(error: ConfigError, name: str) -> ConfigError:
+    """Give the error with the whole key as its field, where the message has a part of it."""
+    return (
+        error if error.field == name else type(error)(error.problem, fix=error.fix, field=name)
+    )
+
+
+def _recommended(
+    value: ConfigValue, recommender: Recommender, parsed: Mapping[str, Any]
+) -> ConfigValue:
+    try:
+        return replace(
+            value,
+            recommended_values=tuple(recommender.valid_values(value.name, parsed)),
+            visible=recommender.visible(value.name, parsed),
+        )
+    except ConfigError as error:
+        return replace(value, errors=(*value.errors, error))
+
+
+def _embedded_rule(prefix: str, rule: Rule) -> Rule:
+    def embedded(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+        own = {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}
+        for error in rule(own):
+            yield _of_key(error, f"{prefix}{error.field or ''}")
+
+    return embedded

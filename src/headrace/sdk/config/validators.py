@@ -1,0 +1,310 @@
+"""Checks of single values. As a text, each tells which values are valid."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from typing_extensions import override
+
+from headrace.sdk.config.parsing import invalid, shown
+from headrace.sdk.config.regex import java_regex
+from headrace.sdk.errors import ConfigError
+
+__all__ = [
+    "CaseInsensitiveValidString",
+    "Composite",
+    "Lambda",
+    "NonEmptyString",
+    "NonEmptyStringWithoutControlChars",
+    "NonNull",
+    "NullOr",
+    "Range",
+    "Regex",
+    "ValidList",
+    "ValidString",
+    "Validator",
+    "unique",
+]
+
+
+class Validator(Protocol):
+    """Checks a parsed value. `str()` of it tells users which values are valid."""
+
+    def check(self, name: str, value: object) -> None:
+        """Raise ConfigError if the value, which may be None, is not valid for the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number within bounds, which belong to it; None is not valid."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        fix = f"Write a number in the range {self}."
+        if not isinstance(value, int | float):
+            raise invalid(name, value, "Value must be non-null", fix=fix)
+        if self.at_least is not None and value < self.at_least:
+            raise invalid(name, value, f"Value must be at least {self.at_least}", fix=fix)
+        if self.at_most is not None and value > self.at_most:
+            raise invalid(name, value, f"Value must be no more than {self.at_most}", fix=fix)
+
+    @override
+    def __str__(self) -> str:
+        low = () if self.at_least is None else (shown(self.at_least),)
+        high = () if self.at_most is None else (shown(self.at_most),)
+        return f"[{','.join((*low, '...', *high))}]"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ValidString:
+    """One of these texts."""
+
+    valid: tuple[str, ...]
+
+    def __init__(self, *valid: str) -> None:
+        object.__setattr__(self, "valid", valid)
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if value not in self.valid:
+            names = ", ".join(self.valid)
+            raise invalid(
+                name, value, f"String must be one of: {names}", fix=f"Use one of: {names}."
+            )
+
+    @override
+    def __str__(self) -> str:
+        return f"[{', '.join(self.valid)}]"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CaseInsensitiveValidString:
+    """One of these texts, in any case."""
+
+    valid: tuple[str, ...]
+
+    def __init__(self, *valid: str) -> None:
+        object.__setattr__(self, "valid", tuple(text.upper() for text in valid))
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if not isinstance(value, str) or value.upper() not in self.valid:
+            names = ", ".join(self.valid)
+            raise invalid(
+                name,
+                value,
+                f"String must be one of (case insensitive): {names}",
+                fix=f"Use one of: {names}.",
+            )
+
+    @override
+    def __str__(self) -> str:
+        return f"(case insensitive) [{', '.join(self.valid)}]"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ValidList:
+    """A list of any of these texts, or of any texts if there are none.
+
+    Args:
+        valid: The texts.
+        unique: Whether no text may be there twice.
+        allow_empty: Whether the list may be empty.
+        allow_null: Whether there may be no list.
+    """
+
+    valid: tuple[str, ...]
+    unique: bool
+    allow_empty: bool
+    allow_null: bool
+
+    def __init__(
+        self,
+        *valid: str,
+        unique: bool = False,
+        allow_empty: bool = True,
+        allow_null: bool = False,
+    ) -> None:
+        object.__setattr__(self, "valid", valid)
+        object.__setattr__(self, "unique", unique)
+        object.__setattr__(self, "allow_empty", allow_empty)
+        object.__setattr__(self, "allow_null", allow_null)
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if value is None and self.allow_null:
+            return
+        if not isinstance(value, list | tuple):
+            raise self._wrong(name, "values must not be null.")
+        if not value and not self.allow_empty:
+            raise self._wrong(name, f"must not be empty. Valid values include: {self}")
+        if self.unique and len(set(value)) < len(value):
+            raise self._wrong(name, "values must not be duplicated.")
+        for item in value:
+            if item == "":
+                raise self._wrong(name, "values must not be empty.")
+            if self.valid:
+                ValidString(*self.valid).check(name, item)
+
+    def _wrong(self, name: str, problem: str) -> ConfigError:
+        return ConfigError(
+            problem=f"Configuration '{name}' {problem}",
+            fix=f"Write a list of: {self}.",
+            field=name,
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"[{', '.join(self.valid)}]" if self.valid else "any non-empty value"
+
+
+@dataclass(frozen=True, slots=True)
+class NonNull:
+    """Anything but null."""
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if value is None:
+            raise invalid(name, value, "entry must be non null", fix=f"Set {name}.")
+
+    @override
+    def __str__(self) -> str:
+        return "non-null string"
+
+
+@dataclass(frozen=True, slots=True)
+class NonEmptyString:
+    """A text that is not empty, or null."""
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if value == "":
+            raise invalid(name, value, "String must be non-empty", fix=f"Set {name}.")
+
+    @override
+    def __str__(self) -> str:
+        return "non-empty string"
+
+
+# ISO control characters: C0, DEL and C1.
+_CONTROL = frozenset((*range(0x20), *range(0x7F, 0xA0)))
+
+
+@dataclass(frozen=True, slots=True)
+class NonEmptyStringWithoutControlChars:
+    """A text that is not empty and has no control characters, or null."""
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if not isinstance(value, str):
+            return
+        if not value:
+            raise invalid(name, value, "String may not be empty", fix=f"Set {name}.")
+        found = [ord(char) for char in value if ord(char) in _CONTROL]
+        if found:
+            raise invalid(
+                name,
+                value,
+                "String may not contain control sequences but had the following ASCII chars: "
+                + ", ".join(map(str, found)),
+                fix="Leave them out.",
+            )
+
+    @override
+    def __str__(self) -> str:
+        return "non-empty string without ISO control characters"
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """A regular expression of Java, whose engine is the one that runs it; or null."""
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if not isinstance(value, str):
+            return
+        try:
+            java_regex(value)
+        except re.error as error:
+            raise invalid(
+                name,
+                value,
+                f"Invalid regex: {error}",
+                fix="Write a regular expression of Java; escape its signs with a backslash.",
+            ) from error
+
+    @override
+    def __str__(self) -> str:
+        return "valid regex"
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """A check of one's own.
+
+    Args:
+        function: Called with the key and the value, raises ConfigError if it is not valid;
+            `headrace.sdk.config.invalid` makes one.
+        text: Which values are valid.
+    """
+
+    function: Callable[[str, object], None]
+    text: str
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        self.function(name, value)
+
+    @override
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Composite:
+    """Several checks, in turn."""
+
+    validators: tuple[Validator, ...]
+
+    def __init__(self, *validators: Validator) -> None:
+        object.__setattr__(self, "validators", validators)
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        for validator in self.validators:
+            validator.check(name, value)
+
+    @override
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.validators))
+
+
+@dataclass(frozen=True, slots=True)
+class NullOr:
+    """Null, or what another check takes."""
+
+    validator: Validator
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if value is not None:
+            self.validator.check(name, value)
+
+    @override
+    def __str__(self) -> str:
+        return str(self.validator)
+
+
+def unique(kind: str) -> Composite:
+    """Give the check of a list of names, each of which may be there once."""
+
+    def check(name: str, value: object) -> None:
+        names = list(value) if isinstance(value, Iterable) else []
+        if len(set(names)) < len(names):
+            raise invalid(name, value, "Duplicate alias provided.", fix="Write each name once.")
+
+    return Composite(NonNull(), Lambda(check, f"unique {kind}"))

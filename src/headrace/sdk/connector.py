@@ -1,0 +1,167 @@
+"""What every connector is: a described, configurable plan for tasks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.errors import ConfigError
+    from headrace.sdk.position import Position
+    from headrace.sdk.schema import Schema
+
+
+class DeliveryGuarantee(StrEnum):
+    """How often a record may arrive in the target when a batch runs twice."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class BoundaryKind(StrEnum):
+    """The kinds of bounds an offline read may be given."""
+
+    TIME = "time"
+    OFFSET = "offset"
+    VALUE = "value"
+    SNAPSHOT = "snapshot"
+
+
+class Contract(StrEnum):
+    """The shape of a record's value that a reader gives and a writer accepts."""
+
+    ROW = "row"
+    CHANGE = "change"
+
+
+class SchemaMemory(Protocol):
+    """Remembers the schema of each stream of a connector, across restarts."""
+
+    def get(self, stream: str) -> Schema | None:
+        """Return what was stored last for ``stream``, or None."""
+
+    def put(self, stream: str, schema: Schema) -> None:
+        """Store ``schema`` durably; equal schemas are stored once."""
+
+
+class Ledger(Protocol):
+    """A durable, ordered list of things a source discovered, such as files.
+
+    A source whose input has no natural order appends what it finds and uses the
+    length of the list as its position: a range of the list is then the same set of
+    things each time it is read.
+    """
+
+    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
+        """Add ``items`` in order, durably; return the new length."""
+
+    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
+        """Return the items in ``[start, end)``."""
+
+    def __len__(self) -> int:
+        """Return how many items the list holds."""
+
+
+class ConnectorContext(Protocol):
+    """What the runtime offers a connector between ``start`` and ``stop``."""
+
+    @property
+    def name(self) -> str:
+        """The connector's name."""
+
+    @property
+    def schemas(self) -> SchemaMemory:
+        """The schemas stored for this connector's streams."""
+
+    def position(self) -> Position:
+        """Return the stored positions of all tasks of this connector, merged."""
+
+    def request_task_reconfiguration(self) -> None:
+        """Ask the runtime to call ``task_configs`` again soon. Any thread may call it."""
+
+    def raise_error(self, error: Exception) -> None:
+        """Fail the connector. Any thread may call it."""
+
+
+class TaskContext(Protocol):
+    """What the runtime offers a task between ``start`` and ``stop``."""
+
+    @property
+    def connector(self) -> str:
+        """The connector's name."""
+
+    @property
+    def task(self) -> int:
+        """The task's number within its connector, from 0."""
+
+    @property
+    def schemas(self) -> SchemaMemory:
+        """The schemas stored for this connector's streams."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """This task's durable list of discovered things."""
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for this task's temporary files, emptied at each start."""
+
+    def position(self) -> Position:
+        """Return where the task stood when it was started."""
+
+    def stopping(self) -> bool:
+        """Return whether the task was asked to stop; long work looks at it often."""
+
+
+class Connector(ABC):
+    """A kind of copy between one system and topics.
+
+    The runtime makes one with no arguments, calls ``start`` once, then
+    ``task_configs``, then one ``task`` for each of the configurations, and ``stop``
+    at the end. All calls come from one thread.
+    """
+
+    version: ClassVar[str] = "0"
+    """Version of the plugin, shown in lists."""
+    delivery: ClassVar[DeliveryGuarantee] = DeliveryGuarantee.AT_LEAST_ONCE
+    """The strongest promise the connector keeps."""
+    boundaries: ClassVar[frozenset[BoundaryKind]] = frozenset()
+    """The bounds an offline read may have."""
+    contracts: ClassVar[frozenset[Contract]] = frozenset({Contract.ROW})
+    """The shapes of value it gives or takes."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other systems' class names that a configuration may use for this connector."""
+
+    @classmethod
+    @abstractmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the connector's own keys; the runtime adds the common ones."""
+
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        """Yield what is wrong with values that are each valid but do not fit together.
+
+        Called by validation, only after every single key is valid. It may look at
+        the outside system, briefly, and must not change it.
+        """
+        return ()
+
+    def start(self, config: Config, context: ConnectorContext) -> None:
+        """Keep the parsed configuration; connect to what planning needs."""
+        self.config = config
+        self.context = context
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Divide the work into at most ``max_tasks`` task configurations.
+
+        The default is a single task with the connector's own configuration.
+        """
+        return [dict(self.config.originals)]
+
+    def stop(self) -> None:  # noqa: B027 - optional
+        """Let go of what ``start`` took. Called once, also after a failed start."""

@@ -1,0 +1,239 @@
+"""Commits Parquet files to Delta tables, each batch exactly once.
+
+Spark writes the files and ``deltalake`` commits them, because a commit through Spark
+costs about a second more and a batch is often smaller than that.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from headrace.sdk.errors import RetriableError, StaleEpochError
+from headrace.sdk.filestats import file_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk.sink import Mark
+
+__all__ = [
+    "AddedFile",
+    "add_files",
+    "discard_other_attempts",
+    "discard_staged",
+    "find_receipt",
+    "mark_metadata",
+    "mark_properties",
+    "receipt_in",
+    "stage_parquet",
+    "staging_folder",
+]
+
+QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""No checkpoint with the commit: upkeep is a task of its own, and no batch waits for it."""
+
+_RECEIPT = "headrace.receipt"
+_APPLICATION = "headrace.application"
+_DATA = "data"
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A data file of a Delta table.
+
+    Args:
+        path: Relative to the table's folder.
+        size_bytes: Size of the file.
+        rows: Number of its rows.
+        partition_values: For a partitioned table, the file's values as texts.
+        stats: Its statistics as Delta's JSON; None for the number of rows only.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    stats: str | None = None
+
+
+def stage_parquet(
+    frame: DataFrame,
+    table: Path,
+    mark: Mark,
+    *,
+    folder: str = _DATA,
+    partition_by: Sequence[str] = (),
+    stats: bool = False,
+) -> list[AddedFile]:
+    """Write ``frame`` under the folder ``table``, in a folder of this attempt's own.
+
+    The epoch is part of the name: an old owner that still writes cannot touch the
+    files of the new one. Returns the files in partition order, without empty ones.
+
+    Args:
+        frame: The rows.
+        table: The table's folder.
+        mark: The attempt.
+        folder: Where in the table; readers that list files skip names that begin with "_".
+        partition_by: Columns to divide the files by. Their values are texts of the kind that
+            Delta wants for booleans, whole numbers, decimals, dates and strings only.
+        stats: Whether to take each file's statistics from its footer.
+    """
+    to = table / staging_folder(mark, folder)
+    # The file _SUCCESS would stay behind in the table for ever.
+    writer = frame.write.mode("overwrite").option(
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
+    )
+    (writer.partitionBy(*partition_by) if partition_by else writer).parquet(str(to))
+    found = sorted(to.rglob("*.parquet"))
+    files = (_added(path, table, partition_by, stats=stats) for path in found)
+    return [file for file in files if file.rows]
+
+
+def discard_staged(table: Path, mark: Mark, *, folder: str = _DATA) -> None:
+    """Remove what an attempt staged; nothing happens when there is none."""
+    shutil.rmtree(table / staging_folder(mark, folder), ignore_errors=True)
+
+
+def discard_other_attempts(table: Path, mark: Mark, *, folder: str = _DATA) -> None:
+    """Remove what other attempts at the same batch staged, such as those that crashed.
+
+    Called once the batch is committed with this attempt's files: the others are then in no
+    version of the table.
+    """
+    mine = table / staging_folder(mark, folder)
+    for other in mine.parent.glob(f"{mark.batch:012d}-*"):
+        if other != mine:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
+    """Return the receipt of a batch that the table already holds, else None.
+
+    The table must be loaded anew. Raises StaleEpochError when it holds a newer batch of
+    the same application.
+    """
+    held = table.transaction_version(mark.application)
+    if held is None or held < mark.batch:
+        return None
+    if held > mark.batch:
+        problem = (
+            f"The target already holds batch {held} of {mark.application}, "
+            f"and was asked for batch {mark.batch}."
+        )
+        fix = "Another worker runs this task, or the state folder was set back; restore it."
+        raise StaleEpochError(problem, fix=fix)
+    for entry in table.history():
+        metadata = entry | _user_metadata(entry)
+        if metadata.get(_APPLICATION) == mark.application:
+            return str(metadata.get(_RECEIPT, ""))
+    return ""
+
+
+def add_files(
+    table: DeltaTable, files: Sequence[AddedFile], mark: Mark, receipt: str, now: datetime
+) -> None:
+    """Add staged files, the mark and the receipt in one transaction.
+
+    Guarantee 2: Delta refuses a second transaction of one application that did not see
+    the first. Raises StaleEpochError then, and RetriableError when another writer changed
+    the table's definition meanwhile.
+    """
+    millis = int(now.timestamp() * 1000)
+    actions = [
+        AddAction(
+            path=file.path,
+            size=file.size_bytes,
+            partition_values=file.partition_values,
+            modification_time=millis,
+            data_change=True,
+            stats=file.stats or json.dumps({"numRecords": file.rows}),
+        )
+        for file in files
+    ]
+    try:
+        table.create_write_transaction(
+            list(actions),
+            "append",
+            table.schema(),
+            table.metadata().partition_columns,
+            commit_properties=mark_properties(mark, receipt),
+            post_commithook_properties=QUIET,
+        )
+    except CommitFailedError as error:
+        raise _refused(table, mark, error) from error
+
+
+def _refused(table: DeltaTable, mark: Mark, error: CommitFailedError) -> Exception:
+    held = DeltaTable(table.table_uri).transaction_version(mark.application)
+    if held is not None and held >= mark.batch:
+        problem = f"Batch {mark.batch} of {mark.application} was committed by another owner."
+        return StaleEpochError(problem)
+    return RetriableError(f"The table was changed while a batch was added to it: {error}")
+
+
+def mark_properties(mark: Mark, receipt: str) -> CommitProperties:
+    """Return the commit properties that keep a batch's mark and receipt."""
+    return CommitProperties(
+        app_transactions=[Transaction(mark.application, mark.batch)],
+        custom_metadata=_metadata(mark, receipt),
+    )
+
+
+def mark_metadata(mark: Mark, receipt: str) -> str:
+    """Return what a commit through Spark keeps as ``userMetadata``, for ``find_receipt``."""
+    return json.dumps(_metadata(mark, receipt))
+
+
+def receipt_in(info: Mapping[str, Any]) -> str:
+    """Return the receipt in a commit's ``commitInfo``; empty for none."""
+    return str({**info, **_user_metadata(info)}.get(_RECEIPT, ""))
+
+
+def _metadata(mark: Mark, receipt: str) -> dict[str, str]:
+    return {_RECEIPT: receipt, _APPLICATION: mark.application}
+
+
+def _user_metadata(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what ``mark_metadata`` wrote; other writers may keep any text there."""
+    try:
+        metadata = json.loads(entry.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def staging_folder(mark: Mark, folder: str = _DATA) -> Path:
+    """Return where an attempt stages files, relative to the table's folder."""
+    return Path(folder) / mark.application / f"{mark.batch:012d}-{mark.epoch}"
+
+
+def _added(path: Path, table: Path, partition_by: Sequence[str], *, stats: bool) -> AddedFile:
+    footer = pq.read_metadata(path)
+    folders = path.parts[-1 - len(partition_by) : -1]
+    return AddedFile(
+        path.relative_to(table).as_posix(),
+        path.stat().st_size,
+        footer.num_rows,
+        dict(map(_partition_value, folders)),
+        file_stats(footer) if stats else None,
+    )
+
+
+def _partition_value(folder: str) -> tuple[str, str | None]:
+    name, _, value = folder.partition("=")
+    return unquote(name), None if value == _NULL_FOLDER else unquote(value)

@@ -1,0 +1,271 @@
+"""The one error tree: what went wrong, where, and how to put it right."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+__all__ = [
+    "Category",
+    "ConfigError",
+    "ConfigErrors",
+    "DataLostError",
+    "HeadraceError",
+    "PluginNotFoundError",
+    "RecordError",
+    "RetriableError",
+    "SetupError",
+    "SinkError",
+    "SourceError",
+    "StaleEpochError",
+    "StateError",
+    "ToleranceExceededError",
+]
+
+
+class Category(StrEnum):
+    """Who has to act: the author of the definition, the run, or the machine."""
+
+    CONFIG = "config"
+    RUN = "run"
+    ENVIRONMENT = "environment"
+
+
+class HeadraceError(Exception):
+    """Something went wrong in Headrace.
+
+    Every error that Headrace or a plugin raises on purpose is one of these.
+    Its text is `[code] field: problem Fix: fix`, without the parts it does not have.
+    A subclass sets `code`, a stable dotted name that users may search and match on, and
+    `category`, which the command line turns into an exit code.
+    Errors survive pickling, as they travel from executors to the driver.
+
+    Args:
+        problem: What is wrong, as a sentence. The first line of the class's docstring if empty.
+        fix: What to do about it, as a sentence.
+        field: The configuration key, column or field path that is at fault.
+    """
+
+    code: ClassVar[str] = "internal"
+    category: ClassVar[Category] = Category.RUN
+
+    def __init__(self, problem: str = "", *, fix: str = "", field: str | None = None) -> None:
+        self.problem = problem or _summary(type(self))
+        self.fix = fix
+        self.field = field
+        super().__init__(self.problem)
+
+    @override
+    def __str__(self) -> str:
+        where = f"{self.field}: " if self.field else ""
+        fix = f" Fix: {self.fix}" if self.fix else ""
+        return f"[{self.code}] {where}{self.problem}{fix}"
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with `args`, which cannot hold keyword-only arguments.
+        return _restored, (type(self), self.args, self.__dict__)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the error as JSON values: `code`, `category`, `problem`, `fix` and `field`."""
+        return {
+            "code": self.code,
+            "category": self.category.value,
+            "problem": self.problem,
+            "fix": self.fix,
+            "field": self.field,
+        }
+
+
+def _summary(kind: type[HeadraceError]) -> str:
+    return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+
+
+def _restored(
+    kind: type[HeadraceError], args: tuple[object, ...], state: Mapping[str, object]
+) -> HeadraceError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(HeadraceError):
+    """A definition, a configuration value or a schema is not valid."""
+
+    code = "config.invalid"
+    category = Category.CONFIG
+
+
+class ConfigErrors(ConfigError):  # noqa: N818 - the plural says that it holds several
+    """Several configuration values are not valid: all of them are shown at once.
+
+    Args:
+        errors: At least one error, in the order in which they are to be shown.
+    """
+
+    code = "config.several_invalid"
+
+    def __init__(self, errors: Iterable[ConfigError]) -> None:
+        self.errors: tuple[ConfigError, ...] = tuple(errors)
+        lines = "".join(f"\n- {error}" for error in self.errors)
+        noun = "value is" if len(self.errors) == 1 else "values are"
+        super().__init__(f"{len(self.errors)} configuration {noun} not valid:{lines}")
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "errors": [error.to_json() for error in self.errors]}
+
+
+class PluginNotFoundError(HeadraceError):
+    """No plugin of that name is installed.
+
+    Args:
+        name: The name or class that was asked for.
+        known: The names that exist; those close to `name` are offered in `fix`.
+        kind: What was looked for, such as "connector" or "transform".
+        field: The configuration key that named the plugin.
+    """
+
+    code = "plugin.not_found"
+    category = Category.CONFIG
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        known: Iterable[str] = (),
+        kind: str = "plugin",
+        field: str | None = None,
+    ) -> None:
+        self.name = name
+        names = sorted(set(known))
+        self.close_matches: tuple[str, ...] = tuple(difflib.get_close_matches(name, names))
+        if self.close_matches:
+            fix = f"Did you mean {' or '.join(self.close_matches)}?"
+        elif names:
+            fix = f"Use one of: {', '.join(names)}; or install the package that has it."
+        else:
+            fix = "Install the package that has it."
+        super().__init__(f"No {kind} is called {name!r}.", fix=fix, field=field)
+
+
+class SetupError(HeadraceError):
+    """The machine lacks something that Headrace needs, such as Java, a jar or a package."""
+
+    code = "environment.incomplete"
+    category = Category.ENVIRONMENT
+
+
+class RetriableError(HeadraceError):
+    """The other system cannot serve us now, and the same request may succeed later.
+
+    A plugin raises it and returns at once; the worker decides when to call again. It is never
+    counted against a record.
+
+    Args:
+        problem: What is wrong.
+        after: The shortest wait that makes sense, if the system said so.
+        fix: What an operator could do.
+        field: The configuration key concerned.
+    """
+
+    code = "task.retriable"
+
+    def __init__(
+        self,
+        problem: str = "",
+        *,
+        after: timedelta | None = None,
+        fix: str = "",
+        field: str | None = None,
+    ) -> None:
+        super().__init__(problem, fix=fix, field=field)
+        self.after = after
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        seconds = None if self.after is None else self.after.total_seconds()
+        return {**super().to_json(), "after_seconds": seconds}
+
+
+class DataLostError(HeadraceError):
+    """The source no longer has the data that follows the stored position."""
+
+    code = "source.data_lost"
+
+
+class RecordError(HeadraceError):
+    """One record is bad; the others around it may be good.
+
+    This is the error that `errors.tolerance=all` tolerates.
+    """
+
+    code = "record.invalid"
+
+
+class ToleranceExceededError(HeadraceError):
+    """A record failed and the connector does not tolerate failing records.
+
+    Args:
+        stage: Where it failed, such as "transform" or "sink".
+        plugin: The plugin that refused the record.
+        exception: The name of the exception's class.
+        message: The exception's text.
+        record: A short text of the record, with its topic and position; empty when it must
+            not be shown.
+    """
+
+    code = "record.not_tolerated"
+
+    def __init__(
+        self, *, stage: str, plugin: str, exception: str, message: str, record: str = ""
+    ) -> None:
+        self.stage = stage
+        self.plugin = plugin
+        self.exception = exception
+        self.message = message
+        self.record = record
+        sample = f" Record: {record}" if record else ""
+        super().__init__(
+            f"{plugin} failed in stage {stage} with {exception}: {message}.{sample}",
+            fix="Mend the data or the definition, or set errors.tolerance=all to pass such "
+            "records to the dead-letter topic.",
+        )
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "stage": self.stage,
+            "plugin": self.plugin,
+            "exception": self.exception,
+            "message": self.message,
+            "record": self.record,
+        }
+
+
+class SinkError(HeadraceError):
+    """A sink could not write."""
+
+    code = "sink.failed"
+
+
+class SourceError(HeadraceError):
+    """A source could not read."""
+
+    code = "source.failed"
+
+
+class StaleEpochError(HeadraceError):
+    """The task's lease has passed to another holder: this one must stop and write no more."""
+
+    code = "task.stale_epoch"
+
+
+class StateError(HeadraceError):
+    """What was asked does not fit the state that the connector, task or run is in."""
+
+    code = "state.invalid"

@@ -1,0 +1,243 @@
+"""What Kafka Connect's schemas say and Arrow and Spark do not, as texts by key.
+
+Arrow and Spark have types, names of fields and nullability. The rest (names, versions,
+descriptions, parameters, defaults, and types they lack) is kept in the metadata of the field
+that holds it, under keys that start with `headrace.`: `headrace.doc` for the field itself,
+`headrace.value.doc` for the items of an array or the values of a map, `headrace.key.doc` for
+the keys of a map. The fields of a struct have metadata of their own.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from headrace.sdk.errors import ConfigError, HeadraceError
+from headrace.sdk.frozen import FrozenMap
+from headrace.sdk.logical import (
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIME,
+    TIMESTAMP,
+    precision_of,
+    scale_of,
+)
+from headrace.sdk.scalars import Type
+from headrace.sdk.schema import Schema
+from headrace.sdk.struct import Struct
+
+__all__ = [
+    "PREFIX",
+    "ROOT",
+    "Head",
+    "facts_of",
+    "native_head",
+    "root_facts_of",
+    "with_facts",
+    "with_root_facts",
+]
+
+PREFIX = "headrace."
+ROOT = "headrace.root."
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The attributes of a schema that decide about the Python type of its values."""
+
+    type: Type
+    name: str | None = None
+    version: int | None = None
+    parameters: Mapping[str, str] = FrozenMap()
+
+    @classmethod
+    def of(cls, schema: Schema) -> "Head":
+        """Give the head of a schema."""
+        return cls(schema.type, schema.name, schema.version, schema.parameters)
+
+
+def native_head(schema: Schema, path: str = "") -> Head:
+    """Give the head that is left of a schema's own in Arrow and Spark.
+
+    Decimals get a precision. Times become whole numbers, microseconds since midnight: Spark
+    has a type for them, but Delta tables cannot hold it. Other names are lost.
+
+    Raises:
+        ConfigError: A Decimal's scale does not fit; the error names the path.
+    """
+    if not schema.is_logical:
+        return Head(schema.type)
+    if schema.name == TIME:
+        return Head(Type.INT64)
+    if schema.name != DECIMAL:
+        return Head(schema.type, schema.name, 1)
+    scale = scale_of(schema.parameters)
+    if scale is None or not 0 <= scale <= MAX_PRECISION:
+        raise ConfigError(
+            problem=f"A Decimal of scale {scale} does not fit into Spark's types.",
+            fix=f"Use a scale from 0 to {MAX_PRECISION}.",
+            field=path or None,
+        )
+    precision = max(precision_of(schema.parameters) or MAX_PRECISION, scale)
+    return Head.of(Schema.decimal(scale, precision=precision))
+
+
+def facts_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> dict[str, str]:
+    """Give what Arrow's and Spark's types cannot say about a field's schema.
+
+    Args:
+        schema: The schema.
+        prefix: What the keys start with.
+        key: Whether it is a map's key, which Arrow and Spark take as required.
+    """
+    facts: dict[str, str] = {}
+    head = Head.of(schema)
+    if head != native_head(schema):
+        facts["type"] = schema.type.value
+        facts |= {} if head.name is None else {"name": head.name}
+        facts |= {} if head.version is None else {"version": str(head.version)}
+        if head.parameters:
+            facts["parameters"] = json.dumps(dict(head.parameters))
+    if schema.doc is not None:
+        facts["doc"] = schema.doc
+    if schema.default is not None:
+        facts["default"] = json.dumps(_encoded(schema, schema.default))
+    if key and schema.optional:
+        facts["optional"] = "true"
+    named = {prefix + name: fact for name, fact in facts.items()}
+    if schema.key_schema is not None:
+        named |= facts_of(schema.key_schema, f"{prefix}key.", key=True)
+    if schema.value_schema is not None:
+        named |= facts_of(schema.value_schema, f"{prefix}value.")
+    return named
+
+
+def root_facts_of(schema: Schema) -> dict[str, str]:
+    """Give what Arrow's and Spark's types cannot say about a whole row's schema."""
+    return facts_of(schema, ROOT, key=True)
+
+
+def with_facts(native: Schema, facts: Mapping[str, str], prefix: str = PREFIX) -> Schema:
+    """Give the schema that `facts_of` was asked about.
+
+    Args:
+        native: What Arrow or Spark say.
+        facts: The metadata; keys without the prefix are ignored, and so is a type that the
+            column has since been cast away from.
+        prefix: What the keys start with.
+    """
+    if not any(key.startswith(prefix) for key in facts):
+        return native
+    schema = native
+    if native.key_schema is not None:
+        keys = with_facts(native.key_schema, facts, f"{prefix}key.")
+        if facts.get(f"{prefix}key.optional") == "true":
+            keys = keys.replaced(optional=True)
+        schema = replace(schema, key_schema=keys)
+    if native.value_schema is not None:
+        values = with_facts(native.value_schema, facts, f"{prefix}value.")
+        schema = replace(schema, value_schema=values)
+    named = _with_head(schema, facts, prefix)
+    documented = named.replaced(doc=facts.get(f"{prefix}doc", named.doc))
+    default = facts.get(f"{prefix}default")
+    if default is None or (f"{prefix}type" in facts and Head.of(named) == Head.of(native)):
+        return documented
+    try:
+        return documented.replaced(default=_decoded(named, json.loads(default)))
+    except (HeadraceError, ArithmeticError, AttributeError, TypeError, ValueError):
+        # Metadata outlives casts: the default is that of the type the column had before.
+        return documented
+
+
+def with_root_facts(native: Schema, facts: Mapping[str, str]) -> Schema:
+    """Give the schema that `root_facts_of` was asked about."""
+    schema = with_facts(native, facts, ROOT)
+    return schema.replaced(optional=facts.get(f"{ROOT}optional") == "true")
+
+
+def _with_head(native: Schema, facts: Mapping[str, str], prefix: str) -> Schema:
+    type_name = facts.get(f"{prefix}type")
+    if type_name is None or type_name not in Type.__members__:
+        return native
+    version = facts.get(f"{prefix}version")
+    schema = replace(
+        native,
+        type=Type(type_name),
+        name=facts.get(f"{prefix}name"),
+        version=None if version is None else int(version),
+        parameters=json.loads(facts.get(f"{prefix}parameters", "{}")),
+    )
+    # A column that has been cast since is no longer what its metadata says.
+    return schema if native_head(schema) == Head.of(native) else native
+
+
+def _encoded(schema: Schema, value: Any) -> Any:
+    """Write a default as JSON; the schema says how to read it."""
+    match value:
+        case None:
+            return None
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case Struct():
+            return {
+                field.name: _encoded(field.schema, value.get_without_default(field))
+                for field in value.schema.fields
+            }
+        case tuple() | list() if schema.value_schema is not None:
+            return [_encoded(schema.value_schema, item) for item in value]
+        case Mapping() if schema.key_schema is not None and schema.value_schema is not None:
+            return [
+                [_encoded(schema.key_schema, key), _encoded(schema.value_schema, item)]
+                for key, item in value.items()
+            ]
+        case _:
+            return value
+
+
+def _decoded(schema: Schema, value: Any) -> Any:
+    if value is None:
+        return None
+    if schema.is_logical:
+        return _LOGICAL_READERS[str(schema.name)](value)
+    match schema.type:
+        case Type.BYTES:
+            return base64.b64decode(value)
+        case Type.FLOAT32 | Type.FLOAT64:
+            return float(value)
+        case Type.STRUCT:
+            return _struct(schema, value)
+        case Type.ARRAY if schema.value_schema is not None:
+            return [_decoded(schema.value_schema, item) for item in value]
+        case Type.MAP:
+            return _map(schema, value)
+        case _:
+            return value
+
+
+def _struct(schema: Schema, value: Mapping[str, Any]) -> Struct:
+    fields = {field.name: field.schema for field in schema.fields}
+    values = {name: _decoded(fields[name], item) for name, item in value.items()}
+    return Struct(schema, {name: item for name, item in values.items() if item is not None})
+
+
+def _map(schema: Schema, pairs: list[list[Any]]) -> FrozenMap[Any, Any]:
+    keys, values = schema.key_schema, schema.value_schema
+    if keys is None or values is None:
+        return FrozenMap()
+    return FrozenMap({_decoded(keys, key): _decoded(values, item) for key, item in pairs})
+
+
+_LOGICAL_READERS: Mapping[str, Callable[[str], Any]] = {
+    DECIMAL: Decimal,
+    DATE: date.fromisoformat,
+    TIME: time.fromisoformat,
+    TIMESTAMP: datetime.fromisoformat,
+}

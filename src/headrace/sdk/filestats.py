@@ -1,0 +1,114 @@
+"""A Parquet file's footer as the statistics that Delta keeps of a data file.
+
+Their form is that of the protocol's "Per-file Statistics"
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md), by which readers skip files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow.parquet as pq
+
+__all__ = ["file_stats"]
+
+_TEXT_CHARS = 32  # what Delta's own writers keep of a text
+_EXACT_DIGITS = 15  # a float holds so many decimal digits exactly
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def file_stats(footer: pq.FileMetaData) -> str:
+    """Return the statistics of one file as Delta's JSON.
+
+    It has the number of rows and, for top-level columns of plain types, the number of nulls,
+    the smallest and the largest value. Bounds may be wider than the values, never narrower.
+    """
+    lows: dict[str, list[Any]] = defaultdict(list)
+    highs: dict[str, list[Any]] = defaultdict(list)
+    nulls: dict[str, int] = defaultdict(int)
+    blind: set[str] = set()
+    for name, chunk in _chunks(footer):
+        stats = chunk.statistics
+        if stats is None or not stats.has_null_count:
+            blind.add(name)
+            continue
+        nulls[name] += stats.null_count
+        if stats.null_count == chunk.num_values:
+            continue
+        lows[name].append(_low(stats.min) if stats.has_min_max else None)
+        highs[name].append(_high(stats.max) if stats.has_min_max else None)
+    stats_json = {
+        "numRecords": footer.num_rows,
+        "minValues": {n: min(v) for n, v in lows.items() if None not in v and n not in blind},
+        "maxValues": {n: max(v) for n, v in highs.items() if None not in v and n not in blind},
+        "nullCount": {name: count for name, count in nulls.items() if name not in blind},
+    }
+    return json.dumps(stats_json)
+
+
+def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[str, pq.ColumnChunkMetaData]]:
+    # A leaf inside a struct has a dotted path, which a column with a dot could also have.
+    plain = {
+        field.name
+        for field in footer.schema.to_arrow_schema()
+        if not pa.types.is_nested(field.type) and "." not in field.name
+    }
+    for group in range(footer.num_row_groups):
+        for column in range(footer.num_columns):
+            chunk = footer.row_group(group).column(column)
+            if chunk.path_in_schema in plain:
+                yield chunk.path_in_schema, chunk
+
+
+def _low(value: object) -> Any:
+    match value:
+        case str():
+            return value[:_TEXT_CHARS]
+        case datetime():
+            return _instant(value - timedelta(microseconds=value.microsecond % 1000))
+        case _:
+            return _bound(value)
+
+
+def _high(value: object) -> Any:
+    match value:
+        case str():
+            # A cut text is too small to be an upper bound.
+            return value if len(value) <= _TEXT_CHARS else None
+        case datetime():
+            below = timedelta(microseconds=value.microsecond % 1000)
+            return _instant(value - below + _MILLISECOND if below else value)
+        case _:
+            return _bound(value)
+
+
+def _bound(value: object) -> Any:
+    match value:
+        case bool() | None:
+            return None
+        case int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal() if len(value.as_tuple().digits) <= _EXACT_DIGITS:
+            return float(value)
+        case date():
+            return value.isoformat()
+        case _:
+            return None
+
+
+def _instant(value: datetime) -> str:
+    text = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    zone = "" if value.tzinfo is None else "Z"
+    return text.isoformat(timespec="milliseconds") + zone

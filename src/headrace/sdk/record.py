@@ -1,0 +1,102 @@
+"""A record: what a capture gives, what a record sink and a record transform take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from headrace.sdk.errors import RecordError
+from headrace.sdk.schema import Schema
+
+__all__ = ["Header", "Record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A named value beside a record. A record may have several of one key, in order.
+
+    Args:
+        key: The name.
+        value: The value, which fits `schema` if there is one.
+        schema: The value's schema, or None if it has none.
+    """
+
+    key: str
+    value: Any
+    schema: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One keyed value on its way to or from a topic.
+
+    A record never changes: the `with_` methods return new ones. Values inside it (lists,
+    dictionaries, structs) are shared with the copies, so build new ones instead of changing
+    them in place.
+
+    Args:
+        topic: The topic that the record goes to or comes from.
+        value: The value; None is a tombstone: its key is deleted.
+        key: The key, or None.
+        partition: The topic's partition; None lets the topic choose.
+        headers: The headers, in order.
+        timestamp: When it happened, as an aware datetime, or None if unknown.
+        value_schema: The value's schema; None if the value is plain JSON.
+        key_schema: The key's schema; None if the key is plain JSON.
+        source_partition: For a source, the part of the source that it comes from.
+        source_offset: For a source, the offset *after* this record: reading starts there
+            once the record is durable.
+        offset: For a sink, the record's place in its topic's partition.
+
+    Raises:
+        RecordError: The timestamp has no time zone.
+    """
+
+    topic: str
+    value: Any
+    key: Any = None
+    partition: int | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: datetime | None = None
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
+    source_partition: Mapping[str, Any] | None = None
+    source_offset: Mapping[str, Any] | None = None
+    offset: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a timestamp that names no instant."""
+        if self.timestamp is not None and self.timestamp.utcoffset() is None:
+            raise RecordError(
+                problem=f"The timestamp {self.timestamp.isoformat()} has no time zone.",
+                fix="Give an aware datetime, such as datetime.now(tz=UTC).",
+                field="timestamp",
+            )
+
+    def with_topic(self, topic: str) -> "Record":
+        """Give the record for another topic, which chooses its own partition."""
+        return replace(self, topic=topic, partition=None)
+
+    def with_value(self, value: Any, schema: Schema | None = None) -> "Record":
+        """Give the record with another value and that value's schema."""
+        return replace(self, value=value, value_schema=schema)
+
+    def with_key(self, key: Any, schema: Schema | None = None) -> "Record":
+        """Give the record with another key and that key's schema."""
+        return replace(self, key=key, key_schema=schema)
+
+    def with_timestamp(self, timestamp: datetime | None) -> "Record":
+        """Give the record with another timestamp, which must be aware."""
+        return replace(self, timestamp=timestamp)
+
+    def with_header(self, key: str, value: Any, schema: Schema | None = None) -> "Record":
+        """Give the record with one more header, after the ones it has."""
+        return replace(self, headers=(*self.headers, Header(key, value, schema)))
+
+    def without_headers(self, *keys: str) -> "Record":
+        """Give the record without all headers of these keys."""
+        return replace(self, headers=tuple(h for h in self.headers if h.key not in keys))
+
+    def header(self, key: str) -> Header | None:
+        """Give the last header of this key, or None."""
+        return next((h for h in reversed(self.headers) if h.key == key), None)

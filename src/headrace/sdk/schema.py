@@ -1,0 +1,399 @@
+"""Schemas: the types of values, as in Kafka Connect's data API."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, final
+
+from typing_extensions import Unpack, override
+
+from headrace.sdk.errors import ConfigError, RecordError
+from headrace.sdk.frozen import Freezable, FrozenMap, freeze, identity
+from headrace.sdk.logical import (
+    DATE,
+    DECIMAL,
+    LOGICAL_BASES,
+    LOGICAL_VALUES,
+    TIME,
+    TIMESTAMP,
+    decimal_fault,
+    decimal_parameters,
+)
+from headrace.sdk.scalars import SCALAR_VALUES, Type
+
+__all__ = ["Attributes", "Field", "Schema", "StructValue", "Type", "validate_value"]
+
+
+class Attributes(TypedDict, total=False):
+    """What any schema may say beside its type; see `Schema`."""
+
+    optional: bool
+    default: Any
+    name: str | None
+    version: int | None
+    doc: str | None
+    parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a STRUCT: its name, its place from 0, and its schema."""
+
+    name: str
+    index: int
+    schema: "Schema"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Schema:
+    """The type of a value, with all that Kafka Connect's schemas say about it.
+
+    Make one with the constructors named after the types, such as `Schema.int32()`, or with
+    `SchemaBuilder`. A schema never changes, equals another if all attributes do, defaults
+    included, and can be hashed and pickled.
+
+    Args:
+        type: The type.
+        optional: Whether a value may be None.
+        default: The value that stands for a missing one; None for no default. It is kept
+            frozen: lists as tuples, dictionaries as FrozenMap.
+        name: A name; those of the logical types give the values another Python type.
+        version: The version of that name.
+        doc: A description.
+        parameters: Texts by name, such as a Decimal's scale.
+        key_schema: The schema of a MAP's keys.
+        value_schema: The schema of a MAP's values or an ARRAY's items.
+        fields: The fields of a STRUCT.
+
+    Raises:
+        ConfigError: The attributes do not go together, or the default does not fit.
+    """
+
+    type: Type
+    optional: bool = False
+    default: Any = None
+    name: str | None = None
+    version: int | None = None
+    doc: str | None = None
+    parameters: Mapping[str, str] = FrozenMap()
+    key_schema: "Schema | None" = None
+    value_schema: "Schema | None" = None
+    fields: tuple[Field, ...] = ()
+    _identity: Hashable = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Freeze what came in, and check that it goes together."""
+        put = object.__setattr__
+        put(self, "parameters", FrozenMap(self.parameters))
+        put(self, "fields", tuple(self.fields))
+        _check_parts(self)
+        _check_fields(self)
+        if self.default is not None:
+            _check_default(self)
+            put(self, "default", freeze(self.default))
+        parts = (self.key_schema, self.value_schema, self.fields)
+        texts = (self.name, self.version, self.doc, self.parameters)
+        put(self, "_identity", (self.type, self.optional, identity(self.default), texts, parts))
+        put(self, "_hash", hash(self._identity))
+
+    @classmethod
+    def int8(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A whole number from -128 to 127."""
+        return cls(Type.INT8, **attributes)
+
+    @classmethod
+    def int16(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A whole number of 16 bits."""
+        return cls(Type.INT16, **attributes)
+
+    @classmethod
+    def int32(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A whole number of 32 bits."""
+        return cls(Type.INT32, **attributes)
+
+    @classmethod
+    def int64(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A whole number of 64 bits."""
+        return cls(Type.INT64, **attributes)
+
+    @classmethod
+    def float32(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A floating point number of 32 bits."""
+        return cls(Type.FLOAT32, **attributes)
+
+    @classmethod
+    def float64(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A floating point number of 64 bits."""
+        return cls(Type.FLOAT64, **attributes)
+
+    @classmethod
+    def boolean(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """True or false."""
+        return cls(Type.BOOLEAN, **attributes)
+
+    @classmethod
+    def string(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A text."""
+        return cls(Type.STRING, **attributes)
+
+    @classmethod
+    def bytes(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A string of bytes."""
+        return cls(Type.BYTES, **attributes)
+
+    @classmethod
+    def array(cls, items: "Schema", **attributes: Unpack[Attributes]) -> "Schema":
+        """A list of items."""
+        return cls(Type.ARRAY, value_schema=items, **attributes)
+
+    @classmethod
+    def map(
+        cls, keys: "Schema", values: "Schema", **attributes: Unpack[Attributes]
+    ) -> "Schema":
+        """A mapping of keys to values."""
+        return cls(Type.MAP, key_schema=keys, value_schema=values, **attributes)
+
+    @classmethod
+    def struct(
+        cls,
+        fields: "Mapping[str, Schema] | None" = None,
+        **attributes: Unpack[Attributes],
+    ) -> "Schema":
+        """A struct with these fields, in the mapping's order."""
+        return cls(Type.STRUCT, fields=_fields(fields or {}), **attributes)
+
+    @classmethod
+    def decimal(
+        cls, scale: int, *, precision: int | None = None, **attributes: Unpack[Attributes]
+    ) -> "Schema":
+        """A Decimal with `scale` digits after the point, and `precision` digits in all."""
+        parameters = decimal_parameters(scale, precision) | dict(
+            attributes.get("parameters", {})
+        )
+        merged: Attributes = {**attributes, "parameters": parameters}
+        return cls.logical(DECIMAL, **merged)
+
+    @classmethod
+    def date(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A day, as `datetime.date`."""
+        return cls.logical(DATE, **attributes)
+
+    @classmethod
+    def time(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A time of day, as a naive `datetime.time`."""
+        return cls.logical(TIME, **attributes)
+
+    @classmethod
+    def timestamp(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """An instant, as an aware `datetime.datetime`."""
+        return cls.logical(TIMESTAMP, **attributes)
+
+    @classmethod
+    def logical(cls, logical_name: str, **attributes: Unpack[Attributes]) -> "Schema":
+        """A logical type by its schema name, in version 1 unless said otherwise."""
+        merged: Attributes = {"version": 1, **attributes, "name": logical_name}
+        return cls(LOGICAL_BASES[logical_name], **merged)
+
+    @property
+    def is_logical(self) -> bool:
+        """Whether this is a Decimal, Date, Time or Timestamp."""
+        return self.name is not None and LOGICAL_BASES.get(self.name) is self.type
+
+    def replaced(self, **attributes: Unpack[Attributes]) -> "Schema":
+        """Give this schema with these attributes instead of its own."""
+        return replace(self, **attributes)
+
+    def bare(self) -> "Schema":
+        """Give this schema without what says nothing about its values when they are there."""
+        if self.default is None and self.doc is None and not self.optional:
+            return self
+        return replace(self, default=None, doc=None, optional=False)
+
+    def with_fields(self, fields: "Mapping[str, Schema]") -> "Schema":
+        """Give this STRUCT with these fields instead of its own, and without a default."""
+        return replace(self, fields=_fields(fields), default=None)
+
+    def field(self, name: str) -> Field | None:
+        """Give the field of that name, or None."""
+        return next((field for field in self.fields if field.name == name), None)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return self._hash == other._hash and self._identity == other._identity
+
+    @override
+    def __hash__(self) -> int:
+        return self._hash
+
+    @override
+    def __repr__(self) -> str:
+        # Only what says something: most schemas are a type and nothing else.
+        facts = {
+            "optional": self.optional or None,
+            "default": self.default,
+            "name": self.name,
+            "version": self.version,
+            "doc": self.doc,
+            "parameters": dict(self.parameters) or None,
+            "key_schema": self.key_schema,
+            "value_schema": self.value_schema,
+            "fields": {field.name: field.schema for field in self.fields} or None,
+        }
+        told = [f"{name}={fact!r}" for name, fact in facts.items() if fact is not None]
+        return f"Schema({', '.join([self.type.value, *told])})"
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The cached hash is only good in this process: hashes of texts are salted.
+        parts = (self.key_schema, self.value_schema, self.fields)
+        texts = (self.name, self.version, self.doc, self.parameters)
+        return Schema, (self.type, self.optional, self.default, *texts, *parts)
+
+
+class StructValue(Freezable):
+    """What `validate_value` needs to know of a struct; `Struct` is the one that exists."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The STRUCT schema that it was made for."""
+
+    @abstractmethod
+    def validate(self) -> None:
+        """Raise RecordError unless all required fields have values."""
+
+
+def _fields(fields: Mapping[str, Schema]) -> tuple[Field, ...]:
+    return tuple(
+        Field(name, index, schema) for index, (name, schema) in enumerate(fields.items())
+    )
+
+
+def _check_parts(schema: Schema) -> None:
+    parts = {"key_schema": schema.key_schema, "value_schema": schema.value_schema}
+    needed = {Type.ARRAY: {"value_schema"}, Type.MAP: set(parts)}.get(schema.type, set())
+    for name, part in parts.items():
+        if (part is not None) != (name in needed):
+            verb = "needs" if name in needed else "has no"
+            raise ConfigError(
+                problem=f"The type {schema.type.value} {verb} {name}.", field=schema.name
+            )
+    fault = (
+        decimal_fault(schema.parameters)
+        if schema.is_logical and schema.name == DECIMAL
+        else None
+    )
+    if fault is not None:
+        raise ConfigError(problem=fault, fix="Make it with Schema.decimal(scale).")
+
+
+def _check_fields(schema: Schema) -> None:
+    if schema.fields and schema.type is not Type.STRUCT:
+        raise ConfigError(
+            problem=f"The type {schema.type.value} has no fields.", field=schema.name
+        )
+    seen: set[str] = set()
+    for index, member in enumerate(schema.fields):
+        if not member.name:
+            raise ConfigError(problem="A field needs a name.", field=schema.name)
+        if member.name in seen:
+            raise ConfigError(
+                problem=f"Cannot create field because of field name duplication {member.name}",
+                fix="Give each field of a struct a name of its own.",
+                field=member.name,
+            )
+        if member.index != index:
+            raise ConfigError(problem=f"The field's index must be {index}.", field=member.name)
+        seen.add(member.name)
+
+
+def _check_default(schema: Schema) -> None:
+    try:
+        # A struct cannot be of a schema that holds the struct itself.
+        validate_value(replace(schema, default=None), schema.default)
+    except RecordError as error:
+        where = error.field or schema.name
+        raise ConfigError(
+            problem=f"The default does not fit: {error.problem}", field=where
+        ) from error
+
+
+def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
+    """Check that a value fits a schema, to the depth.
+
+    Python types are exact, as Kafka Connect's are: a bool is no whole number, a whole number
+    is no float, a datetime is no date. Lists and tuples are arrays.
+
+    Args:
+        schema: What the value must fit.
+        value: The value.
+        path: Where the value stands, for the error.
+
+    Raises:
+        RecordError: It does not fit; `field` is the path to the part at fault.
+    """
+    if value is None:
+        if not schema.optional:
+            raise RecordError(
+                problem=f"Null where {_title(schema)} is required.", field=path or None
+            )
+        return
+    if schema.is_logical:
+        fault = LOGICAL_VALUES[str(schema.name)](value, schema.parameters)
+    elif schema.type in SCALAR_VALUES:
+        fault = SCALAR_VALUES[schema.type](value)
+    else:
+        fault = _COMPOUND_VALUES[schema.type](schema, value, path)
+    if fault is not None:
+        kind = type(value).__name__
+        raise RecordError(
+            problem=f"A value of type {kind} does not fit {_title(schema)}: it {fault}.",
+            field=path or None,
+        )
+
+
+def _title(schema: Schema) -> str:
+    return f"{schema.type.value} {schema.name}" if schema.name else schema.type.value
+
+
+def _array(schema: Schema, value: object, path: str) -> str | None:
+    if not isinstance(value, list | tuple):
+        return "must be a list"
+    if schema.value_schema is not None:
+        for index, item in enumerate(value):
+            validate_value(schema.value_schema, item, path=f"{path}[{index}]")
+    return None
+
+
+def _map(schema: Schema, value: object, path: str) -> str | None:
+    if not isinstance(value, Mapping):
+        return "must be a mapping"
+    if schema.key_schema is not None and schema.value_schema is not None:
+        for key, item in value.items():
+            validate_value(schema.key_schema, key, path=f"{path} key")
+            validate_value(schema.value_schema, item, path=f"{path}[{key!r}]")
+    return None
+
+
+def _struct(schema: Schema, value: object, _: str) -> str | None:
+    if not isinstance(value, StructValue):
+        return "must be a Struct"
+    if value.schema != schema and value.schema.bare() != schema.bare():
+        return "must be a Struct of this schema, but for its optional, default and doc"
+    value.validate()
+    return None
+
+
+_COMPOUND_VALUES: Mapping[Type, Callable[[Schema, object, str], str | None]] = {
+    Type.ARRAY: _array,
+    Type.MAP: _map,
+    Type.STRUCT: _struct,
+}

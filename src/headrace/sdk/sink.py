@@ -1,0 +1,160 @@
+"""The three gears of a sink: frame, batch and record."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from headrace.sdk.connector import Connector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk.config import Config
+    from headrace.sdk.connector import TaskContext
+    from headrace.sdk.record import Record
+    from headrace.sdk.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Names one batch of one task, for ever.
+
+    A sink keeps the newest mark of each application in the transaction that holds
+    the data (Guarantee 2).
+
+    Args:
+        application: Connector and task, unique over all stores and re-creations.
+        batch: Grows by one with each batch and never restarts.
+        epoch: Grows with each new owner of the task; tells attempts apart.
+    """
+
+    application: str
+    batch: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """The batch that a frame belongs to.
+
+    Args:
+        mark: Identifies the batch; the same for every attempt but for the epoch.
+        topic: The topic or stream the records come from; names the target's table
+            where a sink writes many.
+        schema: The schema of the records' values.
+        key_schema: The schema of their keys; None when they have none.
+    """
+
+    mark: Mark
+    topic: str
+    schema: Schema
+    key_schema: Schema | None = None
+
+
+class StagedWrite(Protocol):
+    """Data that is written but not yet visible in the target."""
+
+    @property
+    def rows(self) -> int:
+        """Return how many records the staged data stands for."""
+
+    def commit(self, receipt: str) -> None:
+        """Make the data visible, with its mark and ``receipt``, in one transaction.
+
+        Running it again for the same mark changes nothing.
+        """
+
+    def abort(self) -> None:
+        """Remove the staged data. Must not raise when there is none."""
+
+
+class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
+    """A running part of a sink. Call order: ``start``, gear calls, ``stop``."""
+
+    ordered: ClassVar[bool] = False
+    """Whether frames need the column ``position``, to order records within a batch."""
+
+    def start(self, context: TaskContext) -> None:
+        """Connect to the target; raise ConfigError when it cannot be written to."""
+        self.context = context
+
+    def stop(self) -> None:  # noqa: B027 - optional
+        """Let go of everything, promptly. Called once, also after a failed start."""
+
+
+class FrameSink(SinkTask):
+    """Writes whole DataFrames in two steps, so that nothing half-done is visible."""
+
+    @abstractmethod
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        """Return the receipt of the batch if the target already holds it.
+
+        Called before each attempt. A sink whose target holds a newer batch of the
+        same application raises StateError: batches never go back.
+        """
+
+    @abstractmethod
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        """Run the Spark job that stages the records of ``frame``.
+
+        Columns: ``key``, ``value``, ``headers``, ``timestamp``, ``topic``,
+        ``partition`` and, for an ordered sink, ``position``; a null ``value`` is a
+        tombstone. Each batch is written as a whole or not at all.
+        """
+
+
+class BatchSink(SinkTask):
+    """Writes Arrow batches from each Spark partition, then commits on the driver.
+
+    The task object is pickled to the executors after ``start``.
+    """
+
+    @abstractmethod
+    def write(
+        self, rows: Iterator[pa.RecordBatch], batch: SinkBatch, part: str
+    ) -> Mapping[str, object]:
+        """Stage the rows of one partition, on an executor; return a JSON message.
+
+        ``part`` names this attempt of this partition; a part that is not among the
+        messages given to ``commit`` was lost and must leave no trace.
+        """
+
+    @abstractmethod
+    def commit(
+        self, messages: Sequence[Mapping[str, object]], batch: SinkBatch, receipt: str
+    ) -> None:
+        """Make the parts visible with their mark in one transaction, on the driver."""
+
+    @abstractmethod
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        """Return the receipt of the batch if the target already holds it."""
+
+    def abort(self, messages: Sequence[Mapping[str, object]], batch: SinkBatch) -> None:
+        """Remove staged parts."""
+
+
+class RecordSink(SinkTask):
+    """Kafka Connect's SinkTask: ``put`` and ``flush``, one record at a time.
+
+    It runs on executors and keeps no mark, so it delivers at least once.
+    """
+
+    @abstractmethod
+    def put(self, records: Sequence[Record]) -> None:
+        """Take records, in order. Raises RetriableError when the system is busy."""
+
+    def flush(self) -> None:
+        """Return only when everything put so far is durable."""
+
+
+class SinkConnector(Connector):
+    """A connector that writes to a system."""
+
+    @abstractmethod
+    def task(self, config: Config) -> FrameSink | BatchSink | RecordSink:
+        """Make the task for one of the ``task_configs``, parsed."""

@@ -1,0 +1,252 @@
+"""Schemas as Spark's types in their JSON form, and back, exactly, without pyspark.
+
+The JSON is that of `StructType.jsonValue()` and `StructType.fromJson()`. A description is the
+field's `comment`, where Spark and Delta show it; what else Spark lacks is in the field's
+metadata, see `headrace.sdk.facts`. What concerns the row as a whole is in the metadata of the
+first field, as a StructType has none.
+
+A Time is a "long", microseconds since midnight, and not Spark's `time(6)`: Delta tables cannot
+hold that one.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.facts import (
+    PREFIX,
+    facts_of,
+    native_head,
+    root_facts_of,
+    with_facts,
+    with_root_facts,
+)
+from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, precision_of, scale_of
+from headrace.sdk.scalars import Type
+from headrace.sdk.schema import Schema
+
+__all__ = ["from_spark_json", "to_ddl", "to_spark_json"]
+
+Json = dict[str, Any]
+
+_COMMENT = "comment"
+_DOC = f"{PREFIX}doc"
+
+_NAMES: Mapping[Type, str] = {
+    Type.INT8: "byte",
+    Type.INT16: "short",
+    Type.INT32: "integer",
+    Type.INT64: "long",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "boolean",
+    Type.STRING: "string",
+    Type.BYTES: "binary",
+}
+_LOGICAL_NAMES: Mapping[str, str] = {DATE: "date", TIMESTAMP: "timestamp"}
+
+_MEANINGS: Mapping[str, Schema] = {
+    **{name: Schema(type_) for type_, name in _NAMES.items()},
+    "date": Schema.date(),
+    "timestamp": Schema.timestamp(),
+    # A time without a zone is taken as UTC, as Arrow's is.
+    "timestamp_ntz": Schema.timestamp(),
+    # A column of nulls.
+    "void": Schema.string(optional=True),
+}
+_PATTERNS: tuple[tuple[re.Pattern[str], Schema], ...] = (
+    (re.compile(r"(char|varchar)\(\d+\)"), Schema.string()),
+    (re.compile(r"string collate \w+"), Schema.string()),
+    (re.compile(r"time\(\d\)"), Schema.time()),
+)
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+
+_DDL: Mapping[str, str] = {
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INT",
+    "long": "BIGINT",
+}
+
+
+def to_spark_json(schema: Schema) -> Json:
+    """Give the JSON form of the StructType of rows that a STRUCT describes.
+
+    Raises:
+        ConfigError: The schema is no STRUCT, a Decimal's scale does not fit, or a struct
+            without fields has facts that no field can carry; `field` is the path.
+    """
+    if schema.type is not Type.STRUCT:
+        raise ConfigError(
+            problem=f"Rows need a schema of type STRUCT, not {schema.type.value}.",
+            fix="Wrap it: Schema.struct({'value': schema}).",
+        )
+    struct = _struct(schema, "")
+    root = root_facts_of(schema)
+    if root and not schema.fields:
+        raise ConfigError(
+            problem="In Spark, a struct without fields can have no name, doc or default.",
+            fix="Give it a field.",
+        )
+    if root:
+        struct["fields"][0]["metadata"] |= root
+    return struct
+
+
+def from_spark_json(json: Mapping[str, Any]) -> Schema:
+    """Give the schema of rows from the JSON form of a StructType.
+
+    Besides what `to_spark_json` gives it takes char, varchar and collated strings as STRING,
+    `timestamp_ntz` as a Timestamp in UTC, `time` as Time, and `void` as an optional STRING.
+
+    Raises:
+        ConfigError: A type has no counterpart, such as an interval or a variant; `field` is
+            the path to it.
+    """
+    if json.get("type") != "struct":
+        raise ConfigError(problem=f"Rows need a StructType, not {json.get('type')!r}.")
+    root: dict[str, str] = {}
+    for field in json["fields"]:
+        root |= _texts(field)
+    return with_root_facts(_from_struct(json, ""), root)
+
+
+def to_ddl(schema: Schema) -> str:
+    """Give the columns of a STRUCT as `spark.read.schema(...)` takes them.
+
+    DDL has no word for metadata and for items that may not be null: reading what it gives
+    back through Spark loses them.
+
+    Raises:
+        ConfigError: As `to_spark_json`.
+    """
+    return ", ".join(_ddl_column(field, " ") for field in to_spark_json(schema)["fields"])
+
+
+def _struct(schema: Schema, path: str) -> Json:
+    fields = [_field(m.name, m.schema, f"{path}.{m.name}".strip(".")) for m in schema.fields]
+    return {"type": "struct", "fields": fields}
+
+
+def _field(name: str, schema: Schema, path: str) -> Json:
+    metadata = facts_of(schema)
+    if _DOC in metadata:
+        metadata[_COMMENT] = metadata.pop(_DOC)
+    return {
+        "name": name,
+        "type": _type(schema, path),
+        "nullable": schema.optional,
+        "metadata": metadata,
+    }
+
+
+def _type(schema: Schema, path: str) -> str | Json:
+    head = native_head(schema, path)
+    if head.name == DECIMAL:
+        return f"decimal({precision_of(head.parameters)},{scale_of(head.parameters)})"
+    if head.name is not None:
+        return _LOGICAL_NAMES[head.name]
+    if head.type is Type.STRUCT:
+        return _struct(schema, path)
+    if schema.value_schema is None:
+        return _NAMES[head.type]
+    if schema.key_schema is None:
+        return {
+            "type": "array",
+            "elementType": _type(schema.value_schema, f"{path} element"),
+            "containsNull": schema.value_schema.optional,
+        }
+    return {
+        "type": "map",
+        "keyType": _type(schema.key_schema, f"{path} key"),
+        "valueType": _type(schema.value_schema, f"{path} value"),
+        "valueContainsNull": schema.value_schema.optional,
+    }
+
+
+def _texts(field: Mapping[str, Any]) -> dict[str, str]:
+    metadata = {k: v for k, v in (field.get("metadata") or {}).items() if isinstance(v, str)}
+    if _COMMENT in metadata:
+        metadata.setdefault(_DOC, metadata[_COMMENT])
+    return metadata
+
+
+def _from_field(field: Mapping[str, Any], path: str) -> Schema:
+    native = _from_type(field["type"], path)
+    optional = field.get("nullable", True) or native.optional
+    return with_facts(native.replaced(optional=optional), _texts(field))
+
+
+def _from_struct(json: Mapping[str, Any], path: str) -> Schema:
+    members: dict[str, Schema] = {}
+    for field in json["fields"]:
+        where = f"{path}.{field['name']}".strip(".")
+        if field["name"] in members:
+            raise ConfigError(problem="Two columns have this name.", field=where)
+        members[field["name"]] = _from_field(field, where)
+    return Schema.struct(members)
+
+
+def _from_type(json: str | Mapping[str, Any], path: str) -> Schema:
+    if isinstance(json, str):
+        return _from_name(json, path)
+    match json["type"]:
+        case "struct":
+            return _from_struct(json, path)
+        case "array":
+            items = _from_type(json["elementType"], f"{path} element")
+            return Schema.array(_nullable(items, json["containsNull"]))
+        case "map":
+            keys = _from_type(json["keyType"], f"{path} key").replaced(optional=False)
+            values = _from_type(json["valueType"], f"{path} value")
+            return Schema.map(keys, _nullable(values, json["valueContainsNull"]))
+        case other:
+            raise _unknown(str(other), path)
+
+
+def _nullable(schema: Schema, nullable: bool) -> Schema:  # noqa: FBT001 - Spark's own form
+    return schema.replaced(optional=nullable or schema.optional)
+
+
+def _from_name(name: str, path: str) -> Schema:
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    if found := _DECIMAL.fullmatch(name):
+        return Schema.decimal(int(found[2]), precision=int(found[1]))
+    for pattern, schema in _PATTERNS:
+        if pattern.fullmatch(name):
+            return schema
+    raise _unknown(name, path)
+
+
+def _unknown(name: str, path: str) -> ConfigError:
+    return ConfigError(
+        problem=f"Spark's type {name} has no counterpart.",
+        fix="Cast the column to another type, such as string, or leave it out.",
+        field=path or None,
+    )
+
+
+def _ddl_column(field: Mapping[str, Any], separator: str) -> str:
+    name = field["name"].replace("`", "``")
+    required = "" if field["nullable"] else " NOT NULL"
+    comment = field["metadata"].get(_COMMENT)
+    told = "" if comment is None else f" COMMENT {_literal(comment)}"
+    return f"`{name}`{separator}{_ddl_type(field['type'])}{required}{told}"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _ddl_type(json: str | Mapping[str, Any]) -> str:
+    if isinstance(json, str):
+        return _DDL.get(json, json.upper())
+    if json["type"] == "array":
+        return f"ARRAY<{_ddl_type(json['elementType'])}>"
+    if json["type"] == "map":
+        return f"MAP<{_ddl_type(json['keyType'])}, {_ddl_type(json['valueType'])}>"
+    columns = ", ".join(_ddl_column(field, ": ") for field in json["fields"])
+    return f"STRUCT<{columns}>"

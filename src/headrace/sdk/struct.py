@@ -1,0 +1,207 @@
+"""A value of type STRUCT: values by field, checked against a schema."""
+
+from collections.abc import Hashable, Mapping
+from typing import Any, final
+
+from typing_extensions import override
+
+from headrace.sdk.errors import RecordError
+from headrace.sdk.frozen import freeze, identity, thaw
+from headrace.sdk.scalars import Type
+from headrace.sdk.schema import Field, Schema, StructValue, validate_value
+
+__all__ = ["Struct"]
+
+
+@final
+class Struct(StructValue):
+    """Values for the fields of a STRUCT schema.
+
+    `put` checks each value as it comes; `validate` checks that none is missing. A struct
+    equals another of the same schema with the same values.
+    A struct can be changed until it is `frozen`; only a frozen one can be hashed.
+
+    Args:
+        schema: A schema of type STRUCT.
+        values: Values by field name, each put in turn.
+
+    Raises:
+        RecordError: The schema is no STRUCT, or a value does not fit its field.
+    """
+
+    __slots__ = ("_frozen", "_schema", "_values")
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any] | None = None) -> None:
+        if schema.type is not Type.STRUCT:
+            raise RecordError(problem=f"A Struct cannot have the schema {schema.type.value}.")
+        self._schema = schema
+        self._values: list[Any] = [None] * len(schema.fields)
+        self._frozen = False
+        for name, value in (values or {}).items():
+            self.put(name, value)
+
+    @classmethod
+    def of(cls, schema: Schema, values: Mapping[str, Any]) -> "Struct":
+        """Make a struct from plain values: mappings become structs where the schema says so.
+
+        Raises:
+            RecordError: A value does not fit, or a required field has none.
+        """
+        struct = cls(schema, {name: _made(schema, name, item) for name, item in values.items()})
+        struct.validate()
+        return struct
+
+    @property
+    @override
+    def schema(self) -> Schema:
+        """The schema that it was made for."""
+        return self._schema
+
+    def put(self, field: str | Field, value: Any) -> "Struct":
+        """Set a field's value, and give this struct, so that calls can be chained.
+
+        Raises:
+            RecordError: There is no such field, the value does not fit, or this is frozen.
+        """
+        if self._frozen:
+            raise RecordError(problem="A frozen struct cannot be changed.")
+        found = self._find(field)
+        validate_value(found.schema, value, path=found.name)
+        self._values[found.index] = value
+        return self
+
+    def get(self, field: str | Field) -> Any:
+        """Give a field's value, or its default if it has no value.
+
+        Raises:
+            RecordError: There is no such field.
+        """
+        found = self._find(field)
+        value = self._values[found.index]
+        return thaw(found.schema.default if value is None else value)
+
+    def get_without_default(self, field: str | Field) -> Any:
+        """Give a field's value, or None if it has no value, whatever its default.
+
+        Raises:
+            RecordError: There is no such field.
+        """
+        return thaw(self._values[self._find(field).index])
+
+    def __getitem__(self, field: str) -> Any:
+        """Give what `get` gives."""
+        return self.get(field)
+
+    @override
+    def validate(self) -> None:
+        """Check that every field that is required and has no default has a value.
+
+        Raises:
+            RecordError: One has none.
+        """
+        for field, value in zip(self._schema.fields, self._values, strict=True):
+            if value is None and field.schema.default is not None:
+                continue
+            validate_value(field.schema, value, path=field.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the values by field name, defaults included, structs as dictionaries too."""
+        return {field.name: _plain(self.get(field)) for field in self._schema.fields}
+
+    @override
+    def frozen(self) -> "Struct":
+        return (
+            self
+            if self._frozen
+            else self._copied([freeze(v) for v in self._values], frozen=True)
+        )
+
+    @override
+    def thawed(self) -> "Struct":
+        return self._copied([thaw(value) for value in self._values], frozen=False)
+
+    @override
+    def identity(self) -> Hashable:
+        return self._schema.bare(), identity(self._values)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Struct):
+            return NotImplemented
+        return self.identity() == other.identity()
+
+    @override
+    def __hash__(self) -> int:
+        if not self._frozen:
+            message = "A struct can only be hashed once it is frozen."
+            raise TypeError(message)
+        return hash(self.identity())
+
+    @override
+    def __repr__(self) -> str:
+        pairs = zip(self._schema.fields, self._values, strict=True)
+        told = (f"{field.name}={_text(value)}" for field, value in pairs if value is not None)
+        return f"Struct{{{','.join(told)}}}"
+
+    def _copied(self, values: list[Any], *, frozen: bool) -> "Struct":
+        struct = Struct(self._schema)
+        struct._values = values
+        struct._frozen = frozen
+        return struct
+
+    def _find(self, field: str | Field) -> Field:
+        name = field if isinstance(field, str) else field.name
+        found = self._schema.field(name)
+        if found is None:
+            names = ", ".join(known.name for known in self._schema.fields)
+            raise RecordError(
+                problem=f"{name} is not a valid field name.",
+                fix=f"The fields are: {names or 'none'}.",
+                field=name,
+            )
+        return found
+
+
+def _made(schema: Schema, name: str, value: Any) -> Any:
+    field = schema.field(name)
+    return value if field is None else _shaped(field.schema, value)
+
+
+def _shaped(schema: Schema, value: Any) -> Any:
+    match schema.type, value:
+        case Type.STRUCT, Mapping():
+            return Struct.of(schema, value)
+        case Type.ARRAY, list() | tuple() if schema.value_schema is not None:
+            return [_shaped(schema.value_schema, item) for item in value]
+        case Type.MAP, Mapping() if schema.value_schema is not None:
+            return {key: _shaped(schema.value_schema, item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Struct():
+            return value.to_dict()
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {key: _plain(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _text(value: Any) -> str:
+    """Write a value as Java would, so that texts match Kafka Connect's."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return f"[{', '.join(_text(item) for item in value)}]"
+        case Mapping():
+            pairs = (f"{_text(key)}={_text(item)}" for key, item in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        case None:
+            return "null"
+        case _:
+            return str(value)

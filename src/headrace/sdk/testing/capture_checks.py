@@ -1,0 +1,241 @@
+"""Checks of a capture: polled records are durable, or come again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.sdk.arrow import from_arrow
+from headrace.sdk.position import Position
+from headrace.sdk.source import CapturedBatch, CaptureSource, SourceTask
+from headrace.sdk.testing.driver import Arrived
+from headrace.sdk.testing.leaks import check_leaks
+from headrace.sdk.testing.promise import BrokenPromiseError
+from headrace.sdk.testing.rows import differences, fitted
+from headrace.sdk.testing.running_checks import GRACE_SECONDS
+from headrace.sdk.testing.source_checks import append_chunks, append_more
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sdk.record import Record
+    from headrace.sdk.testing.driver import SourceDriver
+    from headrace.sdk.testing.harness import CaptureBench
+    from headrace.sdk.testing.rows import Row
+
+_POLL_SECONDS = 1.0
+_MARGIN_SECONDS = 1.0
+_PATIENCE_SECONDS = 10.0
+"""How long a capture may need to notice what was appended."""
+
+
+@dataclass
+class _Pump:
+    """Polls as the runtime does; what it keeps is durable together with the position."""
+
+    bench: CaptureBench
+    arrived: list[Arrived] = field(default_factory=list)
+
+    def start(self) -> CaptureSource:
+        task = self.bench.start()
+        if not isinstance(task, CaptureSource):
+            message = f"{type(task).__name__} is no capture: use SourceAcceptance."
+            raise TypeError(message)
+        return task
+
+    def keep(self, polled: _Polled) -> None:
+        """Append what was polled, and its position, in one step."""
+        self.arrived += polled.records
+        self.bench.advance(polled.position)
+
+
+@dataclass(frozen=True)
+class _Polled:
+    """What one poll gave."""
+
+    raw: Sequence[Record] | CapturedBatch
+    records: Sequence[Arrived]
+    position: Position
+
+    def committed(self, task: CaptureSource) -> None:
+        """Tell the capture that it is durable."""
+        if not isinstance(self.raw, CapturedBatch):
+            for record in self.raw:
+                task.commit_record(record)
+        task.commit(self.position)
+
+
+def check_capture_empty(bench: CaptureBench) -> None:
+    """Check that a poll with nothing to give returns soon, with nothing."""
+    task = _Pump(bench).start()
+    began = time.monotonic()
+    polled = _poll(task, bench)
+    took = time.monotonic() - began
+    task.stop()
+    if polled is not None or took > _POLL_SECONDS + _MARGIN_SECONDS:
+        count = 0 if polled is None else len(polled.records)
+        raise BrokenPromiseError(
+            promise="poll may block for up to a second, and gives nothing when nothing is new.",
+            seen=f"It gave {count} records after {took:.1f} s.",
+            read=CaptureSource.poll,
+        )
+
+
+def check_capture_once(bench: CaptureBench, driver: SourceDriver) -> None:
+    """Check that everything is captured once, through a restart after every poll."""
+    pump = _Pump(bench)
+    rows = append_chunks(driver)
+    _capture(pump, len(rows))
+    rows += append_more(driver, first=len(rows))
+    _capture(pump, len(rows))
+    promise = "A restart after every poll neither loses nor repeats."
+    _require(pump, driver, rows, promise)
+
+
+def check_capture_killed_after_append(bench: CaptureBench, driver: SourceDriver) -> None:
+    """Check a kill when the records are durable, and the capture was not told."""
+    pump = _Pump(bench)
+    rows = append_chunks(driver)
+    abandoned = []
+    while polled := _next(pump, len(rows)):
+        task, batch = polled
+        pump.keep(batch)
+        abandoned.append(task)
+    for task in abandoned:
+        task.stop()
+    promise = "What is durable is not captured again, though commit was never called for it."
+    _require(pump, driver, rows, promise)
+
+
+def check_capture_killed_before_append(bench: CaptureBench, driver: SourceDriver) -> None:
+    """Check a kill after a poll whose records were not made durable."""
+    pump = _Pump(bench)
+    rows = append_chunks(driver)
+    while lost := _next(pump, len(rows)):
+        lost[0].stop()
+        if not _capture(pump, len(rows), at_most=1):
+            break
+    promise = "What was polled and is not durable comes again: nothing is let go before commit."
+    _require(pump, driver, rows, promise)
+
+
+def check_capture_positions(bench: CaptureBench, driver: SourceDriver) -> None:
+    """Check that every poll says where it stands, in JSON."""
+    pump = _Pump(bench)
+    rows = append_chunks(driver)
+    for batch in _capture(pump, len(rows)):
+        stored = Position.from_json(batch.position.to_json())
+        if not len(batch.position) or stored != batch.position:
+            raise BrokenPromiseError(
+                promise="Each poll gives the position after it: records by source_partition "
+                "and source_offset, a CapturedBatch by position.",
+                seen=f"It was {batch.position}.",
+                read=CapturedBatch,
+            )
+
+
+def check_capture_stop(bench: CaptureBench) -> None:
+    """Check that a capture that polls in its thread stops promptly."""
+    task = _Pump(bench).start()
+    stopping = threading.Event()
+    errors: list[Exception] = []
+
+    def run() -> None:
+        while not stopping.is_set():
+            try:
+                task.poll()
+            except Exception as error:  # noqa: BLE001 - shown by the check
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    time.sleep(0.2)
+    stopping.set()
+    thread.join(GRACE_SECONDS)
+    late = thread.is_alive()
+    task.stop()
+    if late or errors:
+        seen = f"It raised {errors[0]!r}." if errors else "It still polled after 5 s."
+        raise BrokenPromiseError(
+            promise="An idle capture gives no error, and its poll returns soon.",
+            seen=seen,
+            read=SourceTask.stop,
+        )
+
+
+def check_capture_leaks(bench: CaptureBench, driver: SourceDriver) -> None:
+    """Check that nothing is left of a capture after it has stopped."""
+    pump = _Pump(bench)
+    numbers = iter(range(1_000))
+
+    def cycle() -> None:
+        number = next(numbers)
+        driver.append([driver.row(number)])
+        _capture(pump, number + 1, at_most=1)
+
+    check_leaks(cycle)
+
+
+def _capture(pump: _Pump, expected: int, at_most: int = 1_000) -> list[_Polled]:
+    """Capture what is there, with a new task for each poll."""
+    kept: list[_Polled] = []
+    while len(kept) < at_most and (polled := _next(pump, expected)):
+        task, batch = polled
+        pump.keep(batch)
+        batch.committed(task)
+        task.stop()
+        kept.append(batch)
+    return kept
+
+
+def _next(pump: _Pump, expected: int) -> tuple[CaptureSource, _Polled] | None:
+    """Start a new capture and return its first records; None when none are left to come.
+
+    When all have arrived one more poll is made, so that repeated records show.
+    """
+    task = pump.start()
+    patience = 0.0 if len(pump.arrived) >= expected else _PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
+    while (polled := _poll(task, pump.bench)) is None and time.monotonic() < deadline:
+        pass
+    if polled is None or len(pump.arrived) > 2 * expected:
+        task.stop()
+        return None
+    return task, polled
+
+
+def _poll(task: CaptureSource, bench: CaptureBench) -> _Polled | None:
+    raw = task.poll()
+    if isinstance(raw, CapturedBatch):
+        if not raw.values.num_rows and not raw.rejected:
+            return None
+        return _Polled(raw, _of_batch(raw), bench.position().merged(raw.position))
+    if not raw:
+        return None
+    position = bench.position()
+    for record in raw:
+        if record.source_partition is not None and record.source_offset is not None:
+            position = position.moved(record.source_partition, record.source_offset)
+    return _Polled(raw, [_of_record(record) for record in raw], position)
+
+
+def _of_record(record: Record) -> Arrived:
+    schema, value = record.value_schema, record.value
+    plain = value if schema is None else fitted(schema, value)
+    return Arrived(plain, record.key, record.topic, (0, 0))
+
+
+def _of_batch(batch: CapturedBatch) -> list[Arrived]:
+    schema = from_arrow(batch.values.schema)
+    rows = [fitted(schema, row) for row in batch.values.to_pylist()]
+    values = [next(iter(row.values())) for row in rows] if batch.scalar else rows
+    return [Arrived(value, None, batch.topic or "", (0, 0)) for value in values]
+
+
+def _require(pump: _Pump, driver: SourceDriver, rows: Sequence[Row], promise: str) -> None:
+    found = differences(rows, map(driver.seen, pump.arrived))
+    if found:
+        raise BrokenPromiseError(promise=promise, seen=str(found), read=CaptureSource)

@@ -1,0 +1,272 @@
+"""Checks that a sink writes every batch once, whatever happens."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.sdk.connector import DeliveryGuarantee
+from headrace.sdk.errors import RecordError
+from headrace.sdk.schema import Schema
+from headrace.sdk.sink import FrameSink, SinkTask, StagedWrite
+from headrace.sdk.testing.harness import Killed, Point
+from headrace.sdk.testing.leaks import check_leaks
+from headrace.sdk.testing.promise import BrokenPromiseError
+from headrace.sdk.testing.rows import differences, fitted, same_value
+from headrace.sdk.testing.sample import sample_rows, sample_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.sdk.testing.driver import SinkDriver
+    from headrace.sdk.testing.harness import SinkBench
+    from headrace.sdk.testing.rows import Row
+
+PLAIN = Schema.struct({"id": Schema.int64(), "text": Schema.string(optional=True)})
+GROWN = Schema.struct(
+    {
+        "id": Schema.int64(),
+        "text": Schema.string(optional=True),
+        "more": Schema.string(optional=True),
+    }
+)
+
+
+def plain_rows(first: int, count: int = 3) -> list[Row]:
+    """Return rows of the schema ``PLAIN``."""
+    return [{"id": number, "text": f"row {number}"} for number in range(first, first + count)]
+
+
+@dataclass
+class Fed:
+    """A sink's bench with what was fed to it, to compare with what the target holds."""
+
+    bench: SinkBench
+    driver: SinkDriver
+    rows: list[Row] = field(default_factory=list)
+
+    def feed(self, rows: Sequence[Row], schema: Schema = PLAIN, *, task: int = 0) -> None:
+        """Feed a batch."""
+        self.bench.feed(rows, schema, task=task)
+        self.rows += rows
+
+    def step(self, *, kill: Point | None = None, task: int = 0) -> None:
+        """Run a batch with new plugin objects, to its end or to where it is killed."""
+
+        def hook(point: Point) -> None:
+            if point is kill:
+                raise Killed
+
+        opened = self.bench.open(task=task, hook=hook)
+        try:
+            opened.step()
+        except Killed:
+            return  # abandoned, as by a kill
+        opened.close()
+
+    def require(self, promise: str, read: object, schema: Schema = PLAIN) -> None:
+        """Raise unless the target holds what was fed, once if the sink says so."""
+        self.require_rows(self.rows, promise, read, schema)
+
+    def require_rows(
+        self, rows: Iterable[Row], promise: str, read: object, schema: Schema = PLAIN
+    ) -> None:
+        """Raise unless the target holds these rows, once if the sink says so."""
+        repeats = self.driver.connector.delivery is DeliveryGuarantee.AT_LEAST_ONCE
+        expected = [fitted(schema, row) for row in rows]
+        found = differences(expected, read_rows(self.driver, schema), repeats=repeats)
+        if found:
+            raise BrokenPromiseError(promise=promise, seen=str(found), read=read)
+
+
+def read_rows(driver: SinkDriver, schema: Schema) -> list[Row]:
+    """Return what the target holds, in the form the schema gives it."""
+    return [fitted(schema, row) for row in driver.read_back()]
+
+
+def check_kinds(
+    bench: SinkBench, driver: SinkDriver, kinds: Sequence[str]
+) -> dict[str, BrokenPromiseError]:
+    """Write the sample and return, for each kind of value, how it arrived wrong."""
+    schema, rows = sample_schema(kinds), sample_rows(kinds)
+    fed = Fed(bench, driver)
+    fed.feed(rows, schema)
+    fed.step()
+    found = read_rows(driver, schema)
+    ids = [{"id": row["id"]} for row in rows]
+    lost = differences(ids, ({"id": row.get("id")} for row in found))
+    if lost:
+        promise = "Every record of a batch arrives."
+        raise BrokenPromiseError(promise=promise, seen=str(lost), read=FrameSink.write)
+    by_id = {row["id"]: row for row in found}
+    wrong = {}
+    for kind in kinds:
+        wanted = {row["id"]: fitted(schema, row)[kind] for row in rows}
+        bad = [
+            f"{value!r} became {by_id[number].get(kind)!r}"
+            for number, value in wanted.items()
+            if not same_value(value, by_id[number].get(kind))
+        ]
+        if bad:
+            wrong[kind] = BrokenPromiseError(
+                promise=f"Values of the kind {kind} arrive as they are.",
+                seen=f"{'; '.join(bad)}. If the target has no such type: see `kinds`.",
+                read=FrameSink.write,
+            )
+    return wrong
+
+
+def check_batches(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check several batches, some empty, each with new plugin objects."""
+    fed = Fed(bench, driver)
+    for first, count in ((0, 3), (3, 0), (3, 1), (4, 0), (4, 40)):
+        fed.feed(plain_rows(first, count))
+        fed.step()
+    fed.require("Every batch arrives, also after one with no records.", FrameSink.write)
+
+
+def check_first_batch_empty(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that a sink bears a first batch without records."""
+    fed = Fed(bench, driver)
+    fed.feed([])
+    fed.step()
+    fed.feed(plain_rows(0))
+    fed.step()
+    fed.require("A batch may have no records, even the first.", FrameSink.write)
+
+
+def check_sink_killed(bench: SinkBench, driver: SinkDriver, at: Point) -> None:
+    """Check that a batch killed at a point delivers once when it runs again."""
+    fed = Fed(bench, driver)
+    for first in (0, 3, 6):
+        before = list(fed.rows)
+        fed.feed(plain_rows(first))
+        fed.step(kill=at)
+        if at is not Point.AFTER_COMMIT and _is_exact(driver):
+            promise = f"What was not committed is not visible (killed {at.value})."
+            fed.require_rows(before, promise, StagedWrite)
+        fed.step()
+        read = FrameSink.committed if at is Point.AFTER_COMMIT else StagedWrite.commit
+        promise = f"A batch that was killed {at.value} delivers once when it runs again."
+        fed.require(promise, read)
+
+
+def check_killed_twice(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that a batch killed at one point after the other delivers once."""
+    fed = Fed(bench, driver)
+    for first in (0, 3):
+        fed.feed(plain_rows(first))
+        for point in (*Point, Point.AFTER_COMMIT):
+            fed.step(kill=point)
+        fed.step()
+    fed.require("A batch delivers once, however often it was killed.", FrameSink.committed)
+
+
+def check_stale_epoch(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that an owner that lost its task cannot commit over the new one."""
+    fed = Fed(bench, driver)
+    fed.feed(plain_rows(0))
+    fed.step()
+    fed.feed(plain_rows(3))
+
+    def taken_over(point: Point) -> None:
+        if point is Point.BEFORE_COMMIT:
+            fed.step()
+            fed.feed(plain_rows(6))
+            fed.step()
+
+    stale = bench.open(hook=taken_over)
+    with suppress(Exception):  # to refuse it is right; that nothing changes is checked
+        stale.step()
+    stale.close()
+    promise = "A stale owner's commit changes nothing, as a newer epoch committed the batch."
+    fed.require(promise, StagedWrite.commit)
+    fed.feed(plain_rows(9))
+    fed.step()
+    fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
+
+
+def check_growing_schema(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that a field that is new in mid-stream arrives, and old rows stay."""
+    fed = Fed(bench, driver)
+    fed.feed(plain_rows(0))
+    fed.step()
+    fed.feed([{**row, "more": f"more {row['id']}"} for row in plain_rows(3)], GROWN)
+    fed.step()
+    promise = "A field that is new in mid-stream arrives; older rows have null there."
+    fed.require(promise, FrameSink.write, GROWN)
+    fed.feed(plain_rows(6))
+    fed.step()
+    promise = "A batch without the new field, such as one in flight, arrives too."
+    fed.require(promise, FrameSink.write, GROWN)
+
+
+def check_outage(bench: SinkBench, driver: SinkDriver, at: Point) -> None:
+    """Check that an outage of the target, before or in the middle of a batch, loses nothing."""
+    fed = Fed(bench, driver)
+    fed.feed(plain_rows(0))
+    fed.step()
+    fed.feed(plain_rows(3))
+
+    def outage(point: Point) -> None:
+        if point is at:
+            driver.break_target()
+
+    opened = bench.open(hook=outage)
+    error: Exception | None = None
+    try:
+        opened.step()
+    except Exception as raised:  # noqa: BLE001 - any error tells of the outage
+        error = raised
+    driver.repair_target()
+    opened.close()
+    if error is None and at is Point.BEFORE_WRITE:
+        raise BrokenPromiseError(
+            promise="A batch that cannot be written fails.",
+            seen="break_target was not noticed. (Does it break anything?)",
+            read=FrameSink.write,
+        )
+    if isinstance(error, RecordError):
+        raise BrokenPromiseError(
+            promise="An outage is no fault of a record: RetriableError asks for another try.",
+            seen=f"It raised {error!r}.",
+            read=RecordError,
+        )
+    fed.step()
+    fed.require("An outage loses nothing: the batch runs again.", StagedWrite.commit)
+
+
+def check_two_tasks(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that two tasks of one connector write side by side."""
+    fed = Fed(bench, driver)
+    fed.feed(plain_rows(0), task=0)
+    fed.feed(plain_rows(100), task=1)
+
+    def other(point: Point) -> None:
+        if point is Point.BEFORE_COMMIT:
+            fed.step(task=1)
+
+    opened = bench.open(task=0, hook=other)
+    opened.step()
+    opened.close()
+    fed.feed(plain_rows(103), task=1)
+    fed.step(task=1, kill=Point.AFTER_COMMIT)
+    fed.step(task=1)
+    fed.require("Tasks of one connector do not disturb each other.", SinkTask)
+
+
+def check_sink_leaks(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that nothing is left of a sink's task after it has stopped."""
+    fed = Fed(bench, driver)
+    numbers = iter(range(1_000))
+
+    def cycle() -> None:
+        fed.feed(plain_rows(next(numbers), 1))
+        fed.step()
+
+    check_leaks(cycle)
+
+
+def _is_exact(driver: SinkDriver) -> bool:
+    return driver.connector.delivery is DeliveryGuarantee.EXACTLY_ONCE
