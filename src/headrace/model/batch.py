@@ -1,0 +1,101 @@
+"""A batch: one bounded step of a task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from headrace.model.task import TaskId
+    from headrace.sdk import Position
+
+
+class BatchState(StrEnum):
+    """A batch is begun (its intent is stored) or finished."""
+
+    BEGUN = "begun"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the records of a batch.
+
+    Guarantee 4: ``read == written + filtered + rejected``, see ``balanced``.
+    ``size_bytes`` is the size of the input where the source knows it, else of what
+    was written. ``filters`` splits ``filtered`` by the alias of the transform.
+    """
+
+    read: int = 0
+    written: int = 0
+    filtered: int = 0
+    rejected: int = 0
+    size_bytes: int = 0
+    filters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def balanced(self) -> bool:
+        """Return whether every record that was read is accounted for."""
+        return self.read == self.written + self.filtered + self.rejected
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sum of both."""
+        filters = dict(self.filters)
+        for alias, rows in other.filters.items():
+            filters[alias] = filters.get(alias, 0) + rows
+        return Counts(
+            read=self.read + other.read,
+            written=self.written + other.written,
+            filtered=self.filtered + other.filtered,
+            rejected=self.rejected + other.rejected,
+            size_bytes=self.size_bytes + other.size_bytes,
+            filters=filters,
+        )
+
+    def to_json(self) -> str:
+        """Return the form kept in the store and in receipts."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Counts:
+        """Read what ``to_json`` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step of a task from one position to another.
+
+    Args:
+        task: The task.
+        id: Grows by one with each batch of the task and never restarts, not even
+            when offsets are altered.
+        epoch: The lease under which this attempt runs.
+        start: The position before it.
+        end: The position after it; ``read(start, end)`` gives its records.
+        begun: When the intent was stored.
+        state: BEGUN until everything is durable in the target.
+        counts: What became of its records, once finished.
+        finished: When it was finished.
+        again: Whether it may have run before, so that a sink may already hold it.
+    """
+
+    task: TaskId
+    id: int
+    epoch: int
+    start: Position
+    end: Position
+    begun: datetime
+    state: BatchState = BatchState.BEGUN
+    counts: Counts = Counts()
+    finished: datetime | None = None
+    again: bool = False
+
+    def done(self, counts: Counts, now: datetime) -> Batch:
+        """Return the finished batch."""
+        return replace(self, state=BatchState.FINISHED, counts=counts, finished=now)

@@ -1,0 +1,207 @@
+"""The store in plain memory: for tests, previews and throw-away runs."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.model import Batch, BatchState, Counts, Lease, TaskId, TaskState, TaskStatus
+from headrace.sdk import Position
+from headrace.sdk.errors import StaleEpochError
+from headrace.store import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from headrace.sdk import Schema
+
+
+@dataclass
+class _Task:
+    """All that is kept for one task."""
+
+    epoch: int = 0
+    lease: Lease | None = None
+    position: Position = field(default_factory=Position)
+    batches: list[Batch] = field(default_factory=list)
+    last_id: int = 0
+    totals: Counts = field(default_factory=Counts)
+    status: TaskStatus = field(default_factory=lambda: TaskStatus(TaskState.UNASSIGNED))
+    ledger: list[dict[str, str | int]] = field(default_factory=list)
+
+
+class MemoryStore:
+    """A Store that forgets everything when the process ends."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._lock = threading.RLock()
+        self._connectors: dict[str, str] = {}
+        self._tasks: dict[TaskId, _Task] = {}
+        self._schemas: dict[tuple[str, str], list[Schema]] = {}
+
+    def register(self, connector: str) -> str:
+        """See Store."""
+        with self._lock:
+            return self._connectors.setdefault(connector, uuid.uuid4().hex[:12])
+
+    def remove(self, connector: str) -> None:
+        """See Store."""
+        with self._lock:
+            self._connectors.pop(connector, None)
+            for task in [task for task in self._tasks if task.connector == connector]:
+                del self._tasks[task]
+            for key in [key for key in self._schemas if key[0] == connector]:
+                del self._schemas[key]
+
+    def lease(self, task: TaskId, owner: str, now: datetime, duration: timedelta) -> Lease:
+        """See Store."""
+        with self._lock:
+            row = self._tasks.setdefault(task, _Task())
+            rules.check_free(row.lease, owner, now)
+            row.epoch += 1
+            row.lease = Lease(task=task, owner=owner, epoch=row.epoch, expires=now + duration)
+            return row.lease
+
+    def renew(self, lease: Lease, now: datetime, duration: timedelta) -> Lease:
+        """See Store."""
+        with self._lock:
+            row = self._owned(lease.task, lease.epoch)
+            row.lease = replace(lease, expires=now + duration)
+            return row.lease
+
+    def release(self, lease: Lease) -> None:
+        """See Store."""
+        with self._lock:
+            row = self._tasks.get(lease.task)
+            if row and row.epoch == lease.epoch:
+                row.lease = None
+
+    def leases(self) -> Sequence[Lease]:
+        """See Store."""
+        with self._lock:
+            return [row.lease for row in self._tasks.values() if row.lease is not None]
+
+    def position(self, task: TaskId) -> Position:
+        """See Store."""
+        with self._lock:
+            return self._tasks[task].position if task in self._tasks else Position()
+
+    def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
+        """See Store."""
+        with self._lock:
+            row = self._owned(task, epoch)
+            rules.check_none_unfinished(self.unfinished_batch(task))
+            row.position = position
+
+    def unfinished_batch(self, task: TaskId) -> Batch | None:
+        """See Store."""
+        with self._lock:
+            row = self._tasks.get(task)
+            last = row.batches[-1] if row and row.batches else None
+            return last if last and last.state is BatchState.BEGUN else None
+
+    def begin_batch(
+        self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
+    ) -> Batch:
+        """See Store."""
+        with self._lock:
+            row = self._owned(task, epoch)
+            rules.check_none_unfinished(self.unfinished_batch(task))
+            rules.check_start(start, row.position)
+            row.last_id += 1
+            batch = Batch(
+                task=task, id=row.last_id, epoch=epoch, start=start, end=end, begun=now
+            )
+            row.batches.append(batch)
+            return batch
+
+    def finish_batch(
+        self, task: TaskId, epoch: int, batch_id: int, counts: Counts, now: datetime
+    ) -> Batch:
+        """See Store."""
+        with self._lock:
+            row = self._owned(task, epoch)
+            last = row.batches[-1] if row.batches else None
+            if last and rules.already_finished(last, batch_id):
+                return last
+            batch = rules.expect(self.unfinished_batch(task), batch_id).done(counts, now)
+            row.batches[-1] = batch
+            row.position = batch.end
+            row.totals = row.totals.plus(counts)
+            del row.batches[: -rules.HISTORY]
+            return batch
+
+    def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
+        """See Store."""
+        with self._lock:
+            row = self._owned(task, epoch)
+            rules.expect(self.unfinished_batch(task), batch_id)
+            row.batches.pop()
+
+    def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
+        """See Store."""
+        with self._lock:
+            row = self._tasks.get(task)
+            return list(reversed(row.batches))[:limit] if row else []
+
+    def totals(self, task: TaskId) -> Counts:
+        """See Store."""
+        with self._lock:
+            return self._tasks[task].totals if task in self._tasks else Counts()
+
+    def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
+        """See Store."""
+        with self._lock:
+            self._owned(task, epoch).status = status
+
+    def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
+        """See Store."""
+        with self._lock:
+            return {t: row.status for t, row in self._tasks.items() if t.connector == connector}
+
+    def schema(self, connector: str, stream: str) -> Schema | None:
+        """See Store."""
+        with self._lock:
+            versions = self._schemas.get((connector, stream))
+            return versions[-1] if versions else None
+
+    def put_schema(self, connector: str, stream: str, schema: Schema) -> int:
+        """See Store."""
+        with self._lock:
+            versions = self._schemas.setdefault((connector, stream), [])
+            if not versions or versions[-1] != schema:
+                versions.append(schema)
+            return len(versions)
+
+    def ledger_append(
+        self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]
+    ) -> int:
+        """See Store."""
+        with self._lock:
+            ledger = self._owned(task, epoch).ledger
+            ledger.extend(dict(item) for item in items)
+            return len(ledger)
+
+    def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
+        """See Store."""
+        with self._lock:
+            return list(self._tasks[task].ledger[start:end]) if task in self._tasks else []
+
+    def ledger_length(self, task: TaskId) -> int:
+        """See Store."""
+        with self._lock:
+            return len(self._tasks[task].ledger) if task in self._tasks else 0
+
+    def close(self) -> None:
+        """See Store."""
+
+    def _owned(self, task: TaskId, epoch: int) -> _Task:
+        row = self._tasks.get(task)
+        # Guarantee 3: only the newest epoch may write.
+        if row is None or row.epoch != epoch:
+            raise StaleEpochError(rules.stale(task, epoch))
+        return row

@@ -1,0 +1,109 @@
+"""What the runtime asks of durable control state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from headrace.model import Batch, Counts, Lease, TaskId, TaskStatus
+    from headrace.sdk import Position, Schema
+
+
+class Store(Protocol):
+    """Positions, batches, leases, schemas and status. Every write is durable on return.
+
+    Any thread may call it. Writes about a task name the epoch of its lease and raise
+    StaleEpochError when a newer one exists (Guarantee 3).
+    """
+
+    def register(self, connector: str) -> str:
+        """Return the connector's identity, made at the first call.
+
+        A connector that is removed and made again gets a new one, so that its marks
+        in targets are never mistaken for the old one's.
+        """
+
+    def remove(self, connector: str) -> None:
+        """Forget a connector: its identity, tasks, positions, batches and schemas."""
+
+    def lease(self, task: TaskId, owner: str, now: datetime, duration: timedelta) -> Lease:
+        """Take the task's lease with the next epoch.
+
+        Raises StateError while another owner's lease has not expired.
+        """
+
+    def renew(self, lease: Lease, now: datetime, duration: timedelta) -> Lease:
+        """Extend the lease. Raises StaleEpochError when it was taken by another."""
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease up at once; nothing happens when it is no longer held."""
+
+    def leases(self) -> Sequence[Lease]:
+        """Return the leases that were taken and not released, expired ones too."""
+
+    def position(self, task: TaskId) -> Position:
+        """Return where the task stands; ``Position()`` when it never moved."""
+
+    def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
+        """Alter the position by hand. Raises StateError while a batch is unfinished."""
+
+    def unfinished_batch(self, task: TaskId) -> Batch | None:
+        """Return the batch whose intent is stored and which was not finished."""
+
+    def begin_batch(
+        self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
+    ) -> Batch:
+        """Store the intent of the next batch, with the next id.
+
+        Raises StateError when one is unfinished or ``start`` is not the position.
+        """
+
+    def finish_batch(
+        self, task: TaskId, epoch: int, batch_id: int, counts: Counts, now: datetime
+    ) -> Batch:
+        """Store the counts and move the position to the batch's end, in one transaction.
+
+        Finishing the newest finished batch again changes nothing. Raises StateError
+        for any other id than the unfinished batch's.
+        """
+
+    def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
+        """Forget an intent whose data is known not to be in the target.
+
+        The id stays used. Only captures need it, as they cannot read a range again.
+        """
+
+    def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
+        """Return the newest batches, newest first."""
+
+    def totals(self, task: TaskId) -> Counts:
+        """Return the sum of the counts of all finished batches."""
+
+    def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
+        """Store the task's state."""
+
+    def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
+        """Return the states of a connector's tasks."""
+
+    def schema(self, connector: str, stream: str) -> Schema | None:
+        """Return the newest schema stored for a stream."""
+
+    def put_schema(self, connector: str, stream: str, schema: Schema) -> int:
+        """Store a schema and return its version, from 1; the newest again gives its own."""
+
+    def ledger_append(
+        self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]
+    ) -> int:
+        """Add to the task's ledger and return its new length."""
+
+    def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
+        """Return ledger items in ``[start, end)``."""
+
+    def ledger_length(self, task: TaskId) -> int:
+        """Return the length of the task's ledger."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

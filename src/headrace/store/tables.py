@@ -1,0 +1,62 @@
+"""The tables of the SQL stores."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+connectors = Table(
+    "connectors",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("uid", String, nullable=False),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("connector", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("epoch", Integer, nullable=False, default=0),
+    Column("owner", String),
+    Column("expires_us", BigInteger, comment="lease end, microseconds since 1970 UTC"),
+    Column("position", Text, nullable=False),
+    Column("last_batch", BigInteger, nullable=False, default=0),
+    Column("totals", Text, nullable=False),
+    Column("state", String, nullable=False),
+    Column("trace", Text),
+    Column("updated_us", BigInteger),
+)
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("connector", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("start", Text, nullable=False),
+    Column("end", Text, nullable=False),
+    Column("begun_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger, comment="null while only the intent is stored"),
+    Column("counts", Text),
+)
+
+schemas = Table(
+    "schemas",
+    metadata,
+    Column("connector", String, primary_key=True),
+    Column("stream", String, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("schema", Text, nullable=False),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("connector", String, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("item", Text, nullable=False),
+)

@@ -1,0 +1,215 @@
+"""What every store does, whatever it is made of."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from headrace.model import BatchState, Counts, TaskId, TaskState, TaskStatus
+from headrace.sdk import Position, Schema, StaleEpochError, StateError
+from headrace.store import MemoryStore, SqliteStore, Store
+
+TASK = TaskId("orders", 0)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+START = Position()
+ONE = Position.of({"file": "a"}, {"line": 1})
+TWO = Position.of({"file": "a"}, {"line": 2})
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path):
+    made: Store = (
+        MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
+    )
+    yield made
+    made.close()
+
+
+def epoch_of(store: Store, owner: str = "worker") -> int:
+    return store.lease(TASK, owner, NOW, LEASE).epoch
+
+
+def test_an_identity_is_made_once_and_anew_after_removal(store: Store) -> None:
+    first = store.register("orders")
+    assert store.register("orders") == first
+    store.remove("orders")
+    assert store.register("orders") != first
+
+
+def test_each_lease_has_the_next_epoch(store: Store) -> None:
+    assert [epoch_of(store), epoch_of(store)] == [1, 2]
+
+
+def test_a_lease_is_refused_to_another_owner_until_it_expires(store: Store) -> None:
+    store.lease(TASK, "first", NOW, LEASE)
+    with pytest.raises(StateError, match="run by first"):
+        store.lease(TASK, "second", NOW + LEASE - timedelta(microseconds=1), LEASE)
+    assert store.lease(TASK, "second", NOW + LEASE, LEASE).epoch == 2
+
+
+def test_a_renewed_lease_lasts_longer_and_a_released_one_is_free(store: Store) -> None:
+    lease = store.renew(store.lease(TASK, "first", NOW, LEASE), NOW + LEASE / 2, LEASE)
+    with pytest.raises(StateError):
+        store.lease(TASK, "second", NOW + LEASE, LEASE)
+    assert [held.owner for held in store.leases()] == ["first"]
+    store.release(lease)
+    assert list(store.leases()) == []
+    assert store.lease(TASK, "second", NOW, LEASE).epoch == 2
+
+
+def test_every_write_under_a_stale_epoch_is_refused(store: Store) -> None:
+    old = store.lease(TASK, "first", NOW, LEASE)
+    store.begin_batch(TASK, old.epoch, START, ONE, NOW)
+    store.lease(TASK, "second", NOW + LEASE, LEASE)
+    status = TaskStatus(TaskState.RUNNING)
+    for write in (
+        lambda: store.begin_batch(TASK, old.epoch, START, ONE, NOW),
+        lambda: store.finish_batch(TASK, old.epoch, 1, Counts(), NOW),
+        lambda: store.abandon_batch(TASK, old.epoch, 1),
+        lambda: store.set_position(TASK, old.epoch, ONE),
+        lambda: store.set_status(TASK, old.epoch, status, NOW),
+        lambda: store.ledger_append(TASK, old.epoch, [{"path": "a"}]),
+        lambda: store.renew(old, NOW, LEASE),
+    ):
+        with pytest.raises(StaleEpochError):
+            write()
+    assert store.position(TASK) == START
+    assert store.ledger_length(TASK) == 0
+
+
+def test_an_unfinished_batch_is_kept_with_its_bounds(store: Store) -> None:
+    epoch = epoch_of(store)
+    begun = store.begin_batch(TASK, epoch, START, ONE, NOW)
+    found = store.unfinished_batch(TASK)
+    assert found is not None
+    assert (found.id, found.start, found.end, found.begun) == (1, START, ONE, NOW)
+    assert found == begun
+    assert store.position(TASK) == START
+
+
+def test_finishing_a_batch_moves_the_position_and_keeps_the_counts(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    counts = Counts(read=5, written=3, filtered=1, rejected=1, filters={"f": 1})
+    done = store.finish_batch(TASK, epoch, 1, counts, NOW)
+    assert done.state is BatchState.FINISHED
+    assert store.unfinished_batch(TASK) is None
+    assert store.position(TASK) == ONE
+    assert store.totals(TASK) == counts
+    assert list(store.batches(TASK)) == [done]
+
+
+def test_finishing_the_newest_batch_again_changes_nothing(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    first = store.finish_batch(TASK, epoch, 1, Counts(read=1, written=1), NOW)
+    again = store.finish_batch(TASK, epoch, 1, Counts(read=9, written=9), NOW)
+    assert again == first
+    assert store.totals(TASK) == Counts(read=1, written=1)
+
+
+def test_a_batch_that_was_never_begun_cannot_be_finished(store: Store) -> None:
+    epoch = epoch_of(store)
+    with pytest.raises(StateError):
+        store.finish_batch(TASK, epoch, 1, Counts(), NOW)
+
+
+def test_a_second_batch_cannot_begin_while_one_is_unfinished(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    with pytest.raises(StateError, match="unfinished"):
+        store.begin_batch(TASK, epoch, START, ONE, NOW)
+
+
+def test_a_batch_begins_where_the_last_one_ended(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    store.finish_batch(TASK, epoch, 1, Counts(), NOW)
+    with pytest.raises(StateError, match="must begin at"):
+        store.begin_batch(TASK, epoch, START, TWO, NOW)
+    assert store.begin_batch(TASK, epoch, ONE, TWO, NOW).id == 2
+
+
+def test_an_id_is_never_used_again(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    store.abandon_batch(TASK, epoch, 1)
+    assert store.unfinished_batch(TASK) is None
+    assert store.begin_batch(TASK, epoch, START, ONE, NOW).id == 2
+    store.finish_batch(TASK, epoch, 2, Counts(), NOW)
+    store.set_position(TASK, epoch, START)
+    assert store.begin_batch(TASK, epoch, START, ONE, NOW).id == 3
+
+
+def test_positions_are_not_altered_while_a_batch_is_unfinished(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    with pytest.raises(StateError, match="unfinished"):
+        store.set_position(TASK, epoch, TWO)
+
+
+def test_old_batches_are_forgotten_but_their_counts_stay(store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.store.rules.HISTORY", 3)
+    epoch = epoch_of(store)
+    position = START
+    for number in range(1, 8):
+        end = Position.of({"file": "a"}, {"line": number})
+        batch = store.begin_batch(TASK, epoch, position, end, NOW)
+        position = store.finish_batch(TASK, epoch, batch.id, Counts(read=1, written=1), NOW).end
+    assert [batch.id for batch in store.batches(TASK)] == [7, 6, 5]
+    assert [batch.id for batch in store.batches(TASK, limit=2)] == [7, 6]
+    assert store.totals(TASK).read == 7
+
+
+def test_states_are_kept_by_connector(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.set_status(TASK, epoch, TaskStatus(TaskState.FAILED, "why"), NOW)
+    assert store.statuses("orders") == {TASK: TaskStatus(TaskState.FAILED, "why")}
+    assert store.statuses("other") == {}
+
+
+def test_schemas_get_a_version_when_they_change(store: Store) -> None:
+    narrow = Schema.struct({"id": Schema.int32()})
+    wide = Schema.struct({"id": Schema.int64(doc="the key")})
+    assert store.schema("orders", "s") is None
+    assert [store.put_schema("orders", "s", s) for s in (narrow, narrow, wide)] == [1, 1, 2]
+    assert store.schema("orders", "s") == wide
+    assert store.schema("orders", "other") is None
+
+
+def test_a_ledger_keeps_its_order(store: Store) -> None:
+    epoch = epoch_of(store)
+    assert store.ledger_append(TASK, epoch, [{"path": "b", "size": 2}]) == 1
+    assert store.ledger_append(TASK, epoch, [{"path": "a", "size": 1}, {"path": "c"}]) == 3
+    assert store.ledger_slice(TASK, 1, 3) == [{"path": "a", "size": 1}, {"path": "c"}]
+    assert store.ledger_length(TASK) == 3
+
+
+def test_removal_forgets_everything_of_the_connector(store: Store) -> None:
+    epoch = epoch_of(store)
+    store.register("orders")
+    store.begin_batch(TASK, epoch, START, ONE, NOW)
+    store.finish_batch(TASK, epoch, 1, Counts(read=1, written=1), NOW)
+    store.put_schema("orders", "s", Schema.struct({"id": Schema.int32()}))
+    store.ledger_append(TASK, epoch, [{"path": "a"}])
+    store.remove("orders")
+    assert store.position(TASK) == START
+    assert store.totals(TASK) == Counts()
+    assert list(store.batches(TASK)) == []
+    assert store.schema("orders", "s") is None
+    assert store.ledger_length(TASK) == 0
+
+
+def test_sqlite_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
+    first = SqliteStore(tmp_path / "store.db")
+    uid = first.register("orders")
+    epoch = first.lease(TASK, "worker", NOW, LEASE).epoch
+    first.begin_batch(TASK, epoch, START, ONE, NOW)
+    first.close()
+    second = SqliteStore(tmp_path / "store.db")
+    unfinished = second.unfinished_batch(TASK)
+    assert second.register("orders") == uid
+    assert unfinished is not None
+    assert unfinished.end == ONE
+    second.close()
