@@ -1,0 +1,39 @@
+"""Spark, and nowhere else in the kernel: sources, flow, sinks, topics."""
+
+from headrace.dataplane.chain import Step
+from headrace.dataplane.deadletters import DeadLetters
+from headrace.dataplane.flow import Flow
+from headrace.dataplane.jobs import SparkJobs
+from headrace.dataplane.preview import Stage, preview
+from headrace.dataplane.session import close_session, open_session
+from headrace.dataplane.sinks import as_frame_sink
+from headrace.dataplane.sources import (
+    FrameReader,
+    SourceReader,
+    SplitReader,
+    StreamReader,
+    TopicSource,
+)
+from headrace.dataplane.topics import Topic, TopicReader, Topics, TopicWriter, parse_start
+
+__all__ = [
+    "DeadLetters",
+    "Flow",
+    "FrameReader",
+    "SourceReader",
+    "SparkJobs",
+    "SplitReader",
+    "Stage",
+    "Step",
+    "StreamReader",
+    "Topic",
+    "TopicReader",
+    "TopicSource",
+    "TopicWriter",
+    "Topics",
+    "as_frame_sink",
+    "close_session",
+    "open_session",
+    "parse_start",
+    "preview",
+]

@@ -1,0 +1,96 @@
+"""Turns what Spark raises into Headrace's errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+import headrace.sdk.errors as known
+from headrace.sdk.errors import HeadraceError, SetupError, SinkError, ToleranceExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REJECTED = "HEADRACE-REJECTED "
+"""What the plan raises at the first bad record when none is tolerated."""
+
+_RAISED = re.compile(REJECTED + r"(\{.*?\})(?: SQLSTATE| \[|\n|$)", re.DOTALL)
+_PYTHON = re.compile(r"headrace\.sdk\.errors\.(\w+): (?:\[[\w.]+\] )?(.+)")
+
+
+class CancelledError(HeadraceError):
+    """The task's Spark job was cancelled because the task is stopping."""
+
+    code = "task.cancelled"
+
+
+def translate(error: Exception, doing: str) -> HeadraceError:
+    """Return what an error of a Spark job means.
+
+    Args:
+        error: What Spark raised.
+        doing: What was going on, for the text of an error that says nothing else.
+    """
+    text = _root_text(error)
+    if (found := _RAISED.search(text)) is not None:
+        return _not_tolerated(found.group(1))
+    if "cancelled job" in text or "was cancelled" in text:
+        return CancelledError()
+    if (python := _PYTHON.search(text)) is not None:
+        kind = getattr(known, python.group(1), HeadraceError)
+        if isinstance(kind, type) and issubclass(kind, HeadraceError):
+            problem, _, fix = python.group(2).strip().partition(" Fix: ")
+            return kind(problem, fix=fix)
+    if isinstance(error, Py4JNetworkError) or "OutOfMemoryError" in text:
+        return _jvm_died()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    return SinkError(
+        problem=f"Spark failed while {doing}: {first}", fix="See the log for the details."
+    )
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Raise Spark's errors as Headrace's."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise translate(error, doing) from error
+    except ConnectionError as error:
+        raise _jvm_died() from error
+
+
+def _jvm_died() -> SetupError:
+    return SetupError(
+        problem="Spark's JVM has died, most likely for lack of memory.",
+        fix="Raise HEADRACE_DRIVER_MEMORY or lower batch.max.rows; jvm.log says more.",
+    )
+
+
+def _root_text(error: Exception) -> str:
+    """Return the messages of the whole chain of causes, the innermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    texts = [str(error)]
+    while java is not None:
+        texts.append(str(java.getMessage()))
+        java = java.getCause()
+    return "\n".join(reversed(texts))
+
+
+def _not_tolerated(text: str) -> ToleranceExceededError:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = {"message": text}
+    return ToleranceExceededError(
+        stage=found.get("stage", ""),
+        plugin=found.get("plugin", ""),
+        exception=found.get("exception", ""),
+        message=found.get("message", ""),
+        record=found.get("raw") or "",
+    )

@@ -1,0 +1,238 @@
+"""The flow: one batch from the source through the chain into every sink.
+
+It is the same for real time and offline, for topics and direct copies: only the reader
+and the sinks differ (Guarantee 7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.failures import REJECTED, translated
+from headrace.dataplane.records import RecordFrame, record_frame
+from headrace.dataplane.topics import TopicWriter
+from headrace.model import Counts
+from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.dataplane.chain import Step
+    from headrace.dataplane.deadletters import DeadLetters
+    from headrace.dataplane.packed import Packed
+    from headrace.dataplane.sources import SourceFrame, SourceReader
+    from headrace.model import Batch
+    from headrace.sdk import FrameSink, Schema
+    from headrace.sdk.delta import AddedFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Carries the batches of one task.
+
+    Args:
+        spark: The worker's session.
+        application: Names the task in marks, for ever.
+        topic: The topic or stream that records of a single-stream source belong to.
+        source: The reader.
+        steps: The chain of transforms.
+        sinks: Where the records go; each gets all of them.
+        dead_letters: Where rejected records go; None stops the task at the first.
+    """
+
+    spark: SparkSession
+    application: str
+    topic: str
+    source: SourceReader
+    steps: Sequence[Step]
+    sinks: Sequence[FrameSink]
+    dead_letters: DeadLetters | None = None
+
+    def run(self, batch: Batch) -> Counts:
+        """Move one batch; return its counts when it is durable in every sink."""
+        with translated(f"running batch {batch.id} of {batch.task}"):
+            data = self.source.read(self.spark, batch.start, batch.end)
+            counts = self._run(data, batch)
+        return replace(counts, size_bytes=data.size_bytes)
+
+    def _run(self, data: SourceFrame, batch: Batch) -> Counts:
+        if data.frame is not None:
+            return self._run_stream(data.frame, self.topic, self.application, batch)
+        if data.packed is None:
+            return Counts()  # the range holds no records, only a change of schema, say
+        topics = [sink for sink in self.sinks if isinstance(sink, TopicWriter)]
+        if not self.steps and len(topics) == len(self.sinks):
+            return self._copy_packed(data.packed, topics, batch)
+        total = Counts()
+        for stream in data.packed.streams(self.spark):
+            rows = data.packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
+            # Each stream goes by itself, under a mark of its own.
+            application = f"{self.application}/{stream.name}"
+            total = total.plus(self._run_stream(rows, stream.name, application, batch))
+        return total
+
+    def _copy_packed(
+        self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
+    ) -> Counts:
+        """Copy packed rows into topics without looking into them."""
+        counts = Counts()
+        for topic, (_, mark) in zip(topics, self._marks(self.application, batch), strict=True):
+            receipt = topic.committed(mark, self.topic) if batch.again else None
+            if receipt is not None:
+                counts = Counts.from_json(receipt)
+                continue
+            read = 0
+
+            def stage(table: Path, folder: Path) -> tuple[Sequence[AddedFile], int]:
+                nonlocal read
+                staged = packed.stage(self.spark, table, folder)
+                read = staged.read
+                return staged.files, staged.written
+
+            staged = topic.stage_packed(mark, stage)
+            counts = Counts(read=read, written=staged.rows)
+            _check_balance(counts, batch)
+            staged.commit(counts.to_json())
+        return counts
+
+    def _run_stream(
+        self, frame: DataFrame, topic: str, application: str, batch: Batch
+    ) -> Counts:
+        records = apply_chain(self._records(frame, topic, batch), self.steps)
+        counts = Counts()
+        for sink, mark in self._marks(application, batch):
+            receipt = sink.committed(mark, topic) if batch.again else None
+            if receipt is not None:
+                counts = Counts.from_json(receipt) if receipt else counts
+                continue
+            to = SinkBatch(mark, topic, *_schemas(records))
+            counts = self._write(sink, frame, records, to, batch)
+        return counts
+
+    def _marks(self, application: str, batch: Batch) -> list[tuple[FrameSink, Mark]]:
+        """Give each sink a mark of its own: two of them may share one target."""
+        names = (
+            [application]
+            if len(self.sinks) == 1
+            else [f"{application}.{number}" for number in range(len(self.sinks))]
+        )
+        marks = [Mark(name, batch.id, batch.epoch) for name in names]
+        return list(zip(self.sinks, marks, strict=True))
+
+    def _records(self, frame: DataFrame, topic: str, batch: Batch) -> RecordFrame:
+        # The time of the intent, so that a batch that runs again gives the same records.
+        begun = f"timestamp_micros({int(batch.begun.timestamp() * 1_000_000)})"
+        return record_frame(frame, topic, timestamp=begun)
+
+    def _write(
+        self,
+        sink: FrameSink,
+        frame: DataFrame,
+        records: RecordFrame,
+        to: SinkBatch,
+        batch: Batch,
+    ) -> Counts:
+        seen = Observation()
+        good = self._good(records, seen, ordered=sink.ordered)
+        staged = sink.write(good, to)
+        try:
+            counts = _counts(seen.get, staged.rows)
+            _check_balance(counts, batch)
+            if counts.rejected:
+                self._reject(frame, to, counts, batch)
+        except BaseException:
+            staged.abort()
+            raise
+        # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
+        # transaction that makes the data visible.
+        staged.commit(counts.to_json())
+        return counts
+
+    def _good(self, records: RecordFrame, seen: Observation, *, ordered: bool) -> DataFrame:
+        """Count everything and let only good records through."""
+        shape = records.shape
+        frame = records.frame.selectExpr(*records.columns())
+        if ordered and records.position is None:
+            frame = frame.selectExpr("*", "array(monotonically_increasing_id()) AS position")
+        measures = ["count(1) AS read"]
+        keep = []
+        if shape.dropped is not None:
+            measures += [
+                f"count_if(dropped = {literal(alias)}) AS {quote(f'filter:{alias}')}"
+                for alias in (step.transform.alias for step in self.steps)
+            ]
+            keep.append("dropped IS NULL")
+        if shape.error is not None:
+            measures.append("count_if(error IS NOT NULL) AS rejected")
+            keep.append(self._tolerance())
+        frame = frame.observe(seen, *(F.expr(measure) for measure in measures))
+        if keep:
+            frame = frame.where(" AND ".join(keep)).drop("dropped", "error")
+        return frame
+
+    def _tolerance(self) -> str:
+        if self.dead_letters is not None:
+            return "error IS NULL"
+        # Failing the job itself leaves nothing of the batch written, in any sink.
+        failure = f"raise_error(concat('{REJECTED}', to_json(error)))"
+        return f"IF(error IS NULL, true, CAST({failure} AS BOOLEAN))"
+
+    def _reject(self, frame: DataFrame, to: SinkBatch, counts: Counts, batch: Batch) -> None:
+        """Dead-letter the rejected records before the good ones become visible."""
+        assert self.dead_letters is not None
+        records = self._records(frame, to.topic, batch).with_original()
+        records = apply_chain(records, self.steps)
+        error = records.shape.error or f"CAST(NULL AS {ERROR_TYPE})"
+        rejected = records.frame.selectExpr(
+            "original_key AS key",
+            "original_value AS value",
+            f"{records.shape.headers} AS headers",
+            f"{records.shape.timestamp} AS timestamp",
+            f"{records.shape.topic} AS topic",
+            f"{error} AS error",
+        ).where("error IS NOT NULL")
+        written = self.dead_letters.write(rejected, to.mark, to.topic)
+        if written != counts.rejected:
+            problem = f"{counts.rejected} records were rejected, but {written} dead-lettered."
+            raise SourceError(problem, fix="The source gives other rows when it is read again.")
+
+
+def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
+    shape = records.shape
+    assert shape.value.schema is not None
+    return shape.value.schema, shape.key.schema
+
+
+def _counts(seen: dict[str, int], written: int) -> Counts:
+    filters = {
+        name.removeprefix("filter:"): int(rows)
+        for name, rows in seen.items()
+        if name.startswith("filter:") and rows
+    }
+    return Counts(
+        read=int(seen.get("read", 0)),
+        written=written,
+        filtered=sum(filters.values()),
+        rejected=int(seen.get("rejected", 0)),
+        filters=filters,
+    )
+
+
+def _check_balance(counts: Counts, batch: Batch) -> None:
+    # Guarantee 4: every record read is written, filtered or rejected, before any of it
+    # becomes visible.
+    if counts.balanced:
+        return
+    problem = (
+        f"Batch {batch.id} of {batch.task} read {counts.read} records but wrote "
+        f"{counts.written}, filtered {counts.filtered} and rejected {counts.rejected}."
+    )
+    raise SourceError(problem, fix="A plugin counts wrongly, or the data changed meanwhile.")

@@ -1,0 +1,71 @@
+"""What a host is told about a capture when it is to start one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a capture gathers what it polls into batches.
+
+    Args:
+        linger_ms: The shortest time from one append to the next while data keeps
+            coming. What comes after a longer silence is appended at once. 50 costs a
+            steady trickle about a quarter of a core, and sinks poll no faster anyway.
+        max_rows: How many rows are gathered before they are appended.
+        max_bytes: The same for bytes, where they are known (Arrow batches).
+        poll_interval_ms: The longest wait between two polls that find nothing.
+    """
+
+    linger_ms: int = 50
+    max_rows: int = 100_000
+    max_bytes: int = 64 * 1024 * 1024
+    poll_interval_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSpec:
+    """One capture.
+
+    It travels to the host over a pipe and is never shown: the configuration holds
+    secrets in plain text.
+
+    Args:
+        connector: The connector's name.
+        task: The task's number.
+        class_path: The connector's class, ``module.Class``.
+        config: The task's configuration, secrets resolved.
+        application: Names the task in marks, for ever.
+        topics_dir: The folder of the topics.
+        topic: The connector's own topic, for records that name no other.
+        dead_letters: The topic for rejected records; None fails the task at the first.
+        scratch: A folder for the task's temporary files.
+        pace: How polls are gathered.
+        once: Whether the capture ends when two polls in a row find nothing.
+    """
+
+    connector: str
+    task: int
+    class_path: str
+    config: Mapping[str, str] = field(repr=False)
+    application: str
+    topics_dir: str
+    topic: str
+    dead_letters: str | None = None
+    scratch: str
+    pace: Pace = Pace()
+    once: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that travels."""
+        return {**asdict(self), "config": dict(self.config)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> CaptureSpec:
+        """Read what ``to_json`` gave."""
+        return cls(**{**values, "pace": Pace(**values["pace"])})

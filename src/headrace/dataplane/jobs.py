@@ -1,0 +1,58 @@
+"""The Spark jobs of each task: tagged, in a pool of their own, and cancellable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from headrace.model import TaskId
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SparkJobs:
+    """The jobs of tasks that share one session."""
+
+    spark: SparkSession
+
+    def run(self, task: TaskId, work: Callable[[], T]) -> T:
+        """Run ``work``; the jobs that this thread starts meanwhile belong to the task."""
+        context = self.spark.sparkContext
+        tag = _tag(task)
+        context.addJobTag(tag)
+        context.setLocalProperty("spark.scheduler.pool", str(task))
+        context.setJobDescription(str(task))
+        try:
+            return work()
+        finally:
+            context.removeJobTag(tag)
+
+    def cancel(self, task: TaskId) -> None:
+        """Cancel the task's jobs. Any thread may call it."""
+        self.spark.sparkContext.cancelJobsWithTag(_tag(task))
+
+    def progress(self, task: TaskId) -> tuple[int, int]:
+        """Return how many Spark tasks of the running stages are done, and of how many."""
+        context = self.spark.sparkContext
+        tracker = context.statusTracker()
+        # PySpark's tracker knows no tags; the JVM's does.
+        jobs = context._jsc.sc().statusTracker().getJobIdsForTag(_tag(task))  # noqa: SLF001
+        done = total = 0
+        for number in list(jobs):
+            job = tracker.getJobInfo(number)
+            if job is None or job.status != "RUNNING":
+                continue
+            stages = [tracker.getStageInfo(stage) for stage in job.stageIds]
+            done += sum(stage.numCompletedTasks for stage in stages if stage)
+            total += sum(stage.numTasks for stage in stages if stage)
+        return done, total
+
+
+def _tag(task: TaskId) -> str:
+    return f"headrace-{task}".replace(",", "_")  # a tag may not hold a comma

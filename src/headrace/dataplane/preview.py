@@ -1,0 +1,90 @@
+"""Shows a few records at the source and after each step; nothing is written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.dataplane.chain import chain_frames
+from headrace.dataplane.failures import translated
+from headrace.dataplane.records import RecordFrame, record_frame
+from headrace.sdk import Position, ReadLimit, Schema, to_spark_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.dataplane.chain import Step
+    from headrace.dataplane.sources import SourceReader
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The records at one place of the flow.
+
+    Args:
+        name: ``source``, or the alias of the step before.
+        fields: Name and type of the value's fields, or ``value`` for a scalar.
+        records: ``{"key", "value", "dropped", "error"}`` of each; dropped and error only
+            where they apply, once and not again at later stages.
+    """
+
+    name: str
+    fields: dict[str, str]
+    records: list[dict[str, Any]]
+
+
+def preview(
+    spark: SparkSession, source: SourceReader, topic: str, steps: Sequence[Step], rows: int
+) -> list[Stage]:
+    """Return the first ``rows`` records at the source and after each step.
+
+    Reads from the source's beginning, whatever the task's position.
+    """
+    with translated("reading a preview"):
+        start = Position()
+        end = source.latest(start, ReadLimit(rows=rows))
+        data = source.read(spark, start, end)
+        frame = data.frame
+        if data.packed is not None and (found := data.packed.streams(spark)):
+            topic = found[0].name
+            frame = data.packed.rows(spark, found[0]).selectExpr("struct(*) AS value")
+        if frame is None:
+            return []
+        frames = chain_frames(record_frame(_few(spark, frame, rows), topic), steps)
+        names = ["source", *(step.transform.alias for step in steps)]
+        return [_stage(name, records) for name, records in zip(names, frames, strict=True)]
+
+
+def _few(spark: SparkSession, frame: DataFrame, rows: int) -> DataFrame:
+    """Read the rows once, so that every stage shows the same ones."""
+    few = frame.limit(rows)
+    return spark.createDataFrame(few.collect(), few.schema)
+
+
+def _stage(name: str, records: RecordFrame) -> Stage:
+    columns = ["key", "value"]
+    columns += [c for c in ("dropped", "error") if getattr(records.shape, c) is not None]
+    frame = records.frame.selectExpr(*records.columns()).select(*columns)
+    texts = frame.toJSON().collect()
+    return Stage(name, _fields(records), [_record(json.loads(str(text))) for text in texts])
+
+
+def _record(record: dict[str, Any]) -> dict[str, Any]:
+    return {"key": record.get("key"), "value": record.get("value")} | {
+        name: record[name] for name in ("dropped", "error") if record.get(name) is not None
+    }
+
+
+def _fields(records: RecordFrame) -> dict[str, str]:
+    part = records.shape.value
+    if part.schema is None:
+        return {}
+    schema = part.schema if part.is_struct else Schema.struct({"value": part.schema})
+    return {f["name"]: _type(f["type"]) for f in to_spark_json(schema)["fields"]}
+
+
+def _type(spark_type: str | dict[str, Any]) -> str:
+    return spark_type if isinstance(spark_type, str) else str(spark_type["type"])

@@ -1,0 +1,180 @@
+"""The record frame: a DataFrame with the record columns, and its Shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from headrace.sdk import Part, Schema, Shape, Type, from_spark_json, literal, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DEFAULTS = {
+    "headers": "CAST(NULL AS array<struct<key:string,value:string,type:string>>)",
+    "timestamp": "CAST(NULL AS TIMESTAMP)",
+    "partition": "CAST(NULL AS INT)",
+}
+_REFERENCE = re.compile(r"(\w+|`(``|[^`])*`)(\.`(``|[^`])*`)?\Z")
+
+
+@dataclass(frozen=True)
+class RecordFrame:
+    """Records as Spark sees them.
+
+    Args:
+        frame: The data.
+        shape: The record as SQL expressions over the columns of ``frame``.
+        position: SQL expression of an array that orders the records, if known.
+        kept: Columns of ``frame`` that go along untouched.
+    """
+
+    frame: DataFrame
+    shape: Shape
+    position: str | None = None
+    kept: tuple[str, ...] = ()
+
+    def with_original(self) -> RecordFrame:
+        """Return the same records with the key and the value also kept as they are now."""
+        names = ("original_key", "original_value")
+        now = (self.shape.key.sql(), self.shape.value.sql())
+        columns = [f"{sql} AS {name}" for sql, name in zip(now, names, strict=True)]
+        return replace(self, frame=self.frame.selectExpr("*", *columns), kept=names)
+
+    def settled(self) -> RecordFrame:
+        """Return the same records with every expression computed to a column.
+
+        A step that would use an expression twice then uses a column twice. Spark
+        merges the projections into one.
+        """
+        if all(_REFERENCE.match(sql) for sql in _expressions(self.shape)):
+            return self
+        return self.named()
+
+    def named(self) -> RecordFrame:
+        """Return the same records with the value's fields as columns of their own names.
+
+        SQL that users write sees them so, a scalar value as ``value``, and the rest of
+        the record as ``record.topic``, ``record.key``, ``record.timestamp`` and
+        ``record.headers``. Every other column begins with two underscores.
+        """
+        columns: dict[str, str] = {}
+        key = _settle(self.shape.key, "__k", columns)
+        value = _settle(self.shape.value, "", columns)
+        plain = ("topic", "partition", "headers", "timestamp", "dropped", "error")
+        given = {name: sql for name in plain if (sql := getattr(self.shape, name)) is not None}
+        columns |= {f"__{name}": sql for name, sql in given.items()}
+        if self.position is not None:
+            columns["__position"] = self.position
+        columns |= {name: name for name in self.kept}
+        columns.setdefault("record", self._record())
+        named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
+        shape = Shape(key=key, value=value, **{name: f"__{name}" for name in given})
+        position = "__position" if self.position else None
+        return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)
+
+    def _record(self) -> str:
+        parts = {
+            "topic": self.shape.topic,
+            "key": self.shape.key.sql(),
+            "timestamp": self.shape.timestamp,
+            "headers": self.shape.headers,
+        }
+        return f"named_struct({', '.join(f'{literal(n)}, {sql}' for n, sql in parts.items())})"
+
+    def columns(self) -> list[str]:
+        """Return the SQL of the record columns, named, for one last projection."""
+        shape = self.shape
+        return [
+            f"{shape.key.sql()} AS key",
+            f"{shape.value.sql()} AS value",
+            f"{shape.headers} AS headers",
+            f"{shape.timestamp} AS timestamp",
+            f"{shape.topic} AS topic",
+            f"{shape.partition} AS partition",
+            *([f"{shape.dropped} AS dropped"] if shape.dropped else []),
+            *([f"{shape.error} AS error"] if shape.error else []),
+            *([f"{self.position} AS position"] if self.position else []),
+        ]
+
+
+def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) -> RecordFrame:
+    """Give the shape of a frame that has ``value`` and maybe other record columns.
+
+    Args:
+        frame: What a source returned.
+        topic: The topic or stream of all its records.
+        timestamp: SQL for the timestamp of records that have none.
+    """
+    names = set(frame.columns)
+    schema = frame_schema(frame)
+    parts = {f.name: f.schema for f in schema.fields}
+    given = "timestamp" if "timestamp" in names else None
+    shape = Shape(
+        key=_part("key", parts.get("key")),
+        value=_part("value", parts["value"]),
+        topic=literal(topic),
+        partition="partition" if "partition" in names else _DEFAULTS["partition"],
+        headers="headers" if "headers" in names else _DEFAULTS["headers"],
+        timestamp=" ".join(_timestamp(given, timestamp)),
+        error="error" if "error" in names else None,
+    )
+    return RecordFrame(frame, shape, "position" if "position" in names else None)
+
+
+def frame_schema(frame: DataFrame) -> Schema:
+    """Return the schema of a DataFrame's rows."""
+    return _schema(str(frame._jdf.schema().json()))  # noqa: SLF001 - spares building StructType
+
+
+@lru_cache(maxsize=256)
+def _schema(text: str) -> Schema:
+    names = {"key", "value"}
+    tree = json.loads(text)
+    fields = [field for field in tree["fields"] if field["name"] in names]
+    return from_spark_json({**tree, "fields": fields})
+
+
+def _timestamp(given: str | None, default: str | None) -> list[str]:
+    if given and default:
+        return [f"coalesce({given}, {default})"]
+    return [given or default or _DEFAULTS["timestamp"]]
+
+
+def _part(column: str, schema: Schema | None) -> Part:
+    if schema is None:
+        return Part(None)
+    if schema.type is not Type.STRUCT:
+        return Part(schema, whole=column)
+    fields = {f.name: f"{column}.{quote(f.name)}" for f in schema.fields}
+    return Part(schema, fields, missing=f"({column} IS NULL)" if schema.optional else None)
+
+
+def _expressions(shape: Shape) -> list[str]:
+    parts = [shape.key, shape.value]
+    fields = [sql for part in parts for sql in part.fields.values()]
+    wholes = [part.whole for part in parts if part.schema and not part.is_struct]
+    return [*fields, *wholes, *(sql for sql in (shape.dropped, shape.error) if sql)]
+
+
+def _settle(part: Part, prefix: str, columns: dict[str, str]) -> Part:
+    """Add the part's columns; the value's (no prefix) keep the names of its fields."""
+    if part.schema is None:
+        return part
+    missing = part.missing
+    if missing is not None:
+        columns[f"__missing{prefix}"] = missing
+        missing = f"__missing{prefix}"
+    if not part.is_struct:
+        name = prefix or "value"
+        columns[name] = part.whole
+        return replace(part, whole=name, missing=missing)
+    names = {
+        name: f"{prefix}{number}" if prefix else name for number, name in enumerate(part.fields)
+    }
+    columns |= {names[name]: sql for name, sql in part.fields.items()}
+    fields = {name: quote(column) for name, column in names.items()}
+    return replace(part, fields=fields, missing=missing)

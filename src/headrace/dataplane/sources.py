@@ -1,0 +1,139 @@
+"""The gears of a source, each as a reader of frames between two positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
+from headrace.dataplane.topics import PACKED, TopicReader, position_sql, stored_schema
+from headrace.sdk import conform, to_arrow, to_spark_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import (
+        FrameSource,
+        Position,
+        ReadLimit,
+        Split,
+        SplitSource,
+        StreamSplitSource,
+    )
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """The records of one range.
+
+    Args:
+        frame: Record columns; None when the range is empty, or when it is packed.
+        packed: The rows of many streams.
+        size_bytes: Size of the input; 0 when unknown.
+    """
+
+    frame: DataFrame | None
+    packed: Packed | None = None
+    size_bytes: int = 0
+
+
+class SourceReader(Protocol):
+    """A source as the loop and the flow use it."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """See ReplayableSource."""
+
+    def acknowledge(self, position: Position) -> None:
+        """See ReplayableSource."""
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """Return the frame of the range; no job runs."""
+
+
+class FrameReader:
+    """A frame source."""
+
+    def __init__(self, source: FrameSource) -> None:
+        """Read from ``source``."""
+        self._source = source
+        self.latest = source.latest
+        self.acknowledge = source.acknowledge
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader."""
+        frame = self._source.read(spark, start, end)
+        return SourceFrame(frame, size_bytes=self._source.size_bytes(start, end) or 0)
+
+
+class SplitReader:
+    """A split source: one Spark partition reads one split."""
+
+    def __init__(self, source: SplitSource) -> None:
+        """Read from ``source``."""
+        self._source = source
+        self.latest = source.latest
+        self.acknowledge = source.acknowledge
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader."""
+        source, schema = self._source, self._source.schema()
+        splits, arrow = list(source.splits(start, end)), to_arrow(schema)
+
+        def rows(split: Split) -> Iterator[pa.RecordBatch]:
+            return (conform(batch, arrow) for batch in source.read(split))
+
+        types = T.StructType.fromJson(to_spark_json(schema))
+        frame = over_parts(spark, splits, rows, types).selectExpr("struct(*) AS value")
+        return SourceFrame(frame, size_bytes=source.size_bytes(start, end) or 0)
+
+
+class StreamReader:
+    """A split source with many streams; its rows travel packed."""
+
+    def __init__(self, source: StreamSplitSource) -> None:
+        """Read from ``source``."""
+        self._source = source
+        self.latest = source.latest
+        self.acknowledge = source.acknowledge
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader."""
+        packed = packed_source(list(self._source.splits(start, end)), self._source.read)
+        size = self._source.size_bytes(start, end) or 0
+        return SourceFrame(None, packed, size_bytes=size)
+
+
+class TopicSource:
+    """A topic, as the source of a sink's task."""
+
+    def __init__(self, reader: TopicReader, *, ordered: bool) -> None:
+        """Read through ``reader``; give ``position`` when a sink needs an order."""
+        self._reader = reader
+        self._ordered = ordered
+        self.latest = reader.latest
+        self.acknowledge = reader.acknowledge
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader."""
+        files = self._reader.files(start, end)
+        if not files:
+            return SourceFrame(None)
+        schema = self._reader.schema(end)
+        within = self._reader.rows(start, end)
+        names = [field.name for field in schema.fields if field.name != "offset"]
+        folder = self._reader.topic.path
+        paths = [str(folder / file.file.path) for file in files]
+        size = sum(file.file.size_bytes for file in files)
+        if PACKED in names:
+            return SourceFrame(None, packed_files(paths, within), size_bytes=size)
+        types = T.StructType.fromJson(to_spark_json(stored_schema(schema)))
+        frame = spark.read.schema(types).parquet(*paths)
+        if any(file.segment for file in files):
+            frame = frame.where(within.sql())
+        order = [f"{position_sql(files)} AS position"] if self._ordered else []
+        return SourceFrame(frame.selectExpr(*names, *order), size_bytes=size)

@@ -1,0 +1,38 @@
+"""Topics: durable, replayable logs of records, kept as Delta tables."""
+
+from headrace.dataplane.topics.catalog import Topics
+from headrace.dataplane.topics.log import DeltaLog
+from headrace.dataplane.topics.peek import peek
+from headrace.dataplane.topics.place import RowRange
+from headrace.dataplane.topics.reader import TopicReader, parse_start
+from headrace.dataplane.topics.rows import (
+    PACKED,
+    packed_row_schema,
+    position_sql,
+    topic_row_schema,
+)
+from headrace.dataplane.topics.segments import Segment, TopicFile, stored_schema
+from headrace.dataplane.topics.topic import Topic, TopicDescription
+from headrace.dataplane.topics.upkeep import Upkeep, UpkeepPolicy
+from headrace.dataplane.topics.writer import TopicWriter
+
+__all__ = [
+    "PACKED",
+    "DeltaLog",
+    "RowRange",
+    "Segment",
+    "Topic",
+    "TopicDescription",
+    "TopicFile",
+    "TopicReader",
+    "TopicWriter",
+    "Topics",
+    "Upkeep",
+    "UpkeepPolicy",
+    "packed_row_schema",
+    "parse_start",
+    "peek",
+    "position_sql",
+    "stored_schema",
+    "topic_row_schema",
+]

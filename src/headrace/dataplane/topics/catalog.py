@@ -1,0 +1,61 @@
+"""The topics in a folder, by name."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from headrace.dataplane.topics.topic import Topic
+from headrace.sdk.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")  # what Kafka allows in a topic's name
+
+JOURNALS = "~captures"
+"""The folder of captures' journals; "~" is not allowed in the name of a topic."""
+JOURNAL = "~journal"
+
+
+class Topics:
+    """Every topic below one folder. Safe to use from many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep topics in ``folder``, made when the first topic is."""
+        self._folder = folder
+        self._topics: dict[str, Topic] = {}
+        self._journals: dict[Path, Topic] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Topic:
+        """Return the topic ``name``, which need not exist yet."""
+        if not _NAME.match(name) or name in {".", ".."}:
+            problem = f"{name!r} cannot be the name of a topic."
+            fix = "Use letters, digits, dots, hyphens and underscores, at most 249."
+            raise ConfigError(problem, field="topic", fix=fix)
+        with self._lock:
+            if name not in self._topics:
+                self._topics[name] = Topic(name, self._folder / name)
+            return self._topics[name]
+
+    def list(self) -> Sequence[Topic]:
+        """Return the topics that exist, sorted by name."""
+        if not self._folder.exists():
+            return []
+        names = sorted(path.name for path in self._folder.iterdir() if _NAME.match(path.name))
+        return [topic for name in names if (topic := self.get(name)).exists()]
+
+    def journals(self) -> Sequence[Topic]:
+        """Return the captures' journals, tables beside the topics that nobody reads."""
+        paths = sorted((self._folder / JOURNALS).glob("*/_delta_log"))
+        with self._lock:
+            for path in (log.parent for log in paths):
+                self._journals.setdefault(path, Topic(JOURNAL, path))
+            return tuple(self._journals.values())
+
+    def matching(self, pattern: str) -> Sequence[Topic]:
+        """Return the existing topics whose whole name matches a regular expression."""
+        return [topic for topic in self.list() if re.fullmatch(pattern, topic.name)]

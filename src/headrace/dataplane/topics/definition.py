@@ -1,0 +1,141 @@
+"""Changes the schema of a topic's table, in one commit that moves no data.
+
+``deltalake`` can add columns, but it can neither widen a type nor make a nested field
+optional, so the commit is written here, as the transaction log protocol defines it
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md#change-metadata).
+
+Files that are there keep their narrow types until a compaction rewrites them. Readers give
+their values the table's types: Spark, deltalake, DuckDB and pyarrow all do so for the
+changes that ``check_types`` lets through.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import ConfigError, Schema, Type, to_spark_json
+from headrace.sdk.logical import DECIMAL, MAX_PRECISION, precision_of, scale_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+_WIDER = {
+    Type.INT8: {Type.INT16, Type.INT32, Type.INT64, Type.FLOAT64},
+    Type.INT16: {Type.INT32, Type.INT64, Type.FLOAT64},
+    Type.INT32: {Type.INT64, Type.FLOAT64},
+    Type.FLOAT32: {Type.FLOAT64},
+}
+"""The widenings that every reader of Parquet makes by itself, those of Delta's own
+``typeWidening`` (https://docs.delta.io/latest/delta-type-widening.html)."""
+
+_DIGITS = {Type.INT8: 10, Type.INT16: 10, Type.INT32: 10, Type.INT64: 20}
+"""Digits before the point that a Decimal needs for Spark to read it from whole numbers."""
+
+
+def check_types(topic: str, known: Schema, merged: Schema) -> None:
+    """Raise ConfigError when files with the known types cannot be read with the merged."""
+    for path, old, new in _pairs(known, merged, ""):
+        if not _can_read(old, new):
+            problem = (
+                f"Topic {topic} holds {_title(old)} here, and its records now bring what "
+                f"needs {_title(new)}, which the stored rows cannot be read as."
+            )
+            fix = (
+                "Cast the field to the topic's type with a transform, or write to a new topic."
+            )
+            raise ConfigError(problem, field=path, fix=fix)
+
+
+def _can_read(old: Schema, new: Schema) -> bool:
+    digits, had = _digits(new), _digits(old)
+    if digits is not None and had is not None:
+        return had[0] <= digits[0] and had[1] <= digits[1]
+    if digits is not None:
+        return not old.is_logical and _DIGITS.get(old.type, MAX_PRECISION + 1) <= digits[0]
+    if old.is_logical or new.is_logical:
+        return old.type is new.type and old.name == new.name
+    return old.type is new.type or new.type in _WIDER.get(old.type, set())
+
+
+def _digits(schema: Schema) -> tuple[int, int] | None:
+    """Return the digits of a Decimal before and after the point; None for other types."""
+    if not schema.is_logical or schema.name != DECIMAL:
+        return None
+    scale = scale_of(schema.parameters) or 0
+    return (precision_of(schema.parameters) or MAX_PRECISION) - scale, scale
+
+
+def commit_schema(path: Path, table: DeltaTable, schema: Schema, now: datetime) -> bool:
+    """Give the table another schema; return False when another commit came first.
+
+    Args:
+        path: The table's folder.
+        table: The table, loaded anew.
+        schema: The table's schema from now on.
+        now: The present.
+    """
+    metadata = table.metadata()
+    info = {
+        "timestamp": int(now.timestamp() * 1000),
+        "operation": "CHANGE COLUMNS",
+        "operationParameters": {},
+    }
+    definition = {
+        "id": str(metadata.id),
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(to_spark_json(schema)),
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_time,
+    }
+    version = int(table.version()) + 1
+    return _commit(path, version, {"commitInfo": info}, {"metaData": definition})
+
+
+def _commit(path: Path, version: int, *actions: dict[str, Any]) -> bool:
+    """Write a commit as a whole or not at all; return False when the version is taken."""
+    folder = path / "_delta_log"
+    staged = folder / f".{version:020d}.{uuid.uuid4().hex}.tmp"
+    with staged.open("x") as file:
+        file.writelines(f"{json.dumps(action)}\n" for action in actions)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        # A link fails where the name exists, as the protocol asks of whoever commits.
+        (folder / f"{version:020d}.json").hardlink_to(staged)
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            staged.unlink()
+    return True
+
+
+def _pairs(old: Schema, new: Schema, path: str) -> Iterator[tuple[str, Schema, Schema]]:
+    """Yield all parts that both schemas have, with the path to each."""
+    yield path, old, new
+    for field in old.fields if old.type is Type.STRUCT else ():
+        other = new.field(field.name)
+        if other is not None:
+            yield from _pairs(field.schema, other.schema, f"{path}.{field.name}".strip("."))
+    for part in ("key_schema", "value_schema"):
+        inner, other = getattr(old, part), getattr(new, part)
+        if inner is not None and other is not None:
+            yield from _pairs(inner, other, f"{path} {part.partition('_')[0]}")
+
+
+def _title(schema: Schema) -> str:
+    if not schema.is_logical:
+        return schema.type.value
+    sizes = ", ".join(f"{name} {size}" for name, size in schema.parameters.items())
+    return f"{str(schema.name).rpartition('.')[2]}({sizes})"

@@ -1,0 +1,187 @@
+"""Reads a Delta table's log as it is on disk: which files each version added.
+
+The JSON commits are read directly, as the transaction log protocol defines them
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md), because looking for the
+next version this way costs microseconds, and a hundred idle topics must cost nothing.
+
+Every user of a Delta table lists its log's folder, which takes a millisecond for each
+thousand commits. So upkeep moves old commits, which a checkpoint stands for, out of that
+folder into an attic beside it, where only this class looks for them.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from headrace.sdk.delta import AddedFile, receipt_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHELF = 1000
+"""How many commits one folder of the attic holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One version of the table.
+
+    Args:
+        version: Its number, from 0.
+        added: The files that brought new data, in the order of the log; what a
+            compaction wrote is left out, as it holds no new rows.
+        time: When it was committed, by the writer's clock.
+        schema_json: The table's schema when this version changed it.
+        application: The writer's transaction id, if it gave one.
+        batch: The number that the writer gave with it.
+        receipt: What a batch's writer noted.
+    """
+
+    version: int
+    added: tuple[AddedFile, ...]
+    time: datetime
+    schema_json: str | None = None
+    application: str | None = None
+    batch: int | None = None
+    receipt: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows it brought."""
+        return sum(file.rows for file in self.added)
+
+
+class DeltaLog:
+    """The log of one table in a local folder. Safe to use from many threads."""
+
+    def __init__(self, table: Path) -> None:
+        """Look at the table in folder ``table``, which need not be there yet."""
+        self._folder = table / "_delta_log"
+        self._attic = table / "_headrace" / "log"
+
+    def newest(self, known: int = -1) -> int:
+        """Return the newest version, looking on from ``known``; -1 for no table."""
+        if known < 0 or not self._file(known).exists():
+            known = self.checkpoint()
+        if known < 0 or not self._file(known).exists():
+            known = max(self.versions(), default=-1)
+        while self._file(known + 1).exists():
+            known += 1
+        return known
+
+    def oldest(self) -> int:
+        """Return the oldest version whose commit is still known; -1 for none."""
+        for shelf in sorted(self._attic.glob("*")):
+            if kept := [int(path.stem) for path in shelf.glob("*.json")]:
+                return min(kept)
+        return min(self.versions(), default=-1)
+
+    def has(self, version: int) -> bool:
+        """Return whether the commit of ``version`` is there."""
+        return self._file(version).exists() or self._stored(version).exists()
+
+    def commit(self, version: int) -> Commit:
+        """Read one commit. Raises FileNotFoundError when it is gone or not there yet."""
+        try:
+            return _commit(self._file(version), version)
+        except FileNotFoundError:
+            return _commit(self._stored(version), version)
+
+    def checkpoint(self) -> int:
+        """Return the version of the newest checkpoint; -1 for none."""
+        try:
+            told = json.loads((self._folder / "_last_checkpoint").read_text())
+        except (FileNotFoundError, ValueError):
+            return -1
+        return int(told["version"])
+
+    def versions(self) -> Iterator[int]:
+        """Yield the versions in the table's own log, in no order."""
+        return (int(path.stem) for path in self._entries() if path.suffix == ".json")
+
+    def store_away(self, before: int) -> None:
+        """Move the commits before a version into the attic, and drop older checkpoints.
+
+        ``before`` must be the version of a checkpoint: it stands for all that is moved.
+        """
+        for path in list(self._entries()):
+            version = int(path.name[:20])
+            if version >= before:
+                continue
+            if path.suffix == ".json" and path.stem.isdigit():
+                stored = self._stored(version)
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # another worker's upkeep has moved it
+                    path.rename(stored)
+            else:
+                path.unlink(missing_ok=True)
+
+    def checkpoints(self) -> list[int]:
+        """Return the versions that have a checkpoint in one file, oldest first."""
+        suffix = ".checkpoint.parquet"
+        paths = (path for path in self._entries() if path.name[20:] == suffix)
+        return sorted(int(path.name[:20]) for path in paths)
+
+    def forget(self, until: int, older_than: datetime) -> None:
+        """Delete the attic's commits up to a version that are older than a time."""
+        # Another worker's upkeep may be doing the same.
+        with suppress(FileNotFoundError):
+            for shelf in sorted(self._attic.glob("*")):
+                for path in sorted(shelf.glob("*.json")):
+                    version = int(path.stem)
+                    if version > until or _commit(path, version).time >= older_than:
+                        return
+                    path.unlink()
+                shelf.rmdir()
+
+    def _file(self, version: int) -> Path:
+        return self._folder / f"{version:020d}.json"
+
+    def _stored(self, version: int) -> Path:
+        return self._attic / f"{version // _SHELF:017d}" / f"{version:020d}.json"
+
+    def _entries(self) -> Iterator[Path]:
+        """Yield the files that belong to one version."""
+        if not self._folder.exists():
+            return
+        for path in self._folder.iterdir():
+            if path.name[:20].isdigit() and path.name[20:21] == ".":
+                yield path
+
+
+def _commit(path: Path, version: int) -> Commit:
+    # The time of the file is in the key, as a topic may be removed and made anew.
+    return _read(path, version, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _read(path: Path, version: int, written_ns: int) -> Commit:
+    told: dict[str, Any] = {"time": datetime.fromtimestamp(written_ns / 1e9, UTC)}
+    added: list[AddedFile] = []
+    for line in path.read_text().splitlines():
+        action: dict[str, Any] = json.loads(line)
+        match action:
+            case {"add": {"dataChange": True} as add}:
+                added.append(_added(add))
+            case {"metaData": {"schemaString": str(schema)}}:
+                told["schema_json"] = schema
+            case {"txn": {"appId": str(application), "version": int(batch)}}:
+                told |= {"application": application, "batch": batch}
+            case {"commitInfo": {"timestamp": int(millis)} as info}:
+                told["time"] = datetime.fromtimestamp(millis / 1000, UTC)
+                told["receipt"] = receipt_in(info)
+            case _:
+                pass
+    return Commit(version, tuple(added), **told)
+
+
+def _added(add: dict[str, Any]) -> AddedFile:
+    stats = json.loads(add.get("stats") or "{}")
+    return AddedFile(unquote(add["path"]), int(add["size"]), int(stats.get("numRecords", 0)))

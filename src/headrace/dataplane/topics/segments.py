@@ -1,0 +1,146 @@
+"""Segments: many small files of consecutive versions, rewritten as one.
+
+A segment's name says which versions it holds, so that the table's list of files is the
+list of its segments. In the file, the column ``version`` says which version brought each
+row and ``part`` which of that version's files it was in; both are null in all other files.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.sdk import Schema, conform
+from headrace.sdk.delta import AddedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+VERSION = "version"
+PART = "part"
+HIDDEN = {VERSION: Schema.int64(optional=True), PART: Schema.int32(optional=True)}
+"""The columns of a topic's table that are no part of its rows."""
+
+FOLDER = "data/segments"
+_NAME = re.compile(FOLDER + r"/(\d{20})-(\d{20})-[0-9a-f]+\.parquet\Z")
+_READ_BYTES = 8 * 2**20
+_GROUP_BYTES = 32 * 2**20
+"""Rows are held until a row group has this size: the most memory that a rewrite takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file with all rows of the versions from ``first`` to ``last``."""
+
+    first: int
+    last: int
+    file: AddedFile
+
+    @classmethod
+    def of(cls, file: AddedFile) -> Segment | None:
+        """Return the segment that a file of the table is, or None."""
+        found = _NAME.match(file.path)
+        return found and cls(int(found.group(1)), int(found.group(2)), file)
+
+    def covers(self, version: int) -> bool:
+        """Return whether it would hold the rows of ``version``, if that had any."""
+        return self.first <= version <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFile:
+    """A file to read, with the version that brought its rows.
+
+    Args:
+        file: The file.
+        version: The version; of a segment the last one.
+        part: Which of the version's files it is.
+        segment: The segment that it is; its rows carry version and part themselves.
+    """
+
+    file: AddedFile
+    version: int
+    part: int = 0
+    segment: Segment | None = None
+
+    @property
+    def first(self) -> int:
+        """Return the oldest version that it has rows of."""
+        return self.segment.first if self.segment else self.version
+
+
+def stored_schema(rows: Schema) -> Schema:
+    """Return the schema of the table that keeps rows of a schema."""
+    fields = {field.name: field.schema for field in rows.fields}
+    return Schema.struct({**fields, **HIDDEN})
+
+
+def rows_schema(stored: Schema) -> Schema:
+    """Return the schema of the rows that a table of a schema keeps."""
+    fields = {f.name: f.schema for f in stored.fields if f.name not in HIDDEN}
+    return Schema.struct(fields)
+
+
+def read_batches(table: Path, file: TopicFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows with the table's stored schema, version and part filled in."""
+    with pq.ParquetFile(table / file.file.path, coerce_int96_timestamp_unit="us") as source:
+        for batch in source.iter_batches(batch_size=_batch_rows(source.metadata)):
+            rows = conform(batch, schema)
+            yield rows if file.segment else _numbered(rows, file)
+
+
+def write_segment(table: Path, files: Sequence[TopicFile], schema: pa.Schema) -> Segment:
+    """Write the rows of files, in their order, into a new segment that no version names yet.
+
+    Memory stays bounded whatever the files' sizes, but for a single row's.
+    """
+    first, last = files[0].first, files[-1].version
+    path = table / FOLDER / f"{first:020d}-{last:020d}-{uuid.uuid4().hex}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    batches = (batch for file in files for batch in read_batches(table, file, schema))
+    rows = 0
+    try:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for group in _groups(batches):
+                writer.write_table(group)
+                rows += group.num_rows
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    name = path.relative_to(table).as_posix()
+    return Segment(first, last, AddedFile(name, path.stat().st_size, rows))
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _batch_rows(footer: pq.FileMetaData) -> int:
+    """Return how many rows of a file fit into memory at once: one may hold megabytes."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    widest = max((g.total_byte_size // max(g.num_rows, 1) for g in groups), default=0)
+    return max(1, min(65_536, _READ_BYTES // max(widest, 1)))
+
+
+def _numbered(rows: pa.RecordBatch, file: TopicFile) -> pa.RecordBatch:
+    for name, number in ((VERSION, file.version), (PART, file.part)):
+        index = rows.schema.get_field_index(name)
+        field = rows.schema.field(index)
+        column = pa.repeat(pa.scalar(number, field.type), rows.num_rows)
+        rows = rows.set_column(index, field, column)
+    return rows

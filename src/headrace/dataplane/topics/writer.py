@@ -1,0 +1,87 @@
+"""Writes a task's batches to a topic: a frame sink like any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.dataplane.topics.rows import (
+    fitted,
+    packed_row_schema,
+    topic_row_schema,
+    topic_rows,
+)
+from headrace.sdk import FrameSink
+from headrace.sdk.delta import discard_staged, stage_parquet, staging_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from headrace.dataplane.topics.topic import Topic
+    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk.delta import AddedFile
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """Files of one batch in the topic's folder that no version names yet."""
+
+    topic: Topic
+    mark: Mark
+    files: Sequence[AddedFile]
+    rows: int
+    appended: Callable[[str], None]
+
+    def commit(self, receipt: str) -> None:
+        self.topic.append(self.files, self.mark, receipt, datetime.now(UTC))
+        self.appended(self.topic.name)
+
+    def abort(self) -> None:
+        discard_staged(self.topic.path, self.mark)
+
+
+class TopicWriter(FrameSink):
+    """Appends records to one topic exactly once."""
+
+    def __init__(self, topic: Topic, appended: Callable[[str], None]) -> None:
+        """Write to ``topic``; call ``appended`` with its name after each append."""
+        self._topic = topic
+        self._appended = appended
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        """See FrameSink."""
+        return self._topic.receipt(mark)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        """See FrameSink."""
+        brought = topic_row_schema(batch.schema, batch.key_schema)
+        stored = self._topic.prepare(brought)
+        rows = topic_rows(frame, has_key=batch.key_schema is not None)
+        if stored != brought:
+            # A file with narrower types than the table's cannot always be read as those.
+            rows = fitted(rows, stored)
+        files = stage_parquet(rows, self._topic.path, batch.mark)
+        return self._staged(batch.mark, files, sum(file.rows for file in files))
+
+    def stage_packed(
+        self, mark: Mark, write: Callable[[Path, Path], tuple[Sequence[AddedFile], int]]
+    ) -> StagedWrite:
+        """Stage packed rows: ``write`` puts files into a folder below the table's.
+
+        It gets both folders, the second relative to the first, and returns the files
+        and how many records are in them.
+        """
+        self._topic.prepare(packed_row_schema())
+        files, records = write(self._topic.path, staging_folder(mark))
+        return self._staged(mark, files, records)
+
+    def _staged(self, mark: Mark, files: Sequence[AddedFile], rows: int) -> _Staged:
+        return _Staged(self._topic, mark, files, rows, self._appended)

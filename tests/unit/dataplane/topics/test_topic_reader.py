@@ -1,0 +1,122 @@
+"""Readers plan batches within their limits, and positions mean what they say."""
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.unit.dataplane.topics.made_topics import START, append, at, ids, set_time
+
+from headrace.dataplane.topics import Topic, TopicReader, Topics, parse_start
+from headrace.sdk import ConfigError, DataLostError, Mark, Position, ReadLimit
+
+ALL = ReadLimit.unlimited()
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    """A topic with the versions 1: 0-2 and 3-5 in two files, 2: 6-8, 3: 9 in three files."""
+    topic = Topics(tmp_path).get("t")
+    for batch, parts in enumerate([[[0, 1, 2], [3, 4, 5]], [[6, 7, 8]], [[9], [10], [11]]]):
+        append(topic, parts, Mark("a", batch, 1), START + timedelta(minutes=batch))
+    return topic
+
+
+def place(topic: Topic, version: int, index: int | None = None) -> Position:
+    offset = {"version": version} | ({} if index is None else {"index": index})
+    return Position.of({"topic": topic.name}, offset)
+
+
+def test_a_topic_that_is_not_there_has_nothing_to_read(tmp_path: Path):
+    reader = TopicReader(Topics(tmp_path).get("none"))
+    assert reader.latest(Position(), ALL) == Position()
+    assert reader.files(Position(), Position()) == []
+
+
+def test_a_reader_without_a_position_gets_everything(topic: Topic):
+    reader = TopicReader(topic)
+    end = reader.latest(Position(), ALL)
+    assert end == at(topic, 3)
+    assert ids(reader, Position(), end) == list(range(12))
+
+
+def test_a_reader_that_has_everything_stays_where_it_is(topic: Topic):
+    assert TopicReader(topic).latest(at(topic, 3), ALL) == at(topic, 3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "version", "index"), [(1, 1, 1), (3, 1, 1), (5, 1, 1), (6, 1, None), (10, 3, 1)]
+)
+def test_a_limit_on_rows_may_end_a_batch_within_a_version(
+    topic: Topic, rows: int, version: int, index: int | None
+):
+    end = TopicReader(topic).latest(Position(), ReadLimit(rows=rows))
+    assert end == place(topic, version, index)
+
+
+def test_a_file_larger_than_the_limit_is_a_batch_of_its_own(topic: Topic):
+    reader = TopicReader(topic)
+    position, batches = Position(), []
+    while (end := reader.latest(position, ReadLimit(size_bytes=1))) != position:
+        batches.append(ids(reader, position, end))
+        position = end
+    assert batches == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9], [10], [11]]
+
+
+def test_a_bound_is_never_passed(topic: Topic):
+    reader = TopicReader(topic)
+    limit = ReadLimit(until=place(topic, 3, 2))
+    end = reader.latest(Position(), limit)
+    assert ids(reader, Position(), end) == list(range(11))
+    assert reader.latest(end, limit) == end
+    assert reader.latest(at(topic, 3), limit) == at(topic, 3)
+
+
+def test_versions_without_rows_move_the_position_only(topic: Topic):
+    topic.append((), Mark("b", 1, 1), "", START)
+    reader = TopicReader(topic)
+    end = reader.latest(at(topic, 3), ALL)
+    assert end == at(topic, 4)
+    assert reader.files(at(topic, 3), end) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("earliest", list(range(12))),
+        ("latest", []),
+        ("version:2", list(range(6, 12))),
+        (f"time:{(START + timedelta(minutes=1)).isoformat()}", list(range(6, 12))),
+        (f"time:{(START + timedelta(seconds=61)).isoformat()}", [9, 10, 11]),
+        ("time:2001-01-01", list(range(12))),
+        ("time:2999-01-01T00:00:00Z", []),
+    ],
+)
+def test_a_new_reader_begins_where_it_is_told_to(topic: Topic, text: str, rows: list[int]):
+    set_time(topic, 0, START - timedelta(minutes=1))
+    reader = TopicReader(topic, start=parse_start(topic, text))
+    assert ids(reader, Position(), reader.latest(Position(), ALL)) == rows
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "version:x", "time:noon"])
+def test_a_place_that_makes_no_sense_is_refused(topic: Topic, text: str):
+    with pytest.raises(ConfigError):
+        parse_start(topic, text)
+
+
+def test_a_commit_that_is_gone_is_no_reason_to_skip_rows(topic: Topic):
+    DeltaTable(topic.path).create_checkpoint()
+    (topic.path / "_delta_log" / f"{2:020d}.json").unlink()
+    with pytest.raises(DataLostError, match="Version 2 of topic t is missing"):
+        TopicReader(topic).latest(at(topic, 1), ALL)
+    assert TopicReader(topic).latest(at(topic, 2), ALL) == at(topic, 3)
+
+
+def test_a_topic_that_is_made_anew_is_not_mistaken_for_the_old_one(topic: Topic):
+    assert topic.log.commit(1).rows == 6
+    shutil.rmtree(topic.path)
+    new = Topics(topic.path.parent).get("t")
+    append(new, [[100]], Mark("a", 1, 1))
+    reader = TopicReader(new)
+    assert ids(reader, Position(), reader.latest(Position(), ALL)) == [100]

@@ -1,0 +1,330 @@
+"""Upkeep compacts, forgets and cleans, and loses nothing but what it is told to."""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from tests.unit.dataplane.topics.made_topics import START, Clock, append, at, ids, part
+
+from headrace.dataplane.topics import Topic, TopicReader, Topics, Upkeep, UpkeepPolicy
+from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StaleEpochError
+from headrace.sdk.delta import AddedFile
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+FEW = UpkeepPolicy(compact_files=4)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Topics:
+    return Topics(tmp_path)
+
+
+@pytest.fixture
+def topic(topics: Topics) -> Topic:
+    return topics.get("t")
+
+
+def fill(topic: Topic, clock: Clock, versions: int, *, every: timedelta = MINUTE) -> None:
+    """Append versions with one id each, which is the number of the batch."""
+    held = topic.log.newest()
+    first = 0 if held < 0 else _batches(topic)
+    for batch in range(first, first + versions):
+        append(topic, [[batch]], Mark("a", batch, 1), clock.now)
+        clock.pass_by(every)
+
+
+def _batches(topic: Topic) -> int:
+    commits = (topic.log.commit(v) for v in range(topic.log.newest() + 1) if topic.log.has(v))
+    return 1 + max(c.batch for c in commits if c.application == "a" and c.batch is not None)
+
+
+def all_ids(topic: Topic, start: Position | None = None) -> list[int]:
+    reader, start = TopicReader(topic), start or Position()
+    return ids(reader, start, reader.latest(start, ReadLimit.unlimited()))
+
+
+def live(topic: Topic) -> Sequence[str]:
+    return [Path(uri).name for uri in DeltaTable(topic.path).file_uris()]
+
+
+def test_old_small_files_become_one_and_young_ones_stay(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 20)
+    Upkeep(topics, clock, FEW).run_once()
+    (segment,) = topic.segments()
+    assert (segment.first, segment.last, segment.file.rows) == (1, 11, 11)
+    assert len(live(topic)) == 1 + 9
+    assert all_ids(topic) == list(range(20))
+
+
+def test_the_commit_of_a_segment_says_what_it_holds(topics: Topics, topic: Topic, clock: Clock):
+    fill(topic, clock, 20)
+    Upkeep(topics, clock, FEW).run_once()
+    (segment,) = topic.segments()
+    entry = DeltaTable(topic.path).history(1)[0]
+    assert entry["headrace.segment"] == {
+        "from": 1,
+        "to": 11,
+        "path": segment.file.path,
+        "rows": 11,
+        "size": segment.file.size_bytes,
+    }
+
+
+def test_other_readers_see_the_same_rows_after_compaction(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 20)
+    Upkeep(topics, clock, FEW).run_once()
+    table = DeltaTable(topic.path)
+    assert sorted(v["id"] for v in table.to_pyarrow_table()["value"].to_pylist()) == list(
+        range(20)
+    )
+    dataset = table.to_pyarrow_dataset()  # noqa: F841 - DuckDB looks for it by name
+    assert duckdb.sql("SELECT count(*), sum(value.id) FROM dataset").fetchall() == [(20, 190)]
+
+
+def test_each_single_version_can_be_replayed_when_the_originals_are_gone(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 20)
+    upkeep = Upkeep(topics, clock, FEW)
+    upkeep.run_once()
+    clock.pass_by(2 * HOUR)
+    upkeep.run_once()
+    clock.pass_by(2 * HOUR)
+    upkeep.run_once()
+    assert not list((topic.path / "data" / "made").glob("*.parquet"))
+    reader = TopicReader(topic)
+    for version in range(1, 21):
+        assert ids(reader, at(topic, version - 1), at(topic, version)) == [version - 1]
+
+
+def test_a_row_is_rewritten_a_few_times_only(topics: Topics, topic: Topic, clock: Clock):
+    upkeep = Upkeep(topics, clock, replace(FEW, compact_after=MINUTE))
+    written = 0
+    for _ in range(30):
+        fill(topic, clock, 10, every=timedelta(seconds=10))
+        before = {segment.file.path for segment in topic.segments()}
+        upkeep.run_once()
+        new = [s for s in topic.segments() if s.file.path not in before]
+        written += sum(segment.file.rows for segment in new)
+    assert written < 4 * 300
+    assert len(live(topic)) < 30
+    assert all_ids(topic) == list(range(300))
+
+
+def test_files_of_half_the_target_are_left_alone(topics: Topics, topic: Topic, clock: Clock):
+    fill(topic, clock, 40)
+    size = DeltaTable(topic.path).get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    target = 2 * min(size)
+    Upkeep(topics, clock, replace(FEW, target_bytes=target)).run_once()
+    assert not topic.segments()
+
+
+def test_a_checkpoint_is_made_and_old_commits_leave_the_log(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 30)
+    policy = replace(FEW, checkpoint_versions=10, log_versions=5)
+    upkeep = Upkeep(topics, clock, policy)
+    upkeep.run_once()
+    fill(topic, clock, 10)
+    upkeep.run_once()
+    assert topic.log.checkpoint() >= 40
+    assert min(topic.log.versions()) > 20
+    assert topic.log.oldest() == 0
+    assert all_ids(Topics(topic.path.parent).get("t")) == list(range(40))
+    assert topic.log.commit(3).receipt == "receipt of 2"
+
+
+def test_an_idle_topic_is_not_even_opened(topics: Topics, topic: Topic, clock: Clock):
+    fill(topic, clock, 3)
+    upkeep = Upkeep(topics, clock, FEW)
+    upkeep.run_once()
+    checkpoint = topic.path / "_delta_log" / "_last_checkpoint"
+    checkpoint.write_text("damaged")  # whoever opened the table would fail
+    (topic.path / "_delta_log" / f"{1:020d}.json").write_text("damaged")
+    upkeep.run_once()
+    assert topic.log.newest(3) == 3
+
+
+def test_retention_removes_whole_versions_by_age(topics: Topics, topic: Topic, clock: Clock):
+    fill(topic, clock, 10, every=DAY)
+    Upkeep(topics, clock).run_once()
+    assert topic.lost() == 4
+    assert topic.first() == 5
+    assert all_ids(topic) == list(range(4, 10))
+    assert topic.describe().rows == 6
+
+
+def test_retention_by_size_keeps_the_newest_version(topics: Topics, topic: Topic, clock: Clock):
+    fill(topic, clock, 10)
+    Upkeep(topics, clock, UpkeepPolicy(retention=None, retention_bytes=1)).run_once()
+    assert all_ids(topic) == [9]
+
+
+def test_a_topic_may_have_a_retention_of_its_own(topics: Topics, clock: Clock):
+    for name in ("short", "long"):
+        fill(topics.get(name), clock, 5)
+    clock.pass_by(8 * DAY)
+    upkeep = Upkeep(topics, clock, overrides={"long": UpkeepPolicy(retention=30 * DAY)})
+    upkeep.run_once()
+    assert topics.get("short").describe().rows == 0
+    assert topics.get("long").describe().rows == 5
+
+
+def test_a_lagging_reader_is_told_what_it_lost_and_how_to_go_on(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 10, every=DAY)
+    upkeep = Upkeep(topics, clock)
+    upkeep.run_once()
+    reader = TopicReader(topic)
+    still = reader.latest(at(topic, 2), ReadLimit(rows=1))
+    assert ids(reader, at(topic, 2), still) == [2]  # the file is there for the grace time
+    clock.pass_by(2 * HOUR)
+    upkeep.run_once()
+    with pytest.raises(DataLostError, match="versions 3 to 4") as caught:
+        reader.latest(at(topic, 2), ReadLimit(rows=1))
+    assert "to version 4" in caught.value.fix
+    with pytest.raises(DataLostError):
+        reader.files(at(topic, 2), still)
+    assert all_ids(topic, at(topic, 4)) == list(range(4, 10))
+
+
+def test_a_reader_without_a_position_starts_behind_what_is_lost(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 10, every=DAY)
+    upkeep = Upkeep(topics, clock)
+    for _ in range(3):
+        upkeep.run_once()
+        clock.pass_by(2 * HOUR)
+    assert all_ids(topic) == list(range(4, 10))
+
+
+def test_nothing_is_lost_for_a_reader_that_stood_at_the_last_row_of_long_ago(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 30)
+    position = TopicReader(topic).latest(Position(), ReadLimit.unlimited())
+    policy = replace(FEW, checkpoint_versions=5, log_versions=1)
+    for _ in range(30):
+        clock.pass_by(DAY)
+        Upkeep(topics, clock, policy).run_once()
+    assert topic.describe().rows == 0
+    assert all_ids(topic, position) == []
+    fill(topic, clock, 1)
+    assert all_ids(topic, position) == [30]
+
+
+def test_commits_are_forgotten_with_their_rows_and_marks_are_not(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 30, every=HOUR)
+    mark = Mark("gone", 7, 1)
+    append(topic, [[77]], mark, clock.now)
+    policy = replace(FEW, checkpoint_versions=5, log_versions=1)
+    upkeep = Upkeep(topics, clock, policy)
+    for _ in range(12):
+        upkeep.run_once()
+        assert topic.receipt(mark) == "receipt of 7" or topic.lost() >= 31
+        fill(topic, clock, 6)
+        clock.pass_by(DAY)
+    assert topic.log.oldest() > 31
+    assert topic.receipt(mark) == ""
+    assert topic.append([], mark, "again", clock.now) == topic.log.newest()
+    with pytest.raises(StaleEpochError):
+        topic.receipt(Mark("gone", 6, 1))
+    with pytest.raises(DataLostError):
+        all_ids(topic, at(topic, 2))
+
+
+def test_a_missing_file_that_retention_did_not_remove_is_reported(topic: Topic, clock: Clock):
+    fill(topic, clock, 3)
+    (file,) = topic.log.commit(2).added
+    (topic.path / file.path).unlink()
+    with pytest.raises(DataLostError, match="not by its retention"):
+        all_ids(topic)
+
+
+def test_what_crashed_attempts_staged_is_cleared_after_a_day(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 1)
+    clock.now = datetime.now(UTC)
+    folders = [topic.path / "data" / "task" / f"{batch:012d}-1" for batch in range(3)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_bytes(b"x")
+    committed = AddedFile(f"data/task/{1:012d}-1/part-0.parquet", 1, 0)
+    topic.append([committed], Mark("task", 1, 1), "", clock.now)
+    old = (clock.now - 2 * DAY).timestamp()
+    for folder in folders[:2]:
+        os.utime(folder, (old, old))
+    hosted = topic.path / "data" / "task" / "of-a-host.parquet"
+    hosted.write_bytes(b"x")
+    os.utime(hosted, (old, old))
+    Upkeep(topics, clock, FEW).run_once()
+    assert [folder.exists() for folder in folders] == [False, True, True]
+    assert hosted.exists()
+
+
+def test_two_workers_do_not_rewrite_the_same_rows(topic: Topic, clock: Clock):
+    fill(topic, clock, 30)
+    several = [Upkeep(Topics(topic.path.parent), clock, FEW) for _ in range(4)]
+    threads = [threading.Thread(target=upkeep.run_once) for upkeep in several]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all_ids(topic) == list(range(30))
+    rows = DeltaTable(topic.path).to_pyarrow_table(columns=["value"])["value"].to_pylist()
+    assert sorted(row["id"] for row in rows) == list(range(30))
+
+
+def test_a_topic_that_cannot_be_tended_does_not_stop_the_others(topics: Topics, clock: Clock):
+    fill(topics.get("a"), clock, 12)
+    fill(topics.get("b"), clock, 12)
+    clock.pass_by(HOUR)
+    (file,) = topics.get("a").log.commit(2).added
+    (topics.get("a").path / file.path).write_bytes(b"not parquet")
+    Upkeep(topics, clock, FEW).run_once()
+    assert not topics.get("a").segments()
+    assert topics.get("b").segments()
+
+
+def test_the_log_of_a_captures_journal_does_not_grow_for_ever(tmp_path: Path, clock: Clock):
+    journal = Topic("~journal", tmp_path / "~captures" / "one")
+    policy = replace(FEW, checkpoint_versions=5, log_versions=5)
+    upkeep = Upkeep(Topics(tmp_path), clock, policy)
+    for _ in range(5):
+        fill(journal, clock, 10, every=DAY)
+        upkeep.run_once()
+    assert len(list(journal.log.versions())) < 20
+    assert journal.log.oldest() > 10
+    assert journal.receipt(Mark("a", 49, 1)) == "receipt of 49"
+
+
+def test_files_that_grow_schemas_are_rewritten_with_all_fields(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    fill(topic, clock, 12)
+    clock.pass_by(HOUR)
+    file = part(topic, [{"id": 12}], first=0)
+    topic.append([file], Mark("b", 1, 1), "", START)
+    Upkeep(topics, clock, FEW).run_once()
+    assert all_ids(topic) == list(range(13))
