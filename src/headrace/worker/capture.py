@@ -1,0 +1,322 @@
+"""Captures: tasks that run in plugin hosts, with their positions kept by the worker."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from headrace.dataplane.host import error_from_json, error_to_json
+from headrace.model import Counts
+from headrace.sdk import (
+    HeadraceError,
+    Mark,
+    Position,
+    RetriableError,
+    SourceError,
+    StaleEpochError,
+    schema_from_json,
+    schema_to_json,
+)
+from headrace.worker.context import StoredLedger, StoredSchemas
+from headrace.worker.retry import Backoff
+from headrace.worker.task import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from headrace.dataplane.host import CaptureSpec, Message
+    from headrace.model import Batch, Lease, TaskId
+    from headrace.store import Store
+    from headrace.worker.hosts import HostSupervisor
+
+log = structlog.get_logger(__name__)
+
+
+class Targets(Protocol):
+    """The topics that a capture appends to."""
+
+    def settle(self, mark: Mark) -> tuple[Counts, list[str]] | None:
+        """Decide a batch whose end is unknown; return its counts and topics, or None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureKeeping:
+    """What a capture's task needs beside its plan.
+
+    Args:
+        store: Where intents, positions and counts are kept.
+        hosts: The plugin hosts.
+        targets: Settles batches in the topics.
+        appended: Called with a topic's name after each append.
+        clock: Gives the present, aware.
+    """
+
+    store: Store
+    hosts: HostSupervisor
+    targets: Callable[[CaptureSpec], Targets]
+    appended: Callable[[str], None]
+    clock: Callable[[], datetime]
+
+
+class CaptureTask:
+    """A capture as the worker sees it: a Task whose work is done elsewhere.
+
+    Its host asks, over the pipe, for each batch to be begun and finished, and the thread
+    that listens to the host does so in the store. ``step`` only tells what happened.
+    """
+
+    reads: str | None = None
+
+    def __init__(
+        self,
+        task: TaskId,
+        spec: CaptureSpec,
+        keeping: CaptureKeeping,
+        *,
+        python: str = sys.executable,
+        poll_interval: timedelta = timedelta(milliseconds=250),
+        backoff: Backoff | None = None,
+        grace: timedelta = timedelta(seconds=5),
+    ) -> None:
+        """Describe the task.
+
+        Args:
+            task: Its id.
+            spec: What the host is to run.
+            keeping: The worker's side of it.
+            python: The interpreter of its plugin's environment.
+            poll_interval: How often ``step`` is called to see what happened.
+            backoff: When to try again while the source's system is busy.
+            grace: How long ``stop`` waits for a poll to return.
+        """
+        self.id = task
+        self.writes: str | None = spec.topic
+        self.python = python
+        self.poll_interval = poll_interval
+        self.backoff = backoff or Backoff()
+        self._spec = spec
+        self._keeping = keeping
+        self._grace = grace
+        self._lock = threading.Lock()
+        self._lease: Lease | None = None
+        self._begun: Batch | None = None
+        self._name = ""
+        self._attempt = 0
+        self._finished: deque[Batch] = deque()
+        self._retry: RetriableError | None = None
+        self._stop_asked = False
+        self._ended = threading.Event()
+        self.failure: HeadraceError | None = None
+        """Why the capture failed; None while it has not."""
+        self.completed = False
+        """Whether the capture came to its end."""
+        self.idle = False
+        """Whether the source's newest polls found nothing."""
+
+    def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
+        """See Task."""
+        self._lease = lease
+        self._spec = replace(self._spec, once=once)
+        self._keeping.hosts.attach(self)
+
+    def step(self) -> Step:
+        """Tell the next finished batch, or the end. Raises what made the capture fail."""
+        with self._lock:
+            if self._finished:
+                return Step(self._finished.popleft())
+            retry, self._retry = self._retry, None
+        if self.failure is not None:
+            raise self.failure
+        if retry is not None:
+            raise retry
+        return Step(ended=self.completed)
+
+    def cancel(self) -> None:
+        """See Task: the lease is lost, or stopping took too long."""
+        self._stop_capture(discard=True)
+        self.fail(StaleEpochError(f"Task {self.id} was cancelled."))
+
+    def ask_to_stop(self) -> None:
+        """Make the capture end soon; what it has polled is appended first."""
+        self._stop_capture(discard=False)
+
+    def stop(self) -> None:
+        """See Task. Waits for the capture's poll, as long as the grace period."""
+        self.ask_to_stop()
+        if not self._ended.wait(self._grace.total_seconds()):
+            log.warning("capture did not stop in time", **self._labels)
+        # From here on its host asks in vain: the name is no longer known.
+        self._keeping.hosts.detach(self, hung=not self._ended.is_set())
+
+    def launch(self) -> Message | None:
+        """Settle what is unfinished; return what tells a host to start the capture.
+
+        Called by the supervisor whenever there is a new host process and no old one.
+        Returns None when there is nothing to start.
+        """
+        if self._stop_asked:
+            self._ended.set()
+        if self._ended.is_set():
+            return None
+        try:
+            return self._launched()
+        except Exception as error:  # noqa: BLE001 - the task fails with whatever it was
+            self.fail(error)
+            return None
+
+    def _launched(self) -> Message:
+        lease = self._held
+        self._settle(lease)
+        self._attempt += 1
+        self._name = f"{self.id}/{lease.epoch}.{self._attempt}"
+        return {
+            "type": "start",
+            "capture": self._name,
+            "spec": self._spec.to_json(),
+            "position": self._keeping.store.position(self.id).to_json(),
+            "epoch": lease.epoch,
+        }
+
+    def _settle(self, lease: Lease) -> None:
+        """Finish or give up the batch that was in progress when a host or worker died.
+
+        A capture cannot read a range again: what its topics have is finished, and what
+        they do not have is polled anew under another id.
+        """
+        store = self._keeping.store
+        batch = store.unfinished_batch(self.id)
+        self._begun = None
+        if batch is None:
+            return
+        mark = Mark(self._spec.application, batch.id, lease.epoch)
+        settled = self._keeping.targets(self._spec).settle(mark)
+        if settled is None:
+            store.abandon_batch(self.id, lease.epoch, batch.id)
+            return
+        self._finish(batch.id, *settled)
+
+    def receive(self, message: Message) -> Message | None:
+        """Take a message of the capture; return the answer if it was a call."""
+        match message["type"]:
+            case "call":
+                return self._answer(message)
+            case "idle":
+                self.idle = True
+            case "log":
+                level = message["level"]
+                told = {"logger": message["logger"], **self._labels}
+                getattr(log, level, log.info)(message["text"], **told)
+            case "reconfigure":
+                log.info("capture asks for new task configurations", **self._labels)
+            case "stopped":
+                self.completed = message["completed"]
+                self._ended.set()
+            case "failed":
+                self.fail(error_from_json(message["error"]))
+        return None
+
+    def _answer(self, message: Message) -> Message:
+        answer = {"type": "answer", "call": message["call"]}
+        try:
+            return {**answer, "value": self._called(message["what"], message)}
+        except Exception as error:  # noqa: BLE001 - it is the host's to raise
+            return refusal(message, error)
+
+    def _called(self, what: str, told: Message) -> Any:
+        match what:
+            case "begin":
+                return self._begin(Position.from_json(told["end"]))
+            case "finish":
+                counts = Counts.from_json(told["counts"])
+                return self._finish(told["batch"], counts, told["topics"])
+            case "retry":
+                return self._wait(told)
+            case "schema":
+                schema = self._schemas.get(told["stream"])
+                return None if schema is None else schema_to_json(schema)
+            case "put_schema":
+                return self._schemas.put(told["stream"], schema_from_json(told["schema"]))
+        return self._ledger_called(what, told)
+
+    def _ledger_called(self, what: str, told: Message) -> Any:
+        ledger = StoredLedger(self._keeping.store, self._held)
+        match what:
+            case "ledger_append":
+                return ledger.append(told["items"])
+            case "ledger_slice":
+                return ledger.slice(told["start"], told["end"])
+            case "ledger_length":
+                return len(ledger)
+        problem = f"A host asked for {what!r}, which this version does not know."
+        raise SourceError(problem)
+
+    @property
+    def _schemas(self) -> StoredSchemas:
+        return StoredSchemas(self._keeping.store, self.id.connector)
+
+    def _begin(self, end: Position) -> int:
+        self.idle = False
+        store = self._keeping.store
+        start = self._begun.end if self._begun is not None else store.position(self.id)
+        # Guarantee 2: the intent, with its id, is stored before data moves.
+        now = self._keeping.clock()
+        self._begun = store.begin_batch(self.id, self._held.epoch, start, end, now)
+        return self._begun.id
+
+    def _finish(self, batch_id: int, counts: Counts, topics: list[str]) -> None:
+        # Guarantee 1: the data is durable in the topics; only now the position moves.
+        done = self._keeping.store.finish_batch(
+            self.id, self._held.epoch, batch_id, counts, self._keeping.clock()
+        )
+        with self._lock:
+            self._finished.append(done)
+        for topic in topics:
+            self._keeping.appended(topic)
+
+    def _wait(self, told: Message) -> float:
+        """Return for how many seconds a busy source is to be left alone."""
+        error = error_from_json(told["error"])
+        asked = error.after if isinstance(error, RetriableError) else None
+        if self.backoff.expired(timedelta(seconds=told["trying_seconds"])):
+            problem = f"Gave up after {told['failures']} tries: {error}"
+            raise SourceError(problem)
+        wait = self.backoff.wait(told["failures"], asked)
+        with self._lock:
+            self._retry = RetriableError(error.problem, after=wait, fix=error.fix)
+        return wait.total_seconds()
+
+    def _stop_capture(self, *, discard: bool) -> None:
+        self._stop_asked = True
+        message = {"type": "stop", "capture": self._name, "discard": discard}
+        if not self._keeping.hosts.send(self, message):
+            self._ended.set()  # no host, so nothing runs
+
+    def fail(self, error: Exception) -> None:
+        """Fail the task, unless it failed before. Any thread may call it."""
+        if self.failure is None:
+            self.failure = (
+                error if isinstance(error, HeadraceError) else SourceError(str(error))
+            )
+        self._ended.set()
+
+    @property
+    def _held(self) -> Lease:
+        if self._lease is None:
+            raise StaleEpochError
+        return self._lease
+
+    @property
+    def _labels(self) -> dict[str, Any]:
+        return {"connector": self.id.connector, "task": self.id.number}
+
+
+def refusal(message: Message, error: Exception) -> Message:
+    """Return the answer to a call that raises ``error`` in the host."""
+    return {"type": "answer", "call": message["call"], "error": error_to_json(error)}

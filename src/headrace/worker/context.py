@@ -1,0 +1,127 @@
+"""What the runtime offers a plugin: the contexts, kept in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sdk import Position
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.model import Lease
+    from headrace.sdk import Schema
+    from headrace.store import Store
+
+
+@dataclass(frozen=True)
+class StoredSchemas:
+    """A SchemaMemory in the store."""
+
+    store: Store
+    connector: str
+
+    def get(self, stream: str) -> Schema | None:
+        """See SchemaMemory."""
+        return self.store.schema(self.connector, stream)
+
+    def put(self, stream: str, schema: Schema) -> None:
+        """See SchemaMemory."""
+        self.store.put_schema(self.connector, stream, schema)
+
+
+@dataclass(frozen=True)
+class StoredLedger:
+    """A Ledger in the store."""
+
+    store: Store
+    lease: Lease
+
+    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
+        """See Ledger."""
+        return self.store.ledger_append(self.lease.task, self.lease.epoch, items)
+
+    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
+        """See Ledger."""
+        return self.store.ledger_slice(self.lease.task, start, end)
+
+    def __len__(self) -> int:
+        """See Ledger."""
+        return self.store.ledger_length(self.lease.task)
+
+
+@dataclass(frozen=True)
+class StoredTaskContext:
+    """A TaskContext for a task that is run under a lease."""
+
+    store: Store
+    lease: Lease
+    folder: Path
+    stop_asked: threading.Event
+
+    @property
+    def connector(self) -> str:
+        """See TaskContext."""
+        return self.lease.task.connector
+
+    @property
+    def task(self) -> int:
+        """See TaskContext."""
+        return self.lease.task.number
+
+    @property
+    def schemas(self) -> StoredSchemas:
+        """See TaskContext."""
+        return StoredSchemas(self.store, self.connector)
+
+    @property
+    def ledger(self) -> StoredLedger:
+        """See TaskContext."""
+        return StoredLedger(self.store, self.lease)
+
+    @property
+    def scratch(self) -> Path:
+        """See TaskContext."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder
+
+    def position(self) -> Position:
+        """See TaskContext."""
+        return self.store.position(self.lease.task)
+
+    def stopping(self) -> bool:
+        """See TaskContext."""
+        return self.stop_asked.is_set()
+
+
+@dataclass(frozen=True)
+class StoredConnectorContext:
+    """A ConnectorContext over the store."""
+
+    store: Store
+    name: str
+    reconfigure: Callable[[], None]
+    fail: Callable[[Exception], None]
+
+    @property
+    def schemas(self) -> StoredSchemas:
+        """See ConnectorContext."""
+        return StoredSchemas(self.store, self.name)
+
+    def position(self) -> Position:
+        """See ConnectorContext."""
+        merged = Position()
+        for task in self.store.statuses(self.name):
+            merged = merged.merged(self.store.position(task))
+        return merged
+
+    def request_task_reconfiguration(self) -> None:
+        """See ConnectorContext."""
+        self.reconfigure()
+
+    def raise_error(self, error: Exception) -> None:
+        """See ConnectorContext."""
+        self.fail(error)

@@ -1,0 +1,99 @@
+"""The batch loop: how a task moves from one position to the next, and survives a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from headrace.model import Batch, Counts, Lease
+    from headrace.sdk import Position, ReadLimit
+    from headrace.store import Store
+
+
+class Reader(Protocol):
+    """The part of a replayable source that the loop needs."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """Return the end of the next batch; ``start`` when nothing new is there."""
+
+    def acknowledge(self, position: Position) -> None:
+        """Learn that everything up to ``position`` is durable in the target."""
+
+
+class Flow(Protocol):
+    """Carries the records of one batch from the source into every sink."""
+
+    def run(self, batch: Batch) -> Counts:
+        """Move the batch; return only when it is durable. Running it again adds nothing."""
+
+
+@dataclass(kw_only=True)
+class BatchLoop:
+    """One task's loop. Used by one thread at a time.
+
+    Args:
+        store: Where intents, positions and counts are kept.
+        lease: The lease under which the task runs.
+        reader: The task's source.
+        flow: What carries a batch.
+        limit: The most a batch may hold; the admission control.
+        clock: Gives the present, aware.
+    """
+
+    store: Store
+    lease: Lease
+    reader: Reader
+    flow: Flow
+    limit: ReadLimit
+    clock: Callable[[], datetime]
+    _known: Position | None = None
+    """Where the task stands, when it is certain that no batch is unfinished. Only the
+    holder of the lease moves it, so that an idle poll needs no look into the store."""
+
+    def step(self) -> Batch | None:
+        """Move one batch and return it finished, or None when nothing new is there.
+
+        After a crash the first step runs the unfinished batch again, with the same id
+        and the same bounds.
+        """
+        batch = self._unfinished() or self._next_batch()
+        if batch is None:
+            return None
+        self._known = None
+        counts = self.flow.run(batch)
+        # Guarantee 1: flow.run has returned, so the data is durable; only now the
+        # position moves.
+        done = self.store.finish_batch(
+            batch.task, self.lease.epoch, batch.id, counts, self.clock()
+        )
+        self.reader.acknowledge(done.end)
+        self._known = done.end
+        return done
+
+    def position(self) -> Position:
+        """Return where the task stands, or will after its unfinished batch."""
+        batch = self.store.unfinished_batch(self.lease.task)
+        return batch.end if batch else self.store.position(self.lease.task)
+
+    def _unfinished(self) -> Batch | None:
+        if self._known is not None:
+            return None
+        batch = self.store.unfinished_batch(self.lease.task)
+        return batch and replace(batch, epoch=self.lease.epoch, again=True)
+
+    def _next_batch(self) -> Batch | None:
+        task, epoch = self.lease.task, self.lease.epoch
+        if self._known is None:
+            # A crash may have come between the last finish and its acknowledgement.
+            start = self.store.position(task)
+            self.reader.acknowledge(start)
+            self._known = start
+        end = self.reader.latest(self._known, self.limit)
+        if end == self._known:
+            return None
+        # Guarantee 2: the intent, with its id and bounds, is stored before data moves.
+        return self.store.begin_batch(task, epoch, self._known, end, self.clock())

@@ -1,0 +1,62 @@
+"""Tells which processes on this machine are alive, by the locks they hold."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+
+class Owner:
+    """This process as an owner of leases: alive as long as its lock file is locked.
+
+    The system drops the lock when the process dies in whatever way, so that a new
+    process need not wait until a dead one's leases expire.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Take a new name, and lock the file of that name in ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._folder = folder
+        self._file = (folder / self.name).open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def is_dead(self, name: str) -> bool:
+        """Return whether ``name`` was an owner in this folder whose process is gone."""
+        path = self._folder / name
+        if name == self.name or not path.exists():
+            return False
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def bury(self, name: str) -> None:
+        """Forget a dead owner."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give the name up."""
+        self._file.close()
+        self.bury(self.name)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the name up."""
+        self.close()
