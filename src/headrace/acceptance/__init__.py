@@ -1,0 +1,40 @@
+"""The runtime for the acceptance kit of connectors, as pytest fixtures.
+
+pytest finds this module by its entry point, in every project that has Headrace installed,
+so it imports nothing heavy before a fixture is used. A project that has a Spark session
+of its own for tests overrides ``headrace_spark`` with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from headrace.sdk.testing import Harness
+
+__all__ = ["headrace_harness", "headrace_spark"]
+
+
+@pytest.fixture(scope="session")
+def headrace_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the one Spark session of the test run."""
+    from headrace.dataplane import close_session, open_session  # noqa: PLC0415 - see above
+    from headrace.settings import load_settings  # noqa: PLC0415 - see above
+
+    home = tmp_path_factory.mktemp("headrace")
+    yield open_session(load_settings(master="local[2]", home=home))
+    close_session()
+
+
+@pytest.fixture(scope="session")
+def headrace_harness(headrace_spark: SparkSession) -> Harness:
+    """Give the runtime that the kit runs connectors in."""
+    from headrace.acceptance.harness import RuntimeHarness  # noqa: PLC0415 - see above
+
+    return RuntimeHarness(headrace_spark)

@@ -1,0 +1,294 @@
+"""The kit's own connectors: a target and a source in memory, and a sink with hooks."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from typing_extensions import override
+
+from headrace.dataplane import as_frame_sink
+from headrace.sdk import (
+    DeliveryGuarantee,
+    FrameSink,
+    FrameSource,
+    Position,
+    Schema,
+    SinkConnector,
+    SourceConnector,
+    StagedWrite,
+    Type,
+    rows,
+    to_arrow,
+    to_spark_json,
+)
+from headrace.sdk.config import Config, ConfigDef
+from headrace.sdk.testing import Arrived, Point, fitted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import (
+        BatchSink,
+        Mark,
+        ReadLimit,
+        RecordSink,
+        SinkBatch,
+        TaskContext,
+    )
+    from headrace.sdk.testing import Row
+
+_FEED: Mapping[str, str] = {"feed": "memory"}
+_TASK = "task"
+
+
+@dataclass
+class Target:
+    """What sinks in memory write to; keeps a mark for each batch, as a real target does."""
+
+    records: list[Arrived] = field(default_factory=list)
+    receipts: dict[tuple[str, int], str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, mark: Mark, records: Sequence[Arrived], receipt: str) -> None:
+        """Add a batch, its mark and its receipt, at once."""
+        with self.lock:
+            if (mark.application, mark.batch) not in self.receipts:
+                self.receipts[mark.application, mark.batch] = receipt
+                self.records += records
+
+
+@dataclass
+class MemorySink(FrameSink):
+    """Writes into a target in memory."""
+
+    ordered: ClassVar[bool] = True
+    target: Target
+    task: int = 0
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self.task = context.task
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self.target.receipts.get((mark.application, mark.batch))
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        table = frame.toArrow().to_pylist()
+        table.sort(key=lambda row: row["position"])
+        at = (self.task, batch.mark.batch)
+        records = [
+            Arrived(fitted(batch.schema, row["value"]), row["key"], row["topic"], at)
+            for row in table
+        ]
+        return _Staged(self.target, batch.mark, records)
+
+
+@dataclass(frozen=True)
+class _Staged:
+    target: Target
+    mark: Mark
+    records: Sequence[Arrived]
+
+    @property
+    def rows(self) -> int:
+        return len(self.records)
+
+    def commit(self, receipt: str) -> None:
+        self.target.add(self.mark, self.records, receipt)
+
+    def abort(self) -> None:
+        """Nothing was kept."""
+
+
+class _MemorySinkConnector(SinkConnector):
+    """Writes into memory."""
+
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    target: ClassVar[Target]
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    @override
+    def task(self, config: Config) -> FrameSink:
+        return MemorySink(self.target)
+
+
+@dataclass
+class Feed:
+    """The batches that are fed to a sink, for each task."""
+
+    batches: dict[int, list[tuple[Sequence[Row], Schema]]] = field(default_factory=dict)
+
+    def add(self, task: int, rows: Sequence[Row], schema: Schema) -> None:
+        """Add a batch."""
+        self.batches.setdefault(task, []).append((rows, schema))
+
+
+@dataclass
+class FeedSource(FrameSource):
+    """Gives the batches of a feed, one by one."""
+
+    batches: Sequence[tuple[Sequence[Row], Schema]]
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        done = _number(start)
+        return start if done >= len(self.batches) else _place(done + 1)
+
+    @override
+    def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        ((values, schema),) = self.batches[_number(start) : _number(end)]
+        arrow = to_arrow(schema)
+        table = pa.Table.from_pylist([_arrow(schema, row) for row in values], schema=arrow)
+        # The kernel leaves importing pyspark to the dataplane; a frame has its types.
+        types: Any = type(spark.range(0).schema)
+        return rows(spark.createDataFrame(table, schema=types.fromJson(to_spark_json(schema))))
+
+
+class _FeedConnector(SourceConnector):
+    """Gives what it is fed."""
+
+    feed: ClassVar[Feed]
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    @override
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{_TASK: str(number)} for number in range(max_tasks)]
+
+    @override
+    def task(self, config: Config) -> FrameSource:
+        batches = self.feed.batches.setdefault(int(config.originals[_TASK]), [])
+        return FeedSource(batches)
+
+
+class Hooked(FrameSink):
+    """A sink of any gear, with a hook at the points where a process may die."""
+
+    def __init__(
+        self, sink: FrameSink | BatchSink | RecordSink, hook: Callable[[Point], None]
+    ) -> None:
+        """Call ``hook`` around what ``sink`` does."""
+        self.ordered = sink.ordered  # type: ignore[misc]  # the class attribute of this one sink
+        self._sink = sink
+        self._frame_sink = as_frame_sink(sink)
+        self._hook = hook
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        self._sink.start(context)
+
+    @override
+    def stop(self) -> None:
+        self._sink.stop()
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self._frame_sink.committed(mark, topic)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        self._hook(Point.BEFORE_WRITE)
+        return _HookedWrite(self._frame_sink.write(frame, batch), self._hook)
+
+
+@dataclass(frozen=True)
+class _HookedWrite:
+    staged: StagedWrite
+    hook: Callable[[Point], None]
+
+    @property
+    def rows(self) -> int:
+        return self.staged.rows
+
+    def commit(self, receipt: str) -> None:
+        self.hook(Point.BEFORE_COMMIT)
+        self.staged.commit(receipt)
+        self.hook(Point.AFTER_COMMIT)
+
+    def abort(self) -> None:
+        self.staged.abort()
+
+
+class _HookedConnector(SinkConnector):
+    """The sink connector under test, with a hook in its tasks."""
+
+    inner: ClassVar[type[SinkConnector]]
+    hook: ClassVar[Callable[[Point], None]]
+
+    def __init__(self) -> None:
+        self._connector = self.inner()
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return cls.inner.config_def()
+
+    @override
+    def start(self, config: Config, context: Any) -> None:
+        self._connector.start(config, context)
+
+    @override
+    def stop(self) -> None:
+        self._connector.stop()
+
+    @override
+    def task(self, config: Config) -> FrameSink:
+        return Hooked(self._connector.task(config), type(self).hook)
+
+
+def memory_sink(target: Target) -> type[SinkConnector]:
+    """Return a connector class that writes to ``target``: the runtime makes its objects."""
+    return type("MemorySinkConnector", (_MemorySinkConnector,), {"target": target})
+
+
+def feed_source(feed: Feed) -> type[SourceConnector]:
+    """Return a connector class that reads ``feed``."""
+    return type("FeedConnector", (_FeedConnector,), {"feed": feed})
+
+
+def hooked_sink(
+    connector: type[SinkConnector], hook: Callable[[Point], None] | None
+) -> type[SinkConnector]:
+    """Return the connector class with a hook in its tasks."""
+    if hook is None:
+        return connector
+    members = {"inner": connector, "hook": staticmethod(hook), "delivery": connector.delivery}
+    return type(f"Hooked{connector.__name__}", (_HookedConnector,), members)
+
+
+def _number(position: Position) -> int:
+    offset = position.offset(_FEED)
+    return 0 if offset is None else int(offset["batches"])
+
+
+def _place(number: int) -> Position:
+    return Position.of(_FEED, {"batches": number})
+
+
+def _arrow(schema: Schema, value: Any) -> Any:
+    """Return a fitted value as Arrow takes it: maps as lists of pairs."""
+    plain = fitted(schema, value)
+    if plain is None:
+        return None
+    if schema.type is Type.STRUCT:
+        return {m.name: _arrow(m.schema, plain.get(m.name)) for m in schema.fields}
+    if schema.type is Type.ARRAY and schema.value_schema is not None:
+        return [_arrow(schema.value_schema, item) for item in plain]
+    if schema.type is Type.MAP and schema.value_schema is not None:
+        return [(key, _arrow(schema.value_schema, item)) for key, item in plain.items()]
+    return plain

@@ -1,0 +1,202 @@
+"""Makes a task's running parts from its plan."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.dataplane import (
+    DeadLetters,
+    Flow,
+    FrameReader,
+    SplitReader,
+    Step,
+    StreamReader,
+    TopicReader,
+    TopicSource,
+    TopicWriter,
+    as_frame_sink,
+    parse_start,
+)
+from headrace.dataplane.host import CaptureSpec, Pace
+from headrace.sdk import (
+    CaptureSource,
+    ConfigError,
+    FrameSource,
+    SplitSource,
+    StreamSplitSource,
+)
+from headrace.worker import BatchLoop, StoredConnectorContext, StoredTaskContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from headrace.control import SinkPlan, SourcePlan, TaskPlan
+    from headrace.dataplane import SourceReader, Topics
+    from headrace.model import Lease
+    from headrace.sdk import FrameSink, SourceTask
+    from headrace.store import Store
+
+
+@dataclass
+class Parts:
+    """The running parts of one task; ``close`` stops its plugins."""
+
+    loop: BatchLoop
+    ends: bool
+    resources: ExitStack
+
+    def close(self) -> None:
+        """Stop the plugins, the last started first."""
+        self.resources.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembler:
+    """Makes tasks' parts over one store, one set of topics and one session."""
+
+    store: Store
+    topics: Topics
+    scratch: Path
+    clock: Callable[[], datetime]
+    appended: Callable[[str], None]
+
+    def parts(self, spark: SparkSession, plan: TaskPlan, lease: Lease) -> Parts:
+        """Return the parts of a task of batches, its plugins started."""
+        with ExitStack() as started:
+            context = self._context(plan, lease, started)
+            sinks = [self._sink(sink, context, started) for sink in plan.sinks]
+            if not sinks:
+                sinks = [TopicWriter(self.topics.get(str(plan.to_topic)), self.appended)]
+            source, ends = self._source(plan, context, started, sinks)
+            flow = Flow(
+                spark=spark,
+                application=self.application(plan),
+                topic=plan.stream,
+                source=source,
+                steps=steps_of(plan),
+                sinks=sinks,
+                dead_letters=self._dead_letters(plan),
+            )
+            loop = BatchLoop(
+                store=self.store,
+                lease=lease,
+                reader=source,
+                flow=flow,
+                limit=plan.common.limit,
+                clock=self.clock,
+            )
+            return Parts(loop, ends, started.pop_all())
+        raise AssertionError  # an ExitStack lets nothing pass in silence
+
+    def application(self, plan: TaskPlan) -> str:
+        """Return the name of a task in marks, unique over stores and re-creations."""
+        uid = self.store.register(plan.id.connector)
+        return f"{plan.id.connector}-{uid}-{plan.id.number}"
+
+    def capture_spec(self, plan: TaskPlan, topics_dir: Path) -> CaptureSpec:
+        """Return what a plugin host is told about a capture."""
+        if plan.source is None:
+            raise AssertionError(plan)
+        plugin = plan.source.connector
+        poll = int(plan.common.poll_interval.total_seconds() * 1000)
+        return CaptureSpec(
+            connector=plan.id.connector,
+            task=plan.id.number,
+            class_path=f"{plugin.__module__}.{plugin.__qualname__}",
+            config=plan.source.config,
+            application=self.application(plan),
+            topics_dir=str(topics_dir),
+            topic=str(plan.to_topic),
+            dead_letters=plan.common.errors.dead_letter_topic,
+            scratch=str(self.scratch / str(plan.id)),
+            pace=Pace(poll_interval_ms=poll),
+        )
+
+    def source_task(self, source: SourcePlan, name: str) -> SourceTask:
+        """Return the source plugin's task object, configured but not started."""
+        connector = source.connector()
+        context = StoredConnectorContext(self.store, name, _ignore, _raise)
+        config = source.connector.config_def().parse(source.config)
+        connector.start(config, context)
+        return connector.task(config)
+
+    def _context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
+        stop_asked = threading.Event()
+        started.callback(stop_asked.set)
+        return StoredTaskContext(self.store, lease, self.scratch / str(plan.id), stop_asked)
+
+    def _source(
+        self,
+        plan: TaskPlan,
+        context: StoredTaskContext,
+        started: ExitStack,
+        sinks: Sequence[FrameSink],
+    ) -> tuple[SourceReader, bool]:
+        if plan.source is None:
+            return self.topic_source(plan, sinks), False
+        task = self.source_task(plan.source, plan.id.connector)
+        started.callback(task.stop)
+        task.start(context)
+        return reader_of(task), task.ends
+
+    def topic_source(self, plan: TaskPlan, sinks: Sequence[FrameSink]) -> TopicSource:
+        """Return the reader of a sink task's topic."""
+        topic = self.topics.get(str(plan.from_topic))
+        reader = TopicReader(topic, start=parse_start(topic, plan.common.topics_start))
+        return TopicSource(reader, ordered=any(sink.ordered for sink in sinks))
+
+    def _sink(
+        self, sink: SinkPlan, context: StoredTaskContext, started: ExitStack
+    ) -> FrameSink:
+        connector = sink.connector()
+        config = sink.connector.config_def().parse(sink.config)
+        connector.start(
+            config, StoredConnectorContext(self.store, context.connector, _ignore, _raise)
+        )
+        started.callback(connector.stop)
+        task = connector.task(config)
+        started.callback(task.stop)
+        task.start(context)
+        return as_frame_sink(task)
+
+    def _dead_letters(self, plan: TaskPlan) -> DeadLetters | None:
+        name = plan.common.errors.dead_letter_topic
+        if name is None:
+            return None
+        return DeadLetters(TopicWriter(self.topics.get(name), self.appended), plan.id)
+
+
+def reader_of(task: SourceTask) -> SourceReader:
+    """Return the reader of a source task that can be read again."""
+    if isinstance(task, FrameSource):
+        return FrameReader(task)
+    if isinstance(task, SplitSource):
+        return SplitReader(task)
+    if isinstance(task, StreamSplitSource):
+        return StreamReader(task)
+    kind = "a capture" if isinstance(task, CaptureSource) else type(task).__name__
+    raise ConfigError(
+        problem=f"The source is {kind}, which can be read only once.",
+        field="topic",
+        fix="Put a topic between this source and its sinks.",
+    )
+
+
+def steps_of(plan: TaskPlan) -> list[Step]:
+    """Return the chain of a task."""
+    return [Step(step.transform, step.predicate, step.negate) for step in plan.steps]
+
+
+def _ignore() -> None:
+    """Take a request for new task configurations: tasks are planned once a run."""
+
+
+def _raise(error: Exception) -> None:
+    raise error

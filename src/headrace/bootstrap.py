@@ -1,0 +1,284 @@
+"""Wires objects from settings: the only place that builds things."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from headrace.assembly import Assembler, reader_of, steps_of
+from headrace.control import (
+    Findings,
+    check_definition,
+    check_names,
+    plan_tasks,
+    read_definitions,
+)
+from headrace.dataplane import SparkJobs, Topics, close_session, open_session, preview
+from headrace.dataplane.host import Targets
+from headrace.plugins import PluginKind, Registry
+from headrace.sdk import CaptureSource, ConfigError
+from headrace.store import MemoryStore, SqliteStore
+from headrace.worker import (
+    Backoff,
+    BatchTask,
+    CaptureKeeping,
+    CaptureTask,
+    HostSupervisor,
+    Owner,
+    StoredConnectorContext,
+    StoredTaskContext,
+    Worker,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+    from headrace.control import TaskPlan
+    from headrace.dataplane import Stage
+    from headrace.model import Definition
+    from headrace.settings import Settings
+    from headrace.store import Store
+    from headrace.worker import Events, Outcome, Task
+
+
+def now() -> datetime:
+    """Return the present, aware."""
+    return datetime.now(UTC)
+
+
+@dataclass
+class Runtime:
+    """Everything that a command needs, opened as it is asked for. Use it in a ``with``.
+
+    Args:
+        settings: The process's settings.
+        store: Where state is kept; one file in the home folder by default.
+        short_lived: Whether the process ends soon, so that a quick start counts most.
+    """
+
+    settings: Settings
+    store: Store | None = None
+    short_lived: bool = False
+    _worker: Worker | None = field(default=None, init=False)
+    _hosts: HostSupervisor | None = field(default=None, init=False)
+    _stop_asked: bool = field(default=False, init=False)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Return the installed plugins."""
+        return Registry()
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Return the topics."""
+        return Topics(self.settings.topics_dir)
+
+    @cached_property
+    def state(self) -> Store:
+        """Return the store."""
+        return self.store or SqliteStore(self.settings.home / "store.db")
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Return the session; the first use starts it."""
+        # Spark takes over Ctrl-C when it starts in the main thread; whoever had it keeps it.
+        handler = signal.getsignal(signal.SIGINT)
+        try:
+            return open_session(self.settings, short_lived=self.short_lived)
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, handler)
+
+    @cached_property
+    def owner(self) -> Owner:
+        """Return this process as an owner of leases."""
+        return Owner(self.settings.home / "workers")
+
+    def definitions(self, files: Sequence[Path]) -> list[Definition]:
+        """Read definitions from files."""
+        found = [d for file in files for d in read_definitions(file, self._is_source)]
+        check_names(found)
+        return found
+
+    def check(self, definition: Definition) -> Findings:
+        """Check a definition against the installed plugins."""
+        return check_definition(definition, self.registry)
+
+    def run(self, definitions: Sequence[Definition], events: Events, *, once: bool) -> Outcome:
+        """Run connectors until they end, or ``stop`` is called from another thread."""
+        self._bury_dead_owners()
+        plans = [plan for d in definitions for plan in self._all_plans(d)]
+        if once:
+            self._check_topics(plans)
+        worker = Worker(
+            store=self.state,
+            owner=self.owner.name,
+            events=events,
+            clock=now,
+            threads=self.settings.worker_threads,
+            lease=self.settings.lease,
+            once=once,
+        )
+        self._worker = worker
+        if self._stop_asked:
+            worker.stop()
+        jobs = SparkJobs(self.spark)
+        hosts = self._hosts = HostSupervisor()
+        try:
+            worker.add(self._task(plan, jobs, hosts) for plan in plans)
+            return worker.run()
+        finally:
+            hosts.close()
+
+    def stop(self) -> None:
+        """Stop the run: what is moving is finished, or cancelled after a grace period."""
+        self._stop_asked = True
+        if self._hosts is not None:
+            self._hosts.drain()
+        if self._worker is not None:
+            self._worker.stop()
+
+    def preview(self, definition: Definition, rows: int) -> list[Stage]:
+        """Return the first records at the source and after each step; nothing is kept."""
+        scratch = Runtime(self.settings, MemoryStore())
+        scratch.spark = self.spark
+        plan = scratch._plans(definition)[0]
+        assembler = scratch._assembler
+        lease = scratch.state.lease(plan.id, "preview", now(), self.settings.lease)
+        if plan.source is None:
+            topic = assembler.topic_source(plan, [])
+            return preview(self.spark, topic, plan.stream, steps_of(plan), rows)
+        task = assembler.source_task(plan.source, plan.id.connector)
+        folder = self.settings.home / "scratch" / f"{plan.id}-preview"
+        task.start(StoredTaskContext(scratch.state, lease, folder, threading.Event()))
+        try:
+            return preview(self.spark, reader_of(task), plan.stream, steps_of(plan), rows)
+        finally:
+            task.stop()
+
+    def close(self) -> None:
+        """Let go of everything that was opened."""
+        opened = self.__dict__
+        if "spark" in opened:
+            close_session()
+        if "state" in opened:
+            self.state.close()
+        if "owner" in opened:
+            self.owner.close()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    @cached_property
+    def _assembler(self) -> Assembler:
+        return Assembler(
+            store=self.state,
+            topics=self.topics,
+            scratch=self.settings.home / "scratch",
+            clock=now,
+            appended=self._appended,
+        )
+
+    def _appended(self, topic: str) -> None:
+        if self._worker is not None:
+            self._worker.wake(topic)
+
+    def _is_source(self, plugin: str) -> bool:
+        kind = self.registry.connector_kind(plugin, field="connector.class")
+        return kind is PluginKind.SOURCE
+
+    def _plans(self, definition: Definition) -> list[TaskPlan]:
+        context = StoredConnectorContext(self.state, definition.name, _ignore, _fail)
+        return plan_tasks(definition, self.registry, context, self._matching)
+
+    def _matching(self, pattern: str) -> list[str]:
+        return [topic.name for topic in self.topics.matching(pattern)]
+
+    def _all_plans(self, definition: Definition) -> list[TaskPlan]:
+        """Return the tasks, with those whose source is a capture divided where needed."""
+        plans = self._plans(definition)
+        if not any(self._is_capture(plan) for plan in plans):
+            return plans
+        if not plans[0].steps and not plans[0].sinks:
+            return plans
+        divided = [plan.behind_capture(len(plans)) for plan in plans]
+        return [*(capture for capture, _ in divided), divided[0][1]]
+
+    def _is_capture(self, plan: TaskPlan) -> bool:
+        if plan.source is None:
+            return False
+        task = self._assembler.source_task(plan.source, plan.id.connector)
+        return isinstance(task, CaptureSource)
+
+    def _task(self, plan: TaskPlan, jobs: SparkJobs, hosts: HostSupervisor) -> Task:
+        errors = plan.common.errors
+        backoff = Backoff(errors.retry_delay_max, errors.retry_timeout)
+        if self._is_capture(plan):
+            return self._capture(plan, hosts, backoff)
+        return BatchTask(
+            plan.id,
+            lambda lease: self._assembler.parts(self.spark, plan, lease),
+            jobs,
+            reads=plan.from_topic,
+            writes=plan.to_topic,
+            poll_interval=plan.common.poll_interval,
+            backoff=backoff,
+        )
+
+    def _capture(self, plan: TaskPlan, hosts: HostSupervisor, backoff: Backoff) -> Task:
+        keeping = CaptureKeeping(
+            store=self.state,
+            hosts=hosts,
+            targets=lambda spec: Targets(
+                self.settings.topics_dir, spec.topic, spec.application
+            ),
+            appended=self._appended,
+            clock=now,
+        )
+        spec = self._assembler.capture_spec(plan, self.settings.topics_dir)
+        return CaptureTask(plan.id, spec, keeping, backoff=backoff)
+
+    def _check_topics(self, plans: Sequence[TaskPlan]) -> None:
+        written = {plan.to_topic for plan in plans}
+        for plan in plans:
+            topic = plan.from_topic
+            if topic and topic not in written and not self.topics.get(topic).exists():
+                problem = f"Topic {topic} does not exist, and nothing here writes it."
+                fix = "Run its source connector first, or in the same command."
+                raise ConfigError(problem, field="topics", fix=fix)
+
+    def _bury_dead_owners(self) -> None:
+        """Release the leases of processes on this machine that are gone."""
+        leases = self.state.leases()
+        dead = {lease.owner for lease in leases if self.owner.is_dead(lease.owner)}
+        for lease in leases:
+            if lease.owner in dead:
+                self.state.release(lease)
+        for owner in dead:
+            self.owner.bury(owner)
+
+
+def _ignore() -> None:
+    """Take a request for new task configurations: tasks are planned once a run."""
+
+
+def _fail(error: Exception) -> None:
+    raise error

@@ -1,0 +1,121 @@
+"""The keys of a definition that the runtime itself reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ReadLimit
+from headrace.sdk.config import (
+    ConfigDef,
+    ConfigType,
+    Lambda,
+    invalid,
+    sink_connector_config,
+    source_connector_config,
+)
+
+if TYPE_CHECKING:
+    from headrace.model import Definition
+    from headrace.sdk.config import Config
+
+_START = "topics.start"
+_DEAD_LETTERS = "errors.deadletterqueue.topic.name"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPolicy:
+    """What happens to records that fail, and to a task whose system is away.
+
+    Args:
+        dead_letter_topic: Where failed records go; None stops the task at the first.
+        retry_timeout: How long temporary failures are retried; None for ever.
+        retry_delay_max: The longest wait between two tries.
+    """
+
+    dead_letter_topic: str | None
+    retry_timeout: timedelta | None
+    retry_delay_max: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class CommonConfig:
+    """The runtime's own keys of one definition, parsed."""
+
+    tasks_max: int
+    limit: ReadLimit
+    poll_interval: timedelta
+    errors: ErrorPolicy
+    topics_start: str
+    topics_regex: str | None
+
+
+def common_def(definition: Definition) -> ConfigDef:
+    """Return the keys that a definition of this kind may have."""
+    return _sink_def() if definition.kind == "sink" else _source_def()
+
+
+def parse_common(definition: Definition) -> CommonConfig:
+    """Read the runtime's keys. Raises ConfigErrors with everything that is wrong."""
+    config = common_def(definition).parse(common_props(definition))
+    return CommonConfig(
+        tasks_max=config.get_int("tasks.max"),
+        limit=ReadLimit(
+            rows=config.get_int("batch.max.rows"), size_bytes=config.find_int("batch.max.bytes")
+        ),
+        poll_interval=timedelta(milliseconds=config.get_int("poll.interval.ms")),
+        errors=_errors(definition, config),
+        topics_start=config.get_str(_START) if definition.kind == "sink" else "earliest",
+        topics_regex=config.find_str("topics.regex") if definition.kind == "sink" else None,
+    )
+
+
+def common_props(definition: Definition) -> dict[str, str]:
+    """Return the runtime's keys of a definition, with those that its form implies."""
+    plugin = definition.source or definition.sinks[0]
+    props = {"connector.class": plugin.plugin, **definition.common, "name": definition.name}
+    if definition.kind == "sink" and definition.topics:
+        props["topics"] = ",".join(definition.topics)
+    return props
+
+
+def _errors(definition: Definition, config: Config) -> ErrorPolicy:
+    tolerant = config.get_str("errors.tolerance").lower() == "all"
+    topic = config.find_str(_DEAD_LETTERS) or f"{definition.name}.dlq"
+    timeout = config.get_int("errors.retry.timeout")
+    return ErrorPolicy(
+        dead_letter_topic=topic if tolerant else None,
+        retry_timeout=None if timeout < 0 else timedelta(milliseconds=timeout),
+        retry_delay_max=timedelta(milliseconds=config.get_int("errors.retry.delay.max.ms")),
+    )
+
+
+@lru_cache
+def _source_def() -> ConfigDef:
+    doc = (
+        "The topic for records that fail, when errors.tolerance is all; <name>.dlq by default."
+    )
+    return source_connector_config().define(
+        _DEAD_LETTERS, ConfigType.STRING, "", doc=doc, group="Error Handling", order=6
+    )
+
+
+@lru_cache
+def _sink_def() -> ConfigDef:
+    return sink_connector_config().define(
+        _START,
+        ConfigType.STRING,
+        "earliest",
+        validator=Lambda(_check_start, "earliest, latest, version:N or time:ISO"),
+        doc="Where a new sink begins in its topics: earliest, latest, version:N or time:ISO.",
+        group="Batches",
+        order=4,
+    )
+
+
+def _check_start(name: str, value: object) -> None:
+    kind = str(value).partition(":")[0]
+    if kind not in {"earliest", "latest", "version", "time"}:
+        raise invalid(name, value, "Use earliest, latest, version:N or time:ISO.")

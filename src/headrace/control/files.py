@@ -1,0 +1,111 @@
+"""Reads definitions from files: Kafka Connect's JSON, or YAML with sections."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from headrace.control.kafka_form import from_kafka
+from headrace.control.yaml_form import from_sections
+from headrace.sdk import ConfigError, ConfigErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from headrace.model import Definition
+
+
+def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Definition]:
+    """Return the connectors that a file defines.
+
+    A file holds one or more documents. One with ``connector.class`` is in Kafka
+    Connect's form, any other has the sections ``source:`` and ``sinks:``.
+
+    Args:
+        path: A ``.json``, ``.yaml`` or ``.yml`` file.
+        is_source: Tells of a connector class whether it reads.
+
+    Raises:
+        ConfigError: The file cannot be read or is not JSON or YAML.
+        ConfigErrors: A document lacks what every definition needs.
+    """
+    definitions: list[Definition] = []
+    errors: list[ConfigError] = []
+    for document in _documents(path):
+        try:
+            definitions += _definitions(document, is_source)
+        except ConfigErrors as several:
+            errors += several.errors
+        except ConfigError as error:
+            errors.append(error)
+    if errors:
+        raise ConfigErrors(errors)
+    if not definitions:
+        raise ConfigError(
+            problem=f"{path} defines nothing.", fix="Add a source and sinks.", field="file"
+        )
+    return definitions
+
+
+def _definitions(document: object, is_source: Callable[[str], bool]) -> list[Definition]:
+    if not isinstance(document, dict):
+        problem = f"A definition is a mapping of keys, not {type(document).__name__}."
+        raise ConfigError(problem, fix="Begin with name: and source:.")
+    inner = document.get("config")
+    if "connector.class" in document or (isinstance(inner, dict) and "source" not in document):
+        return [from_kafka(document, is_source)]
+    return from_sections(document)
+
+
+def _documents(path: Path) -> Sequence[object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}."
+        raise ConfigError(problem, field="file", fix="Check the path.") from error
+    documents: list[Any] = [json.loads(text)] if _is_json(text, path) else _yaml(text, path)
+    return [
+        item
+        for document in documents
+        if document is not None
+        for item in (document if isinstance(document, list) else [document])
+    ]
+
+
+def _is_json(text: str, path: Path) -> bool:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        if path.suffix == ".json":
+            problem = f"{path} is not JSON: {error}."
+            raise ConfigError(problem, field="file", fix="Correct it at that place.") from error
+        return False
+    return True
+
+
+def _yaml(text: str, path: Path) -> list[Any]:
+    try:
+        return list(YAML(typ="safe", pure=True).load_all(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = f"{path} is not YAML: {error.problem}{where}."
+        raise ConfigError(problem, field="file", fix="Correct it at that place.") from error
+
+
+def check_names(definitions: Sequence[Definition]) -> None:
+    """Raise ConfigErrors when two connectors that are to run together share a name."""
+    names = [definition.name for definition in definitions]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    errors = [
+        ConfigError(
+            problem=f"Two connectors are called {name!r}.", field="name", fix="Rename one."
+        )
+        for name in repeated
+    ]
+    if errors:
+        raise ConfigErrors(errors)

@@ -1,0 +1,120 @@
+"""Checks a definition and says everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.control.common import common_def, common_props
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from headrace.model import Definition, PluginSpec, StepSpec
+    from headrace.plugins import Registry
+    from headrace.sdk import Connector
+    from headrace.sdk.config import ConfigDef
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a check found."""
+
+    errors: tuple[HeadraceError, ...]
+    warnings: tuple[HeadraceError, ...]
+
+
+def check_definition(definition: Definition, registry: Registry) -> Findings:
+    """Return all errors and warnings, each with its field and what to do about it."""
+    check = _Check(definition, registry)
+    check.common()
+    if definition.source is not None:
+        check.connector(definition.source, registry.source)
+    for sink in definition.sinks:
+        check.connector(sink, registry.sink)
+    for step in definition.steps:
+        check.step(step)
+    return Findings(tuple(check.errors), tuple(check.warnings))
+
+
+class _Check:
+    def __init__(self, definition: Definition, registry: Registry) -> None:
+        self._definition = definition
+        self._registry = registry
+        self.errors: list[HeadraceError] = []
+        self.warnings: list[HeadraceError] = []
+
+    def common(self) -> None:
+        keys, props = common_def(self._definition), common_props(self._definition)
+        self._parse(keys, props, "")
+        if self._definition.strict:
+            self._unknown(keys, props, "", prefixes=("errors.", "topic.creation."))
+
+    def connector(self, spec: PluginSpec, find: Callable[..., type[Connector]]) -> None:
+        place = spec.field("connector") if spec.place else "connector.class"
+        try:
+            plugin = find(spec.plugin, field=place)
+        except PluginNotFoundError as error:
+            self.errors.append(error)
+            return
+        keys = plugin.config_def()
+        config = self._parse(keys, spec.config, spec.place)
+        self._unknown(keys, spec.config, spec.place, prefixes=("connector.class", "topic"))
+        if config is not None:
+            self._extend(plugin.check(keys.parse(spec.config)), spec.place)
+
+    def step(self, step: StepSpec) -> None:
+        name, _, part = step.transform.partition("$")
+        try:
+            transform = self._registry.transform(name, field=f"{step.place}.type")
+            if part not in {"", "Key", "Value"} or (part and not transform.parts):
+                fix = (
+                    f"Write {name} without ${part}."
+                    if not transform.parts
+                    else "Use $Key or $Value."
+                )
+                problem = f"{name} has no ${part}."
+                self.errors.append(ConfigError(problem, field=f"{step.place}.type", fix=fix))
+            self._parse(transform.config_def(), step.config, step.place)
+            self._unknown(transform.config_def(), step.config, step.place)
+            if step.predicate is not None:
+                place = f"{step.place}.predicate"
+                predicate = self._registry.predicate(step.predicate, field=place)
+                self._parse(predicate.config_def(), step.predicate_config, place)
+        except PluginNotFoundError as error:
+            self.errors.append(error)
+        if step.negate and step.predicate is None:
+            fix = "Add a predicate, or remove negate."
+            problem = "Negate needs a predicate."
+            self.errors.append(ConfigError(problem, field=f"{step.place}.negate", fix=fix))
+
+    def _parse(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> object | None:
+        try:
+            return keys.parse(props)
+        except ConfigErrors as several:
+            self._extend(several.errors, place)
+            return None
+
+    def _unknown(
+        self,
+        keys: ConfigDef,
+        props: Mapping[str, str],
+        place: str,
+        prefixes: Sequence[str] = (),
+    ) -> None:
+        found = self.errors if self._definition.strict else self.warnings
+        for name, close in keys.unknown(props, prefixes=prefixes):
+            fix = f"Did you mean {close}?" if close else f"Known keys: {', '.join(keys.keys)}."
+            found.append(
+                ConfigError(problem="Is not a known key.", field=_at(place, name), fix=fix)
+            )
+
+    def _extend(self, errors: Iterable[ConfigError], place: str) -> None:
+        for error in errors:
+            field = _at(place, error.field)
+            self.errors.append(ConfigError(error.problem, fix=error.fix, field=field))
+
+
+def _at(place: str, field: str | None) -> str:
+    return ".".join(part for part in (place, field) if part)

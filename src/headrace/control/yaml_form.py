@@ -1,0 +1,144 @@
+"""Our own form of a definition: sections for the source, the steps and the sinks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.control.flat import flat, text
+from headrace.model import Definition, PluginSpec, StepSpec
+from headrace.sdk import ConfigError, ConfigErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SECTIONS = {"name", "source", "sinks", "sink", "transforms", "topic", "topics"}
+
+
+class _Reader:
+    """Reads one document and gathers everything that is wrong with it."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.errors: list[ConfigError] = []
+
+    def fail(self, field: str, problem: str, fix: str) -> None:
+        self.errors.append(ConfigError(problem, field=field, fix=fix))
+
+    def mapping(self, value: object, place: str) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return dict(value)
+        self.fail(place, "Should be a section of keys.", "Write key: value lines below it.")
+        return {}
+
+    def plugin(self, value: object, place: str) -> PluginSpec:
+        if isinstance(value, str):
+            return PluginSpec(value, {}, place)
+        section = self.mapping(value, place)
+        name = section.pop("connector", None) or section.pop("connector.class", None)
+        if section and not name:
+            self.fail(f"{place}.connector", "Is missing.", "Name the plugin, such as file.")
+        section.pop("transforms", None)
+        return PluginSpec(str(name or ""), flat(section), place)
+
+    def steps(self, value: object, place: str) -> tuple[StepSpec, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self.fail(place, "Should be a list.", "Begin each transform with '- type:'.")
+            return ()
+        steps = [self.step(item, f"{place}[{n}]", n) for n, item in enumerate(value)]
+        aliases = [step.alias for step in steps]
+        for n, alias in enumerate(aliases):
+            if alias in aliases[:n]:
+                self.fail(f"{place}[{n}].name", f"{alias!r} is used twice.", "Choose another.")
+        return tuple(steps)
+
+    def step(self, value: object, place: str, number: int) -> StepSpec:
+        section = {"type": value} if isinstance(value, str) else self.mapping(value, place)
+        kind = str(section.pop("type", ""))
+        if not kind:
+            self.fail(f"{place}.type", "Is missing.", "Name the transform, such as Cast.")
+        alias = str(
+            section.pop("name", "")
+            or f"{kind.split('$', maxsplit=1)[0].rsplit('.', maxsplit=1)[-1]}{number + 1}"
+        )
+        negate = section.pop("negate", False) is True
+        predicate = section.pop("predicate", None)
+        if isinstance(predicate, str):
+            predicate = {"type": "Condition", "condition": predicate}
+        of_predicate = self.mapping(predicate, f"{place}.predicate") if predicate else {}
+        predicate_kind = of_predicate.pop("type", None)
+        return StepSpec(
+            alias,
+            kind,
+            flat(section),
+            predicate=text(predicate_kind) if predicate_kind else None,
+            predicate_alias=f"{alias}-predicate" if predicate_kind else "",
+            predicate_config=flat(of_predicate),
+            negate=negate,
+            place=place,
+        )
+
+
+def from_sections(document: Mapping[str, Any]) -> list[Definition]:
+    """Read ``source:``, ``sinks:``, ``transforms:`` and, for a flow through one, ``topic:``.
+
+    Without a topic it is one direct connector. With a topic it is a source connector of
+    the given name and a sink connector for each sink, called ``<name>-sink`` (and
+    ``<name>-sink-2`` and so on). The transforms at the top run before the topic, those of
+    a sink after it.
+    """
+    reader = _Reader(document)
+    name = str(document.get("name") or "")
+    if not name:
+        reader.fail("name", "Is missing.", "Give the definition a name, unique in its store.")
+    common = flat({key: value for key, value in document.items() if key not in _SECTIONS})
+    source = reader.plugin(document["source"], "source") if "source" in document else None
+    sections = document.get("sinks", document.get("sink", []))
+    sections = sections if isinstance(sections, list) else [sections]
+    sinks = [reader.plugin(value, f"sinks[{n}]") for n, value in enumerate(sections)]
+    of_sinks = [_sink_steps(reader, value, n) for n, value in enumerate(sections)]
+    topics = _topics(document)
+    steps = reader.steps(document.get("transforms"), "transforms")
+    _check_sections(reader, source, sinks, topics, of_sinks)
+    if reader.errors:
+        raise ConfigErrors(reader.errors)
+    if not topics:
+        return [Definition(name, source, tuple(sinks), (), steps, common)]
+    definitions = []
+    if source is not None:
+        definitions.append(Definition(name, source, (), topics, steps, common))
+    for n, (sink, own) in enumerate(zip(sinks, of_sinks, strict=True)):
+        suffix = "-sink" if n == 0 else f"-sink-{n + 1}"
+        sink_name = f"{name}{suffix}" if source is not None or n else name
+        sink_steps = own if source is not None else (*steps, *own)
+        definitions.append(Definition(sink_name, None, (sink,), topics, sink_steps, common))
+    return definitions
+
+
+def _sink_steps(reader: _Reader, value: object, number: int) -> tuple[StepSpec, ...]:
+    steps = value.get("transforms") if isinstance(value, dict) else None
+    return reader.steps(steps, f"sinks[{number}].transforms")
+
+
+def _topics(document: Mapping[str, Any]) -> tuple[str, ...]:
+    value = document.get("topics", document.get("topic")) or []
+    return tuple(str(topic) for topic in (value if isinstance(value, list) else [value]))
+
+
+def _check_sections(
+    reader: _Reader,
+    source: PluginSpec | None,
+    sinks: Sequence[PluginSpec],
+    topics: Sequence[str],
+    of_sinks: Sequence[Sequence[StepSpec]],
+) -> None:
+    if source is None and not topics:
+        reader.fail("source", "Is missing.", "Add a source:, or a topic: to read from.")
+    if not sinks and not topics:
+        reader.fail("sinks", "Is missing.", "Add at least one sink, or a topic: to write to.")
+    if source is not None and len(topics) > 1:
+        reader.fail("topics", "A source writes to one topic.", "Leave one of them.")
+    if source is not None and not topics and any(of_sinks):
+        fix = "Move them to the top, or add a topic: between the source and the sinks."
+        reader.fail("sinks", "A direct copy has one chain of transforms.", fix)

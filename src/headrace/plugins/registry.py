@@ -1,0 +1,195 @@
+"""The plugins that are installed, found by entry point."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import (
+    Connector,
+    PluginNotFoundError,
+    Predicate,
+    SetupError,
+    SinkConnector,
+    SourceConnector,
+    Transform,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.metadata import EntryPoint
+
+    from headrace.sdk.config import ConfigDef
+
+
+class PluginKind(StrEnum):
+    """The kinds of plugin; each has an entry-point group ``headrace.<kind>s``."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    TRANSFORM = "transform"
+    PREDICATE = "predicate"
+
+    @property
+    def group(self) -> str:
+        """Return the entry-point group."""
+        return f"headrace.{self.value}s"
+
+
+_BASES: dict[PluginKind, type] = {
+    PluginKind.SOURCE: SourceConnector,
+    PluginKind.SINK: SinkConnector,
+    PluginKind.TRANSFORM: Transform,
+    PluginKind.PREDICATE: Predicate,
+}
+
+
+@dataclass(frozen=True)
+class PluginInfo:
+    """An installed plugin."""
+
+    name: str
+    kind: PluginKind
+    plugin: Any
+
+    @property
+    def class_path(self) -> str:
+        """Return ``module.Class``."""
+        return f"{self.plugin.__module__}.{self.plugin.__qualname__}"
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Return other systems' class names for it."""
+        return tuple(getattr(self.plugin, "aliases", ()))
+
+    @property
+    def version(self) -> str:
+        """Return the plugin's version."""
+        return str(getattr(self.plugin, "version", "0"))
+
+    @property
+    def summary(self) -> str:
+        """Return the first line of its documentation."""
+        return (self.plugin.__doc__ or "").strip().partition("\n")[0]
+
+    def config_def(self) -> ConfigDef:
+        """Return its keys."""
+        definition: ConfigDef = self.plugin.config_def()
+        return definition
+
+
+class Registry:
+    """Looks plugins up. Listing names imports nothing; a look-up imports one plugin."""
+
+    def source(self, name: str, *, field: str | None = None) -> type[SourceConnector]:
+        """Return the source connector of that name, alias or class path."""
+        plugin: type[SourceConnector] = self._find(PluginKind.SOURCE, name, field).plugin
+        return plugin
+
+    def sink(self, name: str, *, field: str | None = None) -> type[SinkConnector]:
+        """Return the sink connector of that name, alias or class path."""
+        plugin: type[SinkConnector] = self._find(PluginKind.SINK, name, field).plugin
+        return plugin
+
+    def transform(self, name: str, *, field: str | None = None) -> type[Transform]:
+        """Return the transform of that name, alias or class path, without ``$Value``."""
+        plugin: type[Transform] = self._find(PluginKind.TRANSFORM, name, field).plugin
+        return plugin
+
+    def predicate(self, name: str, *, field: str | None = None) -> type[Predicate]:
+        """Return the predicate of that name, alias or class path."""
+        plugin: type[Predicate] = self._find(PluginKind.PREDICATE, name, field).plugin
+        return plugin
+
+    def connector_kind(self, name: str, *, field: str | None = None) -> PluginKind:
+        """Return whether a connector class, as Kafka's configurations give it, reads or writes.
+
+        A name that both a source and a sink have is ambiguous and raises, as it does
+        when there is none.
+        """
+        found = [kind for kind in (PluginKind.SOURCE, PluginKind.SINK) if self._has(kind, name)]
+        if len(found) == 1:
+            return found[0]
+        known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
+        if found:
+            known = [self._find(kind, name, None).class_path for kind in found]
+        raise PluginNotFoundError(name, known=known, kind="connector class", field=field)
+
+    def names(self, kind: PluginKind) -> list[str]:
+        """Return the names of one kind, sorted."""
+        return sorted(self._entries[kind])
+
+    def all(self) -> Iterator[PluginInfo]:
+        """Yield every plugin, by kind and name. Imports them."""
+        for kind in PluginKind:
+            for name in self.names(kind):
+                yield self._load(kind, name)
+
+    def find(self, name: str) -> list[PluginInfo]:
+        """Return the plugins of any kind with that name, alias or class path."""
+        found = [self._find(kind, name, None) for kind in PluginKind if self._has(kind, name)]
+        if not found:
+            known = [known for kind in PluginKind for known in self.names(kind)]
+            raise PluginNotFoundError(name, known=known)
+        return found
+
+    @cached_property
+    def _entries(self) -> dict[PluginKind, dict[str, EntryPoint]]:
+        return {
+            kind: {entry.name: entry for entry in entry_points(group=kind.group)}
+            for kind in PluginKind
+        }
+
+    def _load(self, kind: PluginKind, name: str) -> PluginInfo:
+        entry = self._entries[kind][name]
+        try:
+            return PluginInfo(name, kind, entry.load())
+        except (ImportError, AttributeError) as error:
+            problem = f"The {kind.value} {name} ({entry.value}) cannot be loaded: {error}."
+            raise SetupError(
+                problem, fix="Install its package again, with its extras."
+            ) from error
+
+    def _loadable(self, kind: PluginKind) -> Iterator[PluginInfo]:
+        """Yield the plugins that can be loaded: a broken one must not hide the others."""
+        for name in self.names(kind):
+            with suppress(SetupError):
+                yield self._load(kind, name)
+
+    def _has(self, kind: PluginKind, name: str) -> bool:
+        try:
+            self._find(kind, name, None)
+        except PluginNotFoundError:
+            return False
+        return True
+
+    def _find(self, kind: PluginKind, name: str, field: str | None) -> PluginInfo:
+        if name in self._entries[kind]:
+            return self._load(kind, name)
+        for info in self._loadable(kind):
+            if name == info.class_path or name in info.aliases:
+                return info
+        if (plugin := _import(name)) is not None and issubclass(plugin, _BASES[kind]):
+            return PluginInfo(name, kind, plugin)
+        raise PluginNotFoundError(name, known=self.names(kind), kind=kind.value, field=field)
+
+
+def _import(path: str) -> type | None:
+    """Return the class at ``module.Class``, or None."""
+    module, _, name = path.rpartition(".")
+    if not module:
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return (
+        found
+        if isinstance(found, type) and issubclass(found, (Connector, Transform, Predicate))
+        else None
+    )
