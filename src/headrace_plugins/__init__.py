@@ -1,0 +1,1 @@
+"""The built-in plugins, found by entry point like anyone else's."""

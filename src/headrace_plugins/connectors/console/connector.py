@@ -1,0 +1,145 @@
+"""A sink that prints records."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typing_extensions import override
+
+from headrace.sdk import DeliveryGuarantee, FrameSink, SinkConnector
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range, ValidString
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk.config import Config
+
+__all__ = ["ConsoleSink", "ConsoleTask"]
+
+_GROUP = "Console"
+_LINE = (
+    "to_json(named_struct('topic', topic, 'timestamp', timestamp, 'key', key, "
+    "'headers', headers, 'value', value), map('ignoreNullFields', 'false'))"
+)
+
+
+class ConsoleSink(SinkConnector):
+    """Prints the first records of each batch, and how many more there are.
+
+    Every record is computed, but no more than `limit` leave Spark. It holds no mark, so a
+    batch that runs again is printed again.
+    """
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.AT_LEAST_ONCE
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            ConfigDef()
+            .define(
+                "format",
+                ConfigType.STRING,
+                "json",
+                validator=ValidString("json", "table"),
+                importance=Importance.HIGH,
+                doc="json prints a record a line, with its topic, timestamp, key, headers and "
+                "value; table prints the values of a batch under their names.",
+                group=_GROUP,
+                order=1,
+            )
+            .define(
+                "limit",
+                ConfigType.INT,
+                20,
+                validator=Range(at_least=0),
+                doc="How many records of a batch are printed.",
+                group=_GROUP,
+                order=2,
+            )
+        )
+
+    @override
+    def task(self, config: Config) -> FrameSink:
+        return ConsoleTask(
+            limit=config.get_int("limit"),
+            as_table=config.get_str("format") == "table",
+            output=sys.stdout,
+        )
+
+
+class ConsoleTask(FrameSink):
+    """Prints to ``output``, from this process."""
+
+    ordered = True
+
+    def __init__(self, *, limit: int, as_table: bool, output: TextIO) -> None:
+        """Print ``limit`` records a batch."""
+        self._limit = limit
+        self._as_table = as_table
+        self._output = output
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return None
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        # One pass over everything, of which the first records of the order stay. A limit
+        # would leave partitions unread, and a sort may read its input twice, which doubles
+        # what is counted on the way.
+        first = f"min_by({_LINE}, position, {max(self._limit, 1)}) AS lines"
+        rows, lines = frame.selectExpr("count(1) AS records", first).collect()[0]
+        lines = (lines or [])[: self._limit]
+        return _Shown(lines, rows, batch, as_table=self._as_table, output=self._output)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What is printed when the batch is committed, and not before."""
+
+    lines: Sequence[str]
+    rows: int
+    batch: SinkBatch
+    as_table: bool
+    output: TextIO
+
+    def commit(self, receipt: str) -> None:
+        """See StagedWrite."""
+        if self.as_table:
+            self._print_table([json.loads(line) for line in self.lines])
+        else:
+            self.output.writelines(f"{line}\n" for line in self.lines)
+        more = self.rows - len(self.lines)
+        if more:
+            noun = "record" if more == 1 else "records"
+            self.output.write(f"… {more} more {noun} of {self.batch.topic}\n")
+        self.output.flush()
+
+    def abort(self) -> None:
+        """Nothing was printed."""
+
+    def _print_table(self, records: Sequence[dict[str, Any]]) -> None:
+        table = Table(title=Text(f"{self.batch.topic}, batch {self.batch.mark.batch}"))
+        names = [member.name for member in self.batch.schema.fields] or ["value"]
+        for name in names:
+            table.add_column(Text(name), overflow="fold")
+        for record in records:
+            value = record["value"]
+            cells = value if isinstance(value, dict) else {names[0]: value}
+            table.add_row(*(Text(_cell(cells.get(name))) for name in names))
+        Console(file=self.output).print(table)
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

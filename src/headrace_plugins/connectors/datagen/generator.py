@@ -1,0 +1,141 @@
+"""The part of a generator that every gear shares: where it stands and how far it may go."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import override
+
+from headrace.sdk import Position, SourceTask
+from headrace_plugins.connectors.datagen.arrays import make_rows
+from headrace_plugins.connectors.datagen.pace import Lane, Rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from headrace.sdk import ReadLimit, TaskContext
+    from headrace_plugins.connectors.datagen.plan import Plan
+
+__all__ = ["BATCH_ROWS", "Generator", "Settings"]
+
+BATCH_ROWS = 65_536
+"""The most rows of one Arrow batch."""
+_SAMPLE_ROWS = 100
+_SPLIT_ROWS = 10_000
+"""A smaller split costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One task's configuration, parsed.
+
+    Args:
+        name: The generator's name in positions.
+        plan: What is made.
+        rows: How many rows all tasks make together; None for endless.
+        rate: Rows a second of this task; 0 for no limit.
+        lane: Which rows are this task's.
+        partitions: Into how many parts a range is divided; None for the gear's own choice.
+        bad: The share of rejected records, from 0 to 1.
+        streams: How many streams there are.
+        change_after: The row from which on a stream's rows have one more column.
+        clock: Gives seconds and never goes back.
+    """
+
+    name: str
+    plan: Plan
+    rows: int | None = None
+    rate: float = 0.0
+    lane: Lane = field(default_factory=Lane)
+    partitions: int | None = None
+    bad: float = 0.0
+    streams: int = 1
+    change_after: int | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+class Generator(SourceTask):
+    """What every gear does alike; a mixin that stands before the gear's class."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Make what ``settings`` say."""
+        self.settings = settings
+        self.ends = settings.rows is not None  # type: ignore[misc]  # each generator's own
+        self.partition: Mapping[str, Any] = {"generator": settings.name}
+        if settings.lane.of > 1:
+            # With another number of tasks the rows are divided anew, from the beginning.
+            self.partition |= {"part": settings.lane.part, "of": settings.lane.of}
+        self._rate: Rate | None = None
+        self._row_bytes = 1
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        self.context = context
+        self._rate = Rate(self.settings.rate, self.settings.clock)
+        # The budget of a rate runs from now on, whenever the first batch is asked for.
+        self._rate.grant(self.row(context.position()), 0)
+        sample = make_rows(self.settings.plan, np.arange(_SAMPLE_ROWS, dtype=np.int64))
+        self._row_bytes = max(sample.nbytes // _SAMPLE_ROWS, 1)
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what belongs to the driver."""
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in {"context", "_rate"}
+        }
+
+    def row(self, position: Position) -> int:
+        """Return how many of this task's rows lie before ``position``."""
+        return int((position.offset(self.partition) or {"row": 0})["row"])
+
+    def position(self, row: int) -> Position:
+        """Return the position after so many of this task's rows."""
+        return Position.of(self.partition, {"row": row})
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """See ReplayableSource; the rate counts from the task's start."""
+        row = self.row(start)
+        wanted = self._left(row)
+        if limit.until is not None:
+            wanted = min(wanted, max(self.row(limit.until) - row, 0))
+        if limit.rows is not None:
+            wanted = min(wanted, limit.rows)
+        if limit.size_bytes is not None:
+            wanted = min(wanted, max(limit.size_bytes // self._row_bytes, 1))
+        granted = wanted if self._rate is None else self._rate.grant(row, wanted)
+        return start if granted == 0 else self.position(row + granted)
+
+    def size_bytes(self, start: Position, end: Position) -> int | None:
+        """Return about how large the rows are in Arrow."""
+        return (self.row(end) - self.row(start)) * self._row_bytes
+
+    def parts(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Divide a range of this task's rows; the same range gives the same parts."""
+        most = self.settings.partitions or 4
+        count = min(most, max((end - start) // _SPLIT_ROWS, 1))
+        marks = [start + (end - start) * part // count for part in range(count + 1)]
+        return [(a, b) for a, b in pairwise(marks) if a < b]
+
+    def numbers(self, start: int, end: int, size: int = BATCH_ROWS) -> Iterator[Any]:
+        """Yield the row numbers of this task's rows start to end, in arrays of one batch."""
+        for begin in range(start, end, size):
+            ranges = self.settings.lane.ranges(begin, min(begin + size, end))
+            arrays = [np.arange(first, last, dtype=np.int64) for first, last in ranges]
+            yield np.concatenate(arrays)
+
+    def batches(self, start: int, end: int, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield this task's rows start to end."""
+        for numbers in self.numbers(start, end, size):
+            yield make_rows(self.settings.plan, numbers)
+
+    def _left(self, row: int) -> int:
+        rows = 2**62 if self.settings.rows is None else self.settings.rows
+        return max(self.settings.lane.length(rows) - row, 0)

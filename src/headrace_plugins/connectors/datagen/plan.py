@@ -1,0 +1,108 @@
+"""What is generated: the columns, their seeds, and the figures that both makers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from headrace.sdk import Schema, Type, to_arrow_type
+from headrace_plugins.connectors.datagen.hashing import salt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "DAYS",
+    "ITEMS",
+    "RANGES",
+    "STEP_MICROS",
+    "UNIT",
+    "Plan",
+    "decimal_sizes",
+    "kind",
+    "map_keys",
+    "part",
+]
+
+ITEMS = 3
+"""The most items of an array or map; each length from 0 on is as likely."""
+RANGES = {Type.INT8: 100, Type.INT16: 10_000, Type.INT32: 1_000_000, Type.INT64: 2**53}
+"""Whole numbers are at least 0 and below this."""
+UNIT = 1.1102230246251565e-16
+"""2**-53: turns 53 random bits into a number from 0 to below 1."""
+DAYS = 365
+"""Dates fall within so many days from the start time on."""
+STEP_MICROS = 1000
+"""Timestamps of one row and the next are so far apart, from the start time on."""
+_DECIMAL_DIGITS = 9
+"""Decimals have no more digits than this, so that amounts look like amounts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that decides the value of each row; equal plans give equal rows.
+
+    Args:
+        schema: The columns.
+        seed: Another seed gives other values.
+        start: The timestamp of row 0, and the first date.
+        nulls: The share of nulls in columns that may be null, from 0 to 1.
+    """
+
+    schema: Schema
+    seed: int = 0
+    start: datetime = field(default=datetime(2025, 1, 1, tzinfo=UTC))
+    nulls: float = 0.0
+
+    @property
+    def start_micros(self) -> int:
+        """The start time in microseconds since 1970."""
+        return (self.start - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+    @property
+    def start_day(self) -> int:
+        """The start time in days since 1970."""
+        return self.start_micros // 86_400_000_000
+
+    def salt(self, path: str) -> int:
+        """Return the salt of the column ``path``."""
+        return salt(self.seed, path)
+
+    def columns(self) -> Iterator[tuple[str, Schema]]:
+        """Yield the name and schema of each column."""
+        return ((member.name, member.schema) for member in self.schema.fields)
+
+    def is_row_number(self, path: str, schema: Schema) -> bool:
+        """Return whether the column is the row's number itself: ``id BIGINT`` is."""
+        return path == "id" and schema.type is Type.INT64 and not schema.is_logical
+
+
+def kind(schema: Schema) -> str:
+    """Return what decides how values are made: the logical name's last part, or the type."""
+    if schema.is_logical:
+        return str(schema.name).rpartition(".")[2].upper()
+    return schema.type.value
+
+
+def decimal_sizes(schema: Schema) -> tuple[int, int, int]:
+    """Return ``(precision, scale, limit)``; unscaled values are below ``limit``."""
+    arrow = to_arrow_type(schema)
+    return arrow.precision, arrow.scale, 10 ** min(arrow.precision, _DECIMAL_DIGITS)
+
+
+def part(schema: Schema | None) -> Schema:
+    """Return the schema of items, keys or values, which arrays and maps always have."""
+    if schema is None:
+        message = "only arrays and maps have parts"
+        raise TypeError(message)
+    return schema
+
+
+def map_keys(schema: Schema) -> list[str] | list[int] | None:
+    """Return the keys that maps take theirs from, in order; None for other types of key."""
+    if schema.type is Type.STRING:
+        return [f"k{number}" for number in range(ITEMS)]
+    if schema.type in RANGES and not schema.is_logical:
+        return list(range(ITEMS))
+    return None

@@ -1,0 +1,284 @@
+"""Writes batches to Delta tables, each exactly once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, FrameSink, quote
+from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
+from headrace_plugins.connectors.delta.fitting import Evolution, Fit, fit
+from headrace_plugins.connectors.delta.rows import (
+    columns_of,
+    key_names,
+    last_of_each_key,
+    refuse,
+)
+from headrace_plugins.connectors.delta.staged import Destination, StagedAppend, StagedRows
+from headrace_plugins.connectors.delta.target import (
+    WIDENING,
+    append_obstacle,
+    check_partition_columns,
+    fields_of,
+    open_table,
+    properties_of,
+    turns_on_features,
+)
+from headrace_plugins.connectors.delta.types import ddl
+from headrace_plugins.connectors.delta.upkeep import HIDDEN, Upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace_plugins.connectors.delta.rows import Columns
+
+__all__ = ["TOPIC", "DeltaTask", "Settings"]
+
+TOPIC = "${topic}"
+"""What stands for the topic in a path."""
+_FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
+_NULL = "null:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One task's configuration, parsed; the keys of DeltaSink tell what each means."""
+
+    path: str
+    upsert: bool = False
+    keys: Sequence[str] = ()
+    deletes: bool = False
+    partition_by: Sequence[str] = ()
+    evolution: Evolution = Evolution.EVOLVE
+    properties: Mapping[str, str] = field(default_factory=dict)
+    merge_bytes: int = 4 * 1024**3
+    upkeep_commits: int = 100
+
+    def folder(self, topic: str) -> Path:
+        """Return the folder of the table for a topic."""
+        if TOPIC in self.path and not _FOLDER_NAME.fullmatch(topic):
+            raise ConfigError(
+                problem=f"The topic {topic!r} cannot be part of a folder's name.",
+                fix="Rename it with a transform, or write it to a path of its own.",
+                field="path",
+            )
+        return Path(self.path.removeprefix("file://").replace(TOPIC, topic)).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is known of a batch before a job runs."""
+
+    table: DeltaTable | None
+    columns: Columns
+    fit: Fit
+    keys: Sequence[str]
+    required: Sequence[str]
+
+
+class DeltaTask(FrameSink):
+    """Writes the records of one task; see DeltaSink."""
+
+    ordered = True
+
+    def __init__(self, settings: Settings) -> None:
+        """Write as ``settings`` say."""
+        self._settings = settings
+        self._upkeep = Upkeep(settings.upkeep_commits)
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        table = open_table(self._settings.folder(topic))
+        return None if table is None else find_receipt(table, mark)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        plan = self._plan(frame, batch)
+        to = Destination(
+            spark=frame.sparkSession,
+            path=self._settings.folder(batch.topic),
+            fit=plan.fit,
+            partition_by=self._settings.partition_by,
+            properties=self._settings.properties,
+            upkeep=self._upkeep,
+        )
+        if self._settings.upsert:
+            return self._upserted(frame, batch, plan, to)
+        return self._appended(frame, batch, plan, to)
+
+    def _plan(self, frame: DataFrame, batch: SinkBatch) -> _Plan:
+        settings = self._settings
+        table = open_table(settings.folder(batch.topic))
+        keys = key_names(batch, settings.keys) if settings.upsert else []
+        columns = columns_of(frame, batch, keys)
+        fields = None if table is None else fields_of(table)
+        widening = table is not None and properties_of(table).get(WIDENING) == "true"
+        plan = fit(fields, columns.fields, policy=settings.evolution, may_widen=widening)
+        if table is None:
+            check_partition_columns(plan, settings.partition_by)
+        else:
+            _check_partitions(table, settings.partition_by)
+        missing = [key for key in keys if key not in plan.names]
+        if missing:
+            raise ConfigError(
+                problem=f"The table has no column {missing[0]}, which is part of the key.",
+                fix="Add the column, or set schema.evolution=evolve.",
+                field="key.fields",
+            )
+        return _Plan(table, columns, plan, keys, _required(fields or (), plan))
+
+    def _appended(
+        self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
+    ) -> StagedWrite:
+        measures = _null_measures(plan)
+        if batch.schema.optional:
+            measures["tombstones"] = "value IS NULL"
+        frame, seen = _observed(frame, measures)
+        rows = frame.selectExpr(*plan.columns.select(plan.fit))
+        plain = self._takes_files(plan)
+        partition_by = self._partition_columns(plan) if plain else ()
+        for name in partition_by:
+            if name not in rows.columns:
+                kind = ddl(plan.fit.type_of(name))
+                rows = rows.selectExpr("*", f"CAST(NULL AS {kind}) AS {quote(name)}")
+        folder = "data" if plain else HIDDEN
+        files = stage_parquet(
+            rows, to.path, batch.mark, folder=folder, partition_by=partition_by, stats=plain
+        )
+        _settle(self._check, seen, to, batch, folder)
+        if plain:
+            return StagedAppend(to=to, mark=batch.mark, files=files)
+        return StagedRows(
+            to=to,
+            mark=batch.mark,
+            files=files,
+            rows=sum(file.rows for file in files),
+            keys=(),
+            merge_bytes=self._settings.merge_bytes,
+        )
+
+    def _upserted(
+        self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
+    ) -> StagedWrite:
+        sources = [plan.columns.sources[key] for key in plan.keys]
+        measures = _null_measures(plan)
+        measures["records"] = "true"
+        measures["keyless"] = " OR ".join(f"{sql} IS NULL" for sql in sources)
+        if batch.schema.optional and not self._settings.deletes:
+            measures["tombstones"] = "value IS NULL"
+        frame, seen = _observed(frame, measures)
+        keys = [plan.fit.names[key] for key in plan.keys]
+        rows = last_of_each_key(frame, plan.columns.select(plan.fit), keys)
+        files = stage_parquet(rows, to.path, batch.mark, folder=HIDDEN)
+        counts = _settle(self._check, seen, to, batch, HIDDEN)
+        return StagedRows(
+            to=to,
+            mark=batch.mark,
+            files=files,
+            rows=counts.get("records", 0),
+            keys=keys,
+            merge_bytes=self._settings.merge_bytes,
+        )
+
+    def _takes_files(self, plan: _Plan) -> bool:
+        """Return whether the table takes files just as they are."""
+        if plan.table is None:
+            return not turns_on_features(self._settings.properties)
+        return not plan.fit.widened and append_obstacle(plan.table) is None
+
+    def _partition_columns(self, plan: _Plan) -> Sequence[str]:
+        if plan.table is None:
+            return self._settings.partition_by
+        return plan.table.metadata().partition_columns
+
+    def _check(self, counts: Mapping[str, int]) -> None:
+        """Refuse the batch for records that the table cannot take."""
+        keys = ", ".join(self._settings.keys)
+        refuse(
+            counts.get("keyless", 0),
+            "A record has a null in its key, which tells no row apart",
+            fix="Filter them out with a transform, or name other key.fields.",
+            field=keys or "key",
+        )
+        refuse(
+            counts.get("tombstones", 0),
+            "A record is a tombstone, and this sink deletes no rows",
+            fix="Filter them out with a transform, or set mode=upsert and delete.enabled=true.",
+            field="value",
+        )
+        for name, count in counts.items():
+            if name.startswith(_NULL):
+                refuse(
+                    count,
+                    "A record has a null where the table's column is NOT NULL",
+                    fix="Fill the field with a transform, or drop NOT NULL from the column.",
+                    field=name.removeprefix(_NULL),
+                )
+
+
+def _required(fields: Sequence[Mapping[str, object]], plan: Fit) -> list[str]:
+    """Return the batch's columns that the table wants not null."""
+    wanted = {str(f["name"]) for f in fields if not f["nullable"] and not f["metadata"]}
+    missing = wanted - set(plan.names.values())
+    if missing:
+        raise ConfigError(
+            problem="The table's column is NOT NULL, and the records have no such field.",
+            fix="Add the field with a transform, or drop NOT NULL from the column.",
+            field=min(missing),
+        )
+    return [name for name, to in plan.names.items() if to in wanted]
+
+
+def _check_partitions(table: DeltaTable, configured: Sequence[str]) -> None:
+    found = table.metadata().partition_columns
+    if configured and list(configured) != found:
+        raise ConfigError(
+            problem=f"The table is divided by {', '.join(found) or 'no column'}.",
+            fix="Leave partition.by out: a table that exists keeps its own.",
+            field="partition.by",
+        )
+
+
+def _null_measures(plan: _Plan) -> dict[str, str]:
+    return {
+        f"{_NULL}{name}": f"value IS NOT NULL AND {plan.columns.sources[name]} IS NULL"
+        for name in plan.required
+    }
+
+
+def _observed(
+    frame: DataFrame, measures: Mapping[str, str]
+) -> tuple[DataFrame, Observation | None]:
+    """Count the records for which each measure holds, on the way."""
+    if not measures:
+        return frame, None
+    seen = Observation()
+    counts = [F.expr(f"count_if({sql})").alias(name) for name, sql in measures.items()]
+    return frame.observe(seen, *counts), seen
+
+
+def _settle(
+    check: Callable[[Mapping[str, int]], None],
+    seen: Observation | None,
+    to: Destination,
+    batch: SinkBatch,
+    folder: str,
+) -> Mapping[str, int]:
+    """Return what was counted, once the batch is found good; a bad one leaves no files."""
+    counts = {} if seen is None else {name: int(n or 0) for name, n in seen.get.items()}
+    try:
+        check(counts)
+    except BaseException:
+        discard_staged(to.path, batch.mark, folder=folder)
+        raise
+    return counts

@@ -1,0 +1,202 @@
+"""The target table: made, opened, looked over, and given new columns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
+
+from headrace.sdk import ConfigError, RetriableError
+from headrace.sdk.delta import QUIET
+from headrace_plugins.connectors.delta.types import required
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace_plugins.connectors.delta.fitting import Fit
+
+__all__ = [
+    "WIDENING",
+    "add_columns",
+    "append_obstacle",
+    "check_partition_columns",
+    "create_table",
+    "fields_of",
+    "merge_obstacle",
+    "open_table",
+    "properties_of",
+    "size_of",
+    "turns_on_features",
+]
+
+WIDENING = "delta.enableTypeWidening"
+# Features that ask nothing of a writer that adds files, once what they allow (constraints,
+# generated columns, column mapping) is looked for in the table itself.
+_HARMLESS = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+# They ask nothing of an append, but something of a merge.
+_PLAIN_PROPERTIES = ("delta.enableChangeDataFeed", "delta.enableDeletionVectors")
+_FEATURE_PROPERTIES = (
+    "delta.columnMapping.",
+    "delta.constraints.",
+    "delta.enable",
+    "delta.feature.",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+)
+_BINDING_METADATA = (
+    "delta.invariants",
+    "delta.generationExpression",
+    "delta.identity.",
+    "CURRENT_DEFAULT",
+)
+_PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
+
+
+def open_table(path: Path) -> DeltaTable | None:
+    """Return the table in a folder, loaded anew; None when there is none yet."""
+    return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
+    """Raise ConfigError for a column that is missing or of a type that divides no table."""
+    kinds = {f["name"]: f["type"] for f in fit.fields}
+    for name in partition_by:
+        kind = kinds.get(name)
+        if kind not in _PARTITION_TYPES and not str(kind).startswith("decimal"):
+            raise ConfigError(
+                problem=f"The records have no column {name} that a table can be divided by.",
+                fix="Name a column of texts, whole numbers, decimals, booleans or dates.",
+                field="partition.by",
+            )
+
+
+def create_table(
+    path: Path, fit: Fit, *, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> DeltaTable:
+    """Make the table, or open it when another task has made it meanwhile.
+
+    Raises:
+        ConfigError: Delta refuses a column or a property.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        return DeltaTable.create(
+            path,
+            schema=DeltaSchema.from_json(json.dumps(fit.schema)),
+            mode="ignore",
+            partition_by=list(partition_by) or None,
+            configuration=dict(properties),
+        )
+    except DeltaError as error:
+        made = open_table(path)
+        if made is not None:
+            return made
+        raise ConfigError(
+            problem=f"The table {path} cannot be made: {error}",
+            fix="Check the record's columns and table.properties.",
+            field="path",
+        ) from error
+
+
+def turns_on_features(properties: Mapping[str, str]) -> bool:
+    """Return whether a table of these properties has to be made by delta-spark."""
+    return any(name.startswith(_FEATURE_PROPERTIES) for name in properties)
+
+
+def add_columns(table: DeltaTable, fit: Fit) -> None:
+    """Add the columns that the batch brings, in a commit of their own that holds no rows."""
+    columns = pa.schema(DeltaSchema.from_json(json.dumps(fit.schema)).to_arrow())
+    try:
+        write_deltalake(
+            table,
+            columns.empty_table(),
+            mode="append",
+            schema_mode="merge",
+            post_commithook_properties=QUIET,
+        )
+    except DeltaError as error:
+        problem = f"The columns {', '.join(fit.added)} could not be added: {error}"
+        raise RetriableError(problem) from error
+
+
+def fields_of(table: DeltaTable) -> list[dict[str, Any]]:
+    """Return the table's fields, as Spark's JSON."""
+    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    return fields
+
+
+def properties_of(table: DeltaTable) -> Mapping[str, str]:
+    """Return the table's properties."""
+    return {name: str(value) for name, value in table.metadata().configuration.items()}
+
+
+def size_of(table: DeltaTable) -> int:
+    """Return the size of the table's files, in bytes. Reads the log, not the data."""
+    sizes = pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
+    return sum(sizes)
+
+
+def append_obstacle(table: DeltaTable) -> str | None:
+    """Return why files may not be added just as they are, so that Spark has to write them.
+
+    None when they may.
+    """
+    return next(_obstacles(table), None)
+
+
+def merge_obstacle(table: DeltaTable) -> str | None:
+    """Return why ``deltalake`` may not merge into the table; None when it may."""
+    properties = properties_of(table)
+    for name in _PLAIN_PROPERTIES:
+        if properties.get(name) == "true":
+            return name
+    if '"timestamp_ntz"' in table.schema().to_json():
+        return "a column of type TIMESTAMP_NTZ"
+    return append_obstacle(table)
+
+
+def _obstacles(table: DeltaTable) -> Iterator[str]:
+    protocol = table.protocol()
+    for feature in protocol.writer_features or ():
+        if feature not in _HARMLESS:
+            yield f"the feature {feature}"
+    yield from (name for name, value in properties_of(table).items() if _binds(name, value))
+    fields = fields_of(table)
+    for field in fields:
+        yield from _field_obstacles(field)
+    kinds = {field["name"]: str(field["type"]) for field in fields}
+    for name in table.metadata().partition_columns:
+        if kinds[name] not in _PARTITION_TYPES and not kinds[name].startswith("decimal"):
+            yield f"a partition column of type {kinds[name]}"
+
+
+def _binds(name: str, value: str) -> bool:
+    if name == "delta.columnMapping.mode":
+        return value != "none"
+    if name.startswith("delta.enable") and name not in _PLAIN_PROPERTIES:
+        return value == "true"
+    return name.startswith("delta.constraints.")
+
+
+def _field_obstacles(field: Mapping[str, Any]) -> Iterator[str]:
+    for key in field.get("metadata") or {}:
+        if key.startswith(_BINDING_METADATA):
+            yield f"{key} of the column {field['name']}"
+    if required(field["type"]):
+        yield f"a part of the column {field['name']} that must not be null"

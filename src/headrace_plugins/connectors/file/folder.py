@@ -1,0 +1,247 @@
+"""Writes each batch as new files of a folder, exactly once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, FrameSink, Schema, StagedWrite, StaleEpochError, Type
+from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.marks import (
+    HOUSEKEEPING,
+    Committed,
+    check_epoch,
+    discard,
+    encoded,
+    held_receipt,
+    locked,
+    read_json,
+    staging_folder,
+    sync_folder,
+    write_json,
+)
+from headrace_plugins.connectors.file.writing import (
+    SinkSettings,
+    line_sql,
+    nested_field,
+    no_tombstones,
+    require_writable,
+    tombstone_error,
+)
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Mark, SinkBatch, TaskContext
+
+__all__ = ["FolderSink"]
+
+
+class FolderSink(FrameSink):
+    """Adds files to a folder, or to one folder for each topic.
+
+    Files appear under their final names only after a mark, which lists them, is durable, and
+    whoever finds the mark finishes the moves: a batch is in the folder as a whole or not at
+    all, once (Guarantee 2). Spark and Headrace pass over ``_headrace``, where marks and
+    staged files are.
+
+    Only values are written: a STRUCT gives columns, anything else the column ``value``. A
+    record without a value (a tombstone) stops the batch, as a row of nulls would be
+    something else; a text file takes it as ``null``.
+    """
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        require_writable(self._settings.fixed_folder)
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return _Folder(self._settings.target(topic)).completed(mark)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        settings, mark = self._settings, batch.mark
+        root = settings.target(batch.topic)
+        staging = staging_folder(root / HOUSEKEEPING, mark)
+        discard(staging)
+        frame, seen = self._rows(frame, batch.schema)
+        writer = frame.write.format(settings.format.value).options(**self._options())
+        if settings.partition_by:
+            writer = writer.partitionBy(*settings.partition_by)
+        try:
+            writer.save(str(staging))
+        except PySparkException as error:
+            if (known := tombstone_error(error)) is not None:
+                raise known from error
+            raise
+        files = tuple(sorted(p for p in staging.rglob("part-*") if not p.name.endswith(".crc")))
+        if seen is not None:
+            rows = int(seen.get["rows"])
+            files = files if rows else ()
+        else:
+            counts = {path: pq.read_metadata(path).num_rows for path in files}
+            files, rows = tuple(p for p in files if counts[p]), sum(counts.values())
+        return _StagedFiles(_Folder(root), mark, staging, files, rows)
+
+    def _rows(self, frame: DataFrame, schema: Schema) -> tuple[DataFrame, Observation | None]:
+        """Return the columns to write, and what counts them where no footer does."""
+        settings = self._settings
+        self._require_fit(schema)
+        if settings.format is Format.TEXT:
+            frame = frame.selectExpr(line_sql(schema))
+        else:
+            if schema.optional:
+                frame = frame.where(no_tombstones(settings.format))
+            frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
+        if settings.format is Format.PARQUET:
+            return frame, None
+        seen = Observation()
+        return frame.observe(seen, F.expr("count(1) AS rows")), seen
+
+    def _require_fit(self, schema: Schema) -> None:
+        settings = self._settings
+        names = [f.name for f in schema.fields]
+        missing = [name for name in settings.partition_by if name not in names]
+        if missing or (settings.partition_by and set(names) == set(settings.partition_by)):
+            raise ConfigError(
+                problem=f"The records have no field {missing[0]}."
+                if missing
+                else "All fields of the records would become folders.",
+                fix=f"Choose from: {', '.join(names) or 'none, as values have no fields'}.",
+                field="partition.by",
+            )
+        if settings.format is Format.CSV and (nested := nested_field(schema)) is not None:
+            raise ConfigError(
+                problem=f"CSV has no place for {nested}, which has parts of its own.",
+                fix="Set format to json or parquet, or take it apart with a transform.",
+                field="format",
+            )
+
+    def _options(self) -> dict[str, str]:
+        settings = self._settings
+        # An empty file _SUCCESS in a folder that is about to vanish serves nobody.
+        options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+        if settings.format is Format.CSV:
+            options |= settings.dialect.spark_csv()
+        elif settings.format is Format.JSON:
+            options |= settings.dialect.spark_json()
+        if settings.compression is not None:
+            options["compression"] = settings.compression
+        return options
+
+
+@dataclass(frozen=True)
+class _StagedFiles:
+    """The files of one attempt."""
+
+    folder: _Folder
+    mark: Mark
+    staging: Path
+    files: tuple[Path, ...]
+    rows: int
+
+    def commit(self, receipt: str) -> None:
+        """See StagedWrite."""
+        root = self.folder.root
+        moves = []
+        for number, path in enumerate(self.files):
+            name, _, extension = path.name.partition(".")
+            name = f"part-{encoded(self.mark.application)}-{self.mark.batch:012d}-{number:05d}"
+            subfolder = path.parent.relative_to(self.staging)
+            old, new = path.relative_to(root), subfolder / f"{name}.{extension}"
+            moves.append((old.as_posix(), new.as_posix()))
+        self.folder.commit(Committed.of(self.mark, receipt, tuple(moves)), self.mark)
+
+    def abort(self) -> None:
+        """See StagedWrite."""
+        discard(self.staging)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A target folder with its marks."""
+
+    root: Path
+
+    def completed(self, mark: Mark) -> str | None:
+        """Finish a batch that a crash left half moved; return its receipt."""
+        with self._locked(mark):
+            held = self._held(mark)
+            receipt = held_receipt(held, mark)
+            if held is not None:
+                self._finish(held)
+        return receipt
+
+    def commit(self, batch: Committed, mark: Mark) -> None:
+        """Make a batch visible, unless it is already."""
+        with self._locked(mark):
+            held = self._held(mark)
+            if held is not None:
+                self._finish(held)
+            try:
+                check_epoch(held, mark)
+                again = held_receipt(held, mark) is not None
+            except StaleEpochError:
+                discard(staging_folder(self._house, mark))
+                raise
+            if not again:
+                for staged, _ in batch.moves:
+                    _sync(self.root / staged)
+                # Guarantee 2: from here on the batch is in the target, whatever happens.
+                write_json(self._mark_file(mark), batch.to_json())
+                self._finish(batch)
+            self._tidy(mark)
+
+    @property
+    def _house(self) -> Path:
+        return self.root / HOUSEKEEPING
+
+    def _mark_file(self, mark: Mark) -> Path:
+        return self._house / f"{encoded(mark.application)}.json"
+
+    def _locked(self, mark: Mark) -> AbstractContextManager[None]:
+        return locked(self._mark_file(mark).with_suffix(".lock"))
+
+    def _held(self, mark: Mark) -> Committed | None:
+        tree = read_json(self._mark_file(mark))
+        return None if tree is None else Committed.from_json(tree)
+
+    def _finish(self, batch: Committed) -> None:
+        """Move what is still staged. Doing it twice changes nothing."""
+        folders = set()
+        for staged, final in batch.moves:
+            old, new = self.root / staged, self.root / final
+            if old.exists():
+                new.parent.mkdir(parents=True, exist_ok=True)
+                old.replace(new)
+                folders.add(new.parent)
+        for folder in folders:
+            sync_folder(folder)
+
+    def _tidy(self, mark: Mark) -> None:
+        """Remove what this attempt and older ones staged; a newer owner may be at work."""
+        for attempt in staging_folder(self._house, mark).parent.glob("*-*"):
+            if int(attempt.name.rpartition("-")[2]) <= mark.epoch:
+                discard(attempt)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,171 @@
+"""Adds each record as a line to one file, exactly once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from typing_extensions import override
+
+from headrace.sdk import FrameSink, StagedWrite
+from headrace_plugins.connectors.file.marks import (
+    HOUSEKEEPING,
+    Committed,
+    check_epoch,
+    discard,
+    encoded,
+    held_receipt,
+    locked,
+    read_json,
+    staging_folder,
+    write_json,
+)
+from headrace_plugins.connectors.file.writing import SinkSettings, line_sql, require_writable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Mark, SinkBatch, TaskContext
+
+__all__ = ["LineFileSink"]
+
+
+class LineFileSink(FrameSink):
+    """Kafka Connect's FileStreamSink: the value of each record becomes a line.
+
+    Lines have the records' order. Before a batch is added, the length of the file is written
+    down beside it, in the folder ``_headrace``: if a crash comes between, the file is cut back
+    to that length and the batch is added again (Guarantee 2). Several tasks may share a file.
+    """
+
+    ordered = True
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        require_writable(self._settings.fixed_folder)
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return _LineFile(self._settings.target(topic)).completed(mark)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        target = _LineFile(self._settings.target(batch.topic))
+        staging = staging_folder(target.house, batch.mark)
+        discard(staging)
+        seen = Observation()
+        lines = frame.coalesce(1).sortWithinPartitions("position")
+        lines = lines.selectExpr(line_sql(batch.schema))
+        lines.observe(seen, F.expr("count(1) AS rows")).write.text(str(staging))
+        return _StagedLines(target, batch.mark, staging, int(seen.get["rows"]))
+
+
+@dataclass(frozen=True)
+class _StagedLines:
+    """The lines of one attempt."""
+
+    target: _LineFile
+    mark: Mark
+    staging: Path
+    rows: int
+
+    def commit(self, receipt: str) -> None:
+        """See StagedWrite."""
+        self.target.commit(self.mark, receipt, self.staging)
+
+    def abort(self) -> None:
+        """See StagedWrite."""
+        discard(self.staging)
+
+
+@dataclass
+class _State:
+    """What is known of the file: its newest batches, and the lines that are being added."""
+
+    applications: dict[str, Committed] = field(default_factory=dict)
+    staged: str | None = None
+    before_bytes: int = 0
+
+    @classmethod
+    def from_json(cls, tree: Any) -> _State:
+        if tree is None:
+            return cls()
+        held = {name: Committed.from_json(one) for name, one in tree["applications"].items()}
+        return cls(held, tree["staged"], tree["before_bytes"])
+
+    def to_json(self) -> dict[str, Any]:
+        held = {name: one.to_json() for name, one in self.applications.items()}
+        return {
+            "applications": held,
+            "staged": self.staged,
+            "before_bytes": self.before_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class _LineFile:
+    """A target file with its state beside it."""
+
+    path: Path
+
+    @property
+    def house(self) -> Path:
+        return self.path.parent / HOUSEKEEPING / encoded(self.path.name)
+
+    @property
+    def _state_file(self) -> Path:
+        return self.house / "state.json"
+
+    def completed(self, mark: Mark) -> str | None:
+        """Finish what a crash left half added; return the receipt of the batch if it is in."""
+        with locked(self.house / "lock"):
+            state = self._finished()
+            return held_receipt(state.applications.get(mark.application), mark)
+
+    def commit(self, mark: Mark, receipt: str, staging: Path) -> None:
+        """Add the staged lines, unless they are in the file already."""
+        try:
+            with locked(self.house / "lock"):
+                self._commit(mark, receipt, staging)
+        finally:
+            discard(staging)
+
+    def _commit(self, mark: Mark, receipt: str, staging: Path) -> None:
+        state = self._finished()
+        held = state.applications.get(mark.application)
+        check_epoch(held, mark)
+        if held_receipt(held, mark) is not None:
+            return
+        state.applications[mark.application] = Committed.of(mark, receipt)
+        state.staged = str(staging.relative_to(self.house))
+        state.before_bytes = self.path.stat().st_size if self.path.exists() else 0
+        # Guarantee 2: from here on the batch is in the target, whatever happens.
+        write_json(self._state_file, state.to_json())
+        self._finished()
+
+    def _finished(self) -> _State:
+        """Add the lines that are to be added; doing it twice changes nothing."""
+        state = _State.from_json(read_json(self._state_file))
+        if state.staged is None:
+            return state
+        with self.path.open("ab") as file:
+            # The file may have been taken away meanwhile; it is never made longer.
+            file.truncate(min(state.before_bytes, file.tell()))
+            file.seek(0, os.SEEK_END)
+            for part in sorted((self.house / state.staged).glob("part-*")):
+                with part.open("rb") as lines:
+                    shutil.copyfileobj(lines, file, 1024 * 1024)
+            file.flush()
+            os.fsync(file.fileno())
+        state.staged = None
+        write_json(self._state_file, state.to_json())
+        return state

@@ -1,0 +1,158 @@
+"""Frames of records from files, in which malformed rows are rejected and not lost."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ERROR_TYPE, Schema, Type, literal, quote, to_ddl
+from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.groups import spark_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace_plugins.connectors.file.dialect import Dialect
+    from headrace_plugins.connectors.file.groups import Group, NumberedFile
+
+__all__ = ["group_records", "no_records", "position_sql", "text_records"]
+
+PLUGIN = "file"
+_RAW = "_headrace_raw"
+_QUOTED_IN_URI = re.compile(r"[^A-Za-z0-9_\-!.~'()*;/:@&=+$,\u0080-\U0010ffff]")
+_SHOWN_DDL_CHARS = 300
+_FILES_A_BUCKET = 4
+
+
+def text_records(
+    spark: SparkSession, files: Sequence[NumberedFile], dialect: Dialect
+) -> DataFrame:
+    """Return one record for each line, whose value is a STRING."""
+    reader = spark.read.option("encoding", dialect.encoding)
+    frame = reader.text([spark_path(file.path) for file in files])
+    return frame.selectExpr("value", f"{position_sql(files)} AS position")
+
+
+def group_records(
+    spark: SparkSession, group: Group, target: Schema, *, fmt: Format, dialect: Dialect
+) -> DataFrame:
+    """Return one record for each row of files that are read with the same schema.
+
+    Args:
+        spark: The session.
+        group: The files.
+        target: The schema of the values: columns that the files lack are null.
+        fmt: Not TEXT.
+        dialect: Of CSV and JSON.
+    """
+    checked = fmt in {Format.CSV, Format.JSON}
+    ddl = to_ddl(_readable(group.schema, target, fmt))
+    reader = spark.read.format(fmt.value)
+    if checked:
+        options = dialect.spark_csv() if fmt is Format.CSV else dialect.spark_json()
+        reader = reader.options(
+            **options, mode="PERMISSIVE", columnNameOfCorruptRecord=_RAW, enforceSchema="true"
+        )
+        ddl = f"{ddl}, {quote(_RAW)} STRING"
+    frame = reader.schema(ddl).load([spark_path(file.path) for file in group.files])
+    columns = [f"named_struct({_pairs(group.schema, target, fmt)}) AS value"]
+    if checked:
+        columns.append(f"{_error(group.schema, target)} AS error")
+    return frame.selectExpr(*columns, f"{position_sql(group.files)} AS position")
+
+
+def no_records(spark: SparkSession, schema: Schema) -> DataFrame:
+    """Return a frame without records."""
+    kind = to_ddl(Schema.struct({"value": schema}))
+    return spark.createDataFrame([], kind)
+
+
+def position_sql(files: Sequence[NumberedFile]) -> str:
+    """Return SQL that orders records as their files stand in the ledger.
+
+    It is an array of the file's number, where in the file Spark's part of it begins, and a
+    count within that part. Nobody pays for it who does not select it.
+    """
+    rest = "_metadata.file_block_start, monotonically_increasing_id()"
+    if len(files) == 1:
+        return f"array({files[0].number}L, {rest})"
+    # A map is searched from its beginning to its end, so there are many small ones.
+    empty = "'', 0L"
+    buckets: list[list[str]] = [[] for _ in range(-(-len(files) // _FILES_A_BUCKET))]
+    for file in files:
+        uri = _uri(file.path)
+        pair = f"{literal(uri)}, {file.number}L"
+        buckets[zlib.crc32(uri.encode()) % len(buckets)].append(pair)
+    maps = ", ".join(f"map({', '.join(b) or empty})" for b in buckets)
+    # Hadoop writes file:/ or file:/// as it likes.
+    uri_sql = "ltrim('/', substring(_metadata.file_path, 6))"
+    bucket = f"CAST(crc32(CAST({uri_sql} AS BINARY)) % {len(buckets)} AS INT)"
+    return f"array(try_element_at(array({maps})[{bucket}], {uri_sql}), {rest})"
+
+
+def _uri(path: str) -> str:
+    """Return the path as in Hadoop's URIs, from after the first slashes.
+
+    Java quotes these characters and leaves all others.
+    """
+    return _QUOTED_IN_URI.sub(
+        lambda found: "".join(f"%{byte:02X}" for byte in found.group(0).encode()),
+        path.lstrip("/"),
+    )
+
+
+def _readable(found: Schema, target: Schema, fmt: Format) -> Schema:
+    """Return the types to read with: the file's own, but for nested ones the target's."""
+    if fmt not in {Format.PARQUET, Format.AVRO}:
+        return found
+    fields = {}
+    for field in found.fields:
+        wanted = target.field(field.name)
+        nested = field.schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP}
+        fields[field.name] = wanted.schema if wanted and nested else field.schema
+    return found.with_fields(fields)
+
+
+def _pairs(found: Schema, target: Schema, fmt: Format) -> str:
+    read = _readable(found, target, fmt)
+    pairs = []
+    for field in target.fields:
+        kind = to_ddl(Schema.struct({"x": field.schema.replaced(optional=True, doc=None)}))
+        kind = kind.removeprefix("`x` ")
+        have = read.field(field.name)
+        if have is None:
+            sql = f"CAST(NULL AS {kind})"
+        elif _kind(have.schema) == _kind(field.schema):
+            sql = quote(field.name)
+        else:
+            sql = f"CAST({quote(field.name)} AS {kind})"
+        pairs.append(f"{literal(field.name)}, {sql}")
+    return ", ".join(pairs)
+
+
+def _kind(schema: Schema) -> tuple[object, ...]:
+    return schema.type, schema.name, schema.parameters
+
+
+def _error(found: Schema, target: Schema) -> str:
+    """Return SQL of the reason why a row was not readable, null for all others.
+
+    Spark parses only the columns that are used, and what it does not parse it does not find
+    malformed. A transform that drops a column would so change which rows are rejected. The
+    condition therefore names all columns, in a way that no optimizer sees through and that
+    is looked at for malformed rows only.
+    """
+    all_columns = ", ".join(f"{quote(f.name)} IS NULL" for f in found.fields)
+    ddl = to_ddl(target)
+    shown = ddl if len(ddl) <= _SHOWN_DDL_CHARS else f"{ddl[:_SHOWN_DDL_CHARS]}…"
+    message = f"The input does not fit the columns {shown}. File: "
+    return (
+        f"IF({_RAW} IS NOT NULL AND array_position(array({all_columns}), true) >= 0, "
+        f"named_struct('stage', 'TASK_POLL', 'plugin', {literal(PLUGIN)}, "
+        f"'exception', 'RecordError', "
+        f"'message', concat({literal(message)}, _metadata.file_path), 'raw', {_RAW}), "
+        f"CAST(NULL AS {ERROR_TYPE}))"
+    )

@@ -1,0 +1,155 @@
+"""A source's configuration, understood as a whole."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError
+from headrace_plugins.connectors.file.ddl import parse_ddl
+from headrace_plugins.connectors.file.dialect import Dialect
+from headrace_plugins.connectors.file.formats import Format, format_of
+from headrace_plugins.connectors.file.keys import configured_path
+from headrace_plugins.connectors.file.listing import Listing, Share
+
+if TYPE_CHECKING:
+    from headrace.sdk import Schema
+    from headrace.sdk.config import Config
+
+__all__ = [
+    "KAFKA_SOURCES",
+    "OTHER_SINKS",
+    "OTHER_SOURCES",
+    "SHARE_KEY",
+    "SourceSettings",
+    "local_path",
+]
+
+KAFKA_SOURCES = (
+    "org.apache.kafka.connect.file.FileStreamSourceConnector",
+    "FileStreamSourceConnector",
+    "FileStreamSource",
+)
+OTHER_SOURCES = (*KAFKA_SOURCES, "org.apache.rocketmq.connect.file.FileSourceConnector")
+OTHER_SINKS = (
+    "org.apache.kafka.connect.file.FileStreamSinkConnector",
+    "FileStreamSinkConnector",
+    "FileStreamSink",
+    "org.apache.rocketmq.connect.file.FileSinkConnector",
+)
+SHARE_KEY = "task.share"
+"""In a task's configuration: which of the files are its own."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_READ_BYTES = 8 * 1024 * 1024
+_LOOKED_AT_FILES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """What a source and its tasks are told.
+
+    Args:
+        path: As configured; it names the source in positions and schemas.
+        listing: Where the files are.
+        grows: Whether files are followed, instead of read as wholes.
+        format: Of all files.
+        dialect: Of text files.
+        schema: The declared schema; None to infer it.
+        evolves: Whether later files may add columns to an inferred schema.
+        sample_rows: How many lines the inference looks at.
+        topic: The topic to write to; None for the runtime's choice.
+        max_files: The most files of a batch.
+        settle: For how long a file must not have changed.
+        max_lines: The most lines of a poll.
+        read_bytes: How much a poll reads, about.
+        share: Which of the files belong to the task.
+    """
+
+    path: str
+    listing: Listing
+    grows: bool
+    format: Format
+    dialect: Dialect
+    schema: Schema | None
+    evolves: bool
+    sample_rows: int
+    topic: str | None
+    max_files: int
+    settle: timedelta
+    max_lines: int | None
+    read_bytes: int
+    share: Share
+
+    @classmethod
+    def from_config(cls, config: Config) -> SourceSettings:
+        """Understand the configuration of a connector or of one of its tasks.
+
+        Raises:
+            ConfigError: The format is not clear, a schema or a character is not valid.
+        """
+        path = configured_path(config)
+        listing = Listing(local_path(config), recursive=config.get_bool("recursive"))
+        alias = config.originals.get("connector.class", "") in OTHER_SOURCES
+        mode = config.find_str("mode") or ("grow" if alias else "set")
+        format_ = _format(config, listing, grows=mode == "grow", alias=alias)
+        ddl = config.get_str("schema")
+        return cls(
+            path=path,
+            listing=listing,
+            grows=mode == "grow",
+            format=format_,
+            dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
+            schema=None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema"),
+            evolves=config.get_str("schema.evolution") == "evolve",
+            sample_rows=config.get_int("infer.rows"),
+            topic=config.find_str("topic"),
+            max_files=config.get_int("max.files"),
+            settle=timedelta(milliseconds=config.get_int("settle.ms")),
+            max_lines=config.find_int("batch.size"),
+            read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
+            share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),
+        )
+
+
+def local_path(config: Config) -> str:
+    """Return the configured path in full.
+
+    Raises:
+        ConfigError: It is on no file system of this machine.
+    """
+    text = configured_path(config)
+    if text.startswith("file:"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    if found := _SCHEME.match(text):
+        raise ConfigError(
+            problem=f"{found[1]}: is no file system that this connector reaches.",
+            fix="Use a local folder, or mount the remote one.",
+            field="path",
+        )
+    return str(Path(text).expanduser().absolute())
+
+
+def _format(config: Config, listing: Listing, *, grows: bool, alias: bool) -> Format:
+    given = config.find_str("format")
+    if given is not None:
+        return Format(given)
+    if alias:
+        return Format.TEXT
+    by_name = format_of(listing.path)
+    if by_name is None and not (grows and Path(listing.path).is_file()):
+        some = islice(listing.paths(), _LOOKED_AT_FILES)
+        by_name = next((format_ for format_ in map(format_of, some) if format_), None)
+    if by_name is None and grows:
+        return Format.TEXT
+    if by_name is None:
+        raise ConfigError(
+            problem=f"The names at {listing.path} do not tell the format.",
+            fix=f"Set format to one of: {', '.join(f.value for f in Format)}.",
+            field="format",
+        )
+    return by_name

@@ -1,0 +1,83 @@
+"""The file sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
+from headrace_plugins.connectors.file.folder import FolderSink
+from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.keys import sink_keys
+from headrace_plugins.connectors.file.linefile import LineFileSink
+from headrace_plugins.connectors.file.settings import OTHER_SINKS
+from headrace_plugins.connectors.file.writing import SinkSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.sdk import FrameSink
+    from headrace.sdk.config import Config, ConfigDef
+
+__all__ = ["FileSink"]
+
+
+class FileSink(SinkConnector):
+    """Writes records as files of a folder, or as lines of one file."""
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    aliases = OTHER_SINKS
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return sink_keys()
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        try:
+            settings = SinkSettings.from_config(config)
+        except ConfigError as error:
+            yield error
+            return
+        if settings.appends:
+            yield from _wrong_to_append(settings)
+        elif settings.fixed_folder.is_file():
+            yield ConfigError(
+                problem=f"{settings.fixed_folder} is a file.",
+                fix="Choose a folder, or set mode to append.",
+                field="path",
+            )
+        if settings.partition_by and settings.format is Format.TEXT:
+            yield ConfigError(
+                problem="A line of text has no fields.",
+                fix="Set format to json, csv, parquet or avro.",
+                field="partition.by",
+            )
+
+    @override
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [dict(self.config.originals)] * max_tasks
+
+    @override
+    def task(self, config: Config) -> FrameSink:
+        settings = SinkSettings.from_config(config)
+        return LineFileSink(settings) if settings.appends else FolderSink(settings)
+
+
+def _wrong_to_append(settings: SinkSettings) -> Iterable[ConfigError]:
+    if settings.format not in {Format.TEXT, Format.JSON}:
+        yield ConfigError(
+            problem=f"Lines of {settings.format.value} cannot be added to a file.",
+            fix="Set format to text or json, or mode to folder.",
+            field="format",
+        )
+    if settings.partition_by or settings.compression:
+        yield ConfigError(
+            problem="A file that lines are added to is one file, and not compressed.",
+            fix="Leave partition.by and compression out, or set mode to folder.",
+            field="partition.by" if settings.partition_by else "compression",
+        )

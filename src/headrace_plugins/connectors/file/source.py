@@ -1,0 +1,196 @@
+"""The file source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    BoundaryKind,
+    ConfigError,
+    ConfigErrors,
+    DeliveryGuarantee,
+    SourceConnector,
+)
+from headrace.sdk.config import missing
+from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.connectors.file.formats import Format, is_compressed
+from headrace_plugins.connectors.file.growing import GrowingFiles
+from headrace_plugins.connectors.file.keys import PATH_KEYS, source_keys
+from headrace_plugins.connectors.file.listing import Share
+from headrace_plugins.connectors.file.settings import (
+    KAFKA_SOURCES,
+    OTHER_SOURCES,
+    SHARE_KEY,
+    SourceSettings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.sdk import CaptureSource, FrameSource, Position
+    from headrace.sdk.config import Config, ConfigDef
+
+__all__ = ["FileSource"]
+
+POSITION_KEY = "task.position"
+"""In a task's configuration: where all tasks stood when the files were divided."""
+
+
+class FileSource(SourceConnector):
+    """Reads files: a set of whole files as they appear, or files that lines are added to.
+
+    In mode ``set`` the position is ``{"path": path} -> {"files": n}``: how many files of the
+    task's ledger are read. With several tasks each reads a share of the files, its partition
+    also holds ``share``, and the number of tasks cannot change later.
+
+    In mode ``grow`` it is Kafka Connect's ``{"filename": path} -> {"position": bytes}``, with
+    what tells one file from another of the same name beside it.
+    """
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    boundaries = frozenset({BoundaryKind.OFFSET, BoundaryKind.SNAPSHOT})
+    aliases = OTHER_SOURCES
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return source_keys()
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        name = config.originals.get("connector.class", "")
+        if name in KAFKA_SOURCES and not config.find_str("topic"):
+            yield missing("topic")
+        try:
+            settings = SourceSettings.from_config(config)
+        except ConfigErrors as errors:
+            yield from errors.errors
+        except ConfigError as error:
+            yield _at(error, config)
+        else:
+            yield from (_at(wrong, config) for wrong in _wrong(settings))
+
+    @override
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Divide the files by a hash of their paths.
+
+        Raises:
+            ConfigError: Whole files are divided over more tasks already, each with a ledger
+                of its own.
+        """
+        settings = SourceSettings.from_config(self.config)
+        stood = self.context.position()
+        tasks = 1 if settings.listing.is_single else max_tasks
+        if settings.grows:
+            more = {POSITION_KEY: stood.to_json()} if tasks > 1 else {}
+        else:
+            tasks, more = _divided(settings.path, stood, tasks), {}
+        return [
+            {**self.config.originals, SHARE_KEY: str(Share(number, tasks)), **more}
+            for number in range(tasks)
+        ]
+
+    @override
+    def task(self, config: Config) -> FrameSource | CaptureSource:
+        settings = SourceSettings.from_config(config)
+        if settings.grows:
+            return GrowingFiles(settings, stood=config.originals.get(POSITION_KEY, "[]"))
+        return FileSet(settings)
+
+    @override
+    def alter_offsets(self, position: Position) -> None:
+        for partition, offset in position.items():
+            whole = "path" in partition
+            if not whole and "filename" not in partition:
+                raise ConfigError(
+                    problem="Partition objects should contain the key 'filename'",
+                    fix="In mode set they contain the key 'path'.",
+                    field="offsets",
+                )
+            key = "files" if whole else "position"
+            number = offset.get(key)
+            if type(number) is not int or number < 0:
+                raise ConfigError(
+                    problem=f"{key} must be a whole number from 0, not {number!r}.",
+                    field="offsets",
+                )
+
+
+def _divided(path: str, stood: Position, max_tasks: int) -> int:
+    """Return over how many tasks whole files are divided: as before, if there was one."""
+    before = {
+        Share.from_text(str(partition.get("share", "0/1"))).of
+        for partition, _ in stood.items()
+        if partition.get("path") == path
+    }
+    if not before:
+        return max_tasks
+    of = max(before)
+    if of > max_tasks:
+        raise ConfigError(
+            problem=f"The files are divided over {of} tasks, which remember what they read.",
+            fix=f"Set tasks.max to {of} or more, or reset the offsets to read all again.",
+            field="tasks.max",
+        )
+    return of
+
+
+def _at(error: ConfigError, config: Config) -> ConfigError:
+    """Name the key that the user wrote for the path."""
+    if error.field != "path":
+        return error
+    given = next(key for key in PATH_KEYS if config.find_str(key))
+    return ConfigError(problem=error.problem, fix=error.fix, field=given)
+
+
+def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
+    listing = settings.listing
+    path = Path(listing.path)
+    needed = listing.root if listing.is_glob or settings.grows else path
+    if not needed.exists():
+        yield ConfigError(
+            problem=f"{needed} does not exist.",
+            fix="Create it, or mend the path.",
+            field="path",
+        )
+    elif not os.access(path if path.exists() else needed, os.R_OK):
+        yield ConfigError(
+            problem=f"{path} may not be read.",
+            fix="Give the worker's user the right to read it.",
+            field="path",
+        )
+    if settings.grows:
+        yield from _wrong_to_follow(settings)
+
+
+def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
+    if is_compressed(settings.path):
+        yield ConfigError(
+            problem="A compressed file cannot grow line by line.",
+            fix="Follow the file before it is compressed, or set mode to set.",
+            field="path",
+        )
+    if settings.format in {Format.PARQUET, Format.AVRO}:
+        yield ConfigError(
+            problem=f"A {settings.format.value} file has no lines that could be added.",
+            fix="Set mode to set.",
+            field="format",
+        )
+    if settings.dialect.encoding.upper().startswith(("UTF-16", "UTF16", "UTF-32", "UTF32")):
+        yield ConfigError(
+            problem=f"The end of a line cannot be told in {settings.dialect.encoding}.",
+            fix="Write the file in UTF-8, or set mode to set.",
+            field="encoding",
+        )
+    if settings.dialect.multiline:
+        yield ConfigError(
+            problem="In a growing file each line stands for itself.",
+            fix="Set multiline to false, or mode to set.",
+            field="multiline",
+        )

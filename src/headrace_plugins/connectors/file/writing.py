@@ -1,0 +1,145 @@
+"""What both sinks need to turn records into text and into files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from headrace.sdk import ConfigError, Schema, SinkError, Type, literal
+from headrace_plugins.connectors.file.dialect import Dialect
+from headrace_plugins.connectors.file.formats import Format, format_of
+from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
+
+if TYPE_CHECKING:
+    from headrace.sdk.config import Config
+
+__all__ = [
+    "NO_VALUE",
+    "SinkSettings",
+    "line_sql",
+    "nested_field",
+    "no_tombstones",
+    "require_writable",
+    "tombstone_error",
+]
+
+NO_VALUE = "HEADRACE-NO-VALUE"
+TOPIC = "${topic}"
+_NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """What a sink is told.
+
+    Args:
+        path: The folder or file, in which ``${topic}`` may stand for a topic's name.
+        appends: Whether lines are added to one file.
+        format: Of the files.
+        dialect: Of text formats.
+        partition_by: Fields whose values become subfolders.
+        compression: Spark's name of it; None for its default.
+    """
+
+    path: str
+    appends: bool
+    format: Format
+    dialect: Dialect
+    partition_by: tuple[str, ...]
+    compression: str | None
+
+    @classmethod
+    def from_config(cls, config: Config) -> SinkSettings:
+        """Understand the configuration.
+
+        Raises:
+            ConfigError: The path is on no local file system, or a character is not valid.
+        """
+        path = local_path(config)
+        alias = config.originals.get("connector.class", "") in OTHER_SINKS
+        appends = (config.find_str("mode") or ("append" if alias else "folder")) == "append"
+        given = config.find_str("format")
+        default = Format.TEXT if appends else format_of(path) or Format.PARQUET
+        return cls(
+            path=path,
+            appends=appends,
+            format=Format(given) if given else default,
+            dialect=Dialect.from_config(config, tabs=path.endswith(".tsv")),
+            partition_by=tuple(config.get_list("partition.by")),
+            compression=config.find_str("compression"),
+        )
+
+    def target(self, topic: str) -> Path:
+        """Return the folder or file for a topic, whose name can lead nowhere else."""
+        name = topic.replace("/", "_")
+        return Path(self.path.replace(TOPIC, f"_{name}" if name in {".", ".."} else name))
+
+    @property
+    def fixed_folder(self) -> Path:
+        """Return the folder that holds the targets of all topics."""
+        path = (
+            Path(self.path.partition(TOPIC)[0] + "x") if TOPIC in self.path else Path(self.path)
+        )
+        return path.parent if TOPIC in self.path or self.appends else path
+
+
+def line_sql(schema: Schema) -> str:
+    """Return SQL for a record's value as one text.
+
+    A text is itself, what has parts is JSON, and nothing is ``null``, as in Kafka Connect's
+    file sink.
+    """
+    if schema.type is Type.STRING:
+        text = "value"
+    elif schema.type in _NESTED:
+        text = "to_json(value)"
+    elif schema.type is Type.BYTES:
+        text = "decode(value, 'UTF-8')"
+    else:
+        text = "CAST(value AS STRING)"
+    return f"coalesce({text}, 'null') AS value"
+
+
+def no_tombstones(format_: Format) -> str:
+    """Return a condition that stops the batch at a record without a value."""
+    text = literal(f"{NO_VALUE} {format_.value}")
+    return f"IF(value IS NULL, CAST(raise_error({text}) AS BOOLEAN), true)"
+
+
+def tombstone_error(error: PySparkException) -> SinkError | None:
+    """Return what an error of Spark means if ``no_tombstones`` raised it."""
+    if NO_VALUE not in str(error):
+        return None
+    return SinkError(
+        problem="A record without a value (a tombstone) cannot be written as a row of a file.",
+        fix="Drop such records: a transform Filter with the predicate RecordIsTombstone.",
+    )
+
+
+def nested_field(schema: Schema) -> str | None:
+    """Return the name of the first field that a flat format cannot hold."""
+    if schema.type is not Type.STRUCT:
+        return "value" if schema.type in _NESTED else None
+    return next((f.name for f in schema.fields if f.schema.type in _NESTED), None)
+
+
+def require_writable(folder: Path) -> None:
+    """Create the folder, and try whether it can be written to.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".headrace-probe"
+        probe.touch()
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            problem=f"{folder} cannot be written to: {error.strerror}.",
+            fix="Choose another path, or give the worker's user the right to write there.",
+            field="path",
+        ) from error

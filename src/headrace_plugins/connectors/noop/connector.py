@@ -1,0 +1,65 @@
+"""A sink that keeps nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from typing_extensions import override
+
+from headrace.sdk import DeliveryGuarantee, FrameSink, SinkConnector
+from headrace.sdk.config import ConfigDef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk.config import Config
+
+__all__ = ["NoopSink"]
+
+
+class NoopSink(SinkConnector):
+    """Computes every record and throws it away: what is left is what a source costs.
+
+    It holds no mark, so a batch that runs again is computed again.
+    """
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.AT_LEAST_ONCE
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    @override
+    def task(self, config: Config) -> FrameSink:
+        return _Noop()
+
+
+class _Noop(FrameSink):
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return None
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        seen = Observation()
+        counted = frame.observe(seen, F.expr("count(1) AS records"))
+        counted.write.format("noop").mode("overwrite").save()
+        return _Gone(int(seen.get.get("records", 0)))
+
+
+class _Gone:
+    """Records that were computed and thrown away."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def commit(self, receipt: str) -> None:
+        """Nothing is kept."""
+
+    def abort(self) -> None:
+        """Nothing was kept."""

@@ -1,0 +1,36 @@
+"""A predicate by SQL condition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Predicate
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString
+
+if TYPE_CHECKING:
+    from headrace.sdk import Shape
+
+
+class Condition(Predicate):
+    """Is true for the records for which an SQL condition over the value's fields is true."""
+
+    uses_names = True
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define(
+            "condition",
+            ConfigType.STRING,
+            validator=NonEmptyString(),
+            importance=Importance.HIGH,
+            doc="A Spark SQL condition. Fields of the value go by their names, the rest of the "
+            "record is record.topic, record.key, record.timestamp and record.headers. "
+            "Unknown (null) counts as false.",
+        )
+
+    @override
+    def condition(self, shape: Shape) -> str:
+        return f"coalesce({self.config.get_str('condition')}, false)"

@@ -1,0 +1,43 @@
+"""Drops records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Transform
+from headrace.sdk.config import ConfigDef, ConfigType, Importance
+
+if TYPE_CHECKING:
+    from headrace.sdk import Shape
+
+
+class Filter(Transform):
+    """Drops records: all that its predicate lets through, or those that fail a condition.
+
+    As in Kafka Connect, ``Filter`` with a predicate drops the records for which the
+    predicate is true. With ``condition`` it keeps those for which the condition is true.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.Filter",)
+    parts = False
+    uses_names = True
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define(
+            "condition",
+            ConfigType.STRING,
+            None,
+            importance=Importance.HIGH,
+            doc="A Spark SQL condition over the value's fields; records for which it is false "
+            "or unknown are dropped. Without it, every record the predicate allows is dropped.",
+        )
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        condition = self.config.find_str("condition")
+        drop = "true" if condition is None else f"NOT coalesce({condition}, false)"
+        return shape.dropping(drop, self.alias)

@@ -1,0 +1,68 @@
+"""The Delta sink passes the acceptance kit, in both modes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from typing_extensions import override
+
+from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
+from headrace_plugins.connectors.delta import DeltaSink
+
+
+class DeltaDriver(SinkDriver):
+    """Reads the table with deltalake."""
+
+    connector = DeltaSink
+
+    def __init__(self, folder: Path, **more: str) -> None:
+        self._folder = folder / "table"
+        self._more = more
+
+    @override
+    def config(self) -> Mapping[str, str]:
+        return {"path": str(self._folder), **self._more}
+
+    @override
+    def bad_configs(self) -> Sequence[BadConfig]:
+        return [
+            BadConfig({"path": "s3://bucket/table"}, "path"),
+            BadConfig({"path": ""}, "path"),
+            BadConfig({"mode": "replace"}, "mode"),
+            BadConfig({"mode": "append", "delete.enabled": "true"}, "delete.enabled"),
+            BadConfig({"schema.evolution": "guess"}, "schema.evolution"),
+            BadConfig({"table.properties": "nonsense"}, "table.properties"),
+            BadConfig({"optimize.interval.commits": "-1"}, "optimize.interval.commits"),
+        ]
+
+    @override
+    def read_back(self) -> list[Row]:
+        if not DeltaTable.is_deltatable(str(self._folder)):
+            return []
+        rows: list[dict[str, Any]] = (
+            DeltaTable(self._folder).to_pyarrow_dataset().to_table().to_pylist()
+        )
+        return list(rows)
+
+    @override
+    def break_target(self) -> None:
+        self._folder.rename(self._folder.with_name("away"))
+        self._folder.touch()
+
+    @override
+    def repair_target(self) -> None:
+        self._folder.unlink()
+        self._folder.with_name("away").rename(self._folder)
+
+
+class TestAppend(SinkAcceptance):
+    @override
+    def driver(self, tmp_path: Path) -> SinkDriver:
+        return DeltaDriver(tmp_path)
+
+
+class TestUpsert(SinkAcceptance):
+    @override
+    def driver(self, tmp_path: Path) -> SinkDriver:
+        return DeltaDriver(tmp_path, mode="upsert", **{"key.fields": "id"})

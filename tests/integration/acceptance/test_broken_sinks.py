@@ -1,0 +1,334 @@
+"""A sink that breaks a promise fails the check of that promise, and a good one passes."""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from headrace.sdk import (
+    DeliveryGuarantee,
+    FrameSink,
+    Mark,
+    RecordError,
+    SinkBatch,
+    SinkConnector,
+    StagedWrite,
+)
+from headrace.sdk.config import Config, ConfigDef, ConfigType
+from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SinkDriver
+from headrace.sdk.testing.sink_checks import (
+    check_batches,
+    check_first_batch_empty,
+    check_growing_schema,
+    check_killed_twice,
+    check_kinds,
+    check_outage,
+    check_sink_killed,
+    check_sink_leaks,
+    check_stale_epoch,
+    check_two_tasks,
+)
+
+KINDS = ("boolean", "int64", "float64", "string", "array", "struct")
+
+
+class Writer(FrameSink):
+    """Writes a file of JSON for each batch, whose name is its mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return "" if (self.folder / self.name(mark)).exists() else None
+
+    def write(self, frame, batch: SinkBatch) -> StagedWrite:
+        lines = [self.line(row["value"].asDict(recursive=True)) for row in frame.collect()]
+        staged = self.folder / f".{uuid.uuid4().hex}"
+        staged.write_text("".join(lines))
+        return self.staged(staged, self.folder / self.name(batch.mark), len(lines))
+
+    def name(self, mark: Mark) -> str:
+        return f"{mark.application}-{mark.batch}.jsonl"
+
+    def line(self, value: Mapping[str, object]) -> str:
+        return f"{json.dumps(value)}\n"
+
+    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
+        return Staged(staged, final, rows)
+
+
+@dataclass(frozen=True)
+class Staged:
+    staged: Path
+    final: Path
+    rows: int
+
+    def commit(self, receipt: str) -> None:
+        self.staged.rename(self.final)
+
+    def abort(self) -> None:
+        self.staged.unlink(missing_ok=True)
+
+
+class Folder(SinkConnector):
+    """Writes JSON lines into a folder."""
+
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    writer: type[Writer] = Writer
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define("path", ConfigType.STRING, doc="The folder.")
+
+    def task(self, config: Config) -> FrameSink:
+        return self.writer(Path(config.get_str("path")))
+
+
+class FolderDriver(SinkDriver):
+    connector: type[SinkConnector] = Folder
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def config(self) -> Mapping[str, str]:
+        return {"path": str(self.folder)}
+
+    def read_back(self) -> list[Mapping[str, object]]:
+        files = sorted(self.folder.glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def break_target(self) -> None:
+        self.folder.rename(self.folder.with_name("away"))
+
+    def repair_target(self) -> None:
+        self.folder.with_name("away").rename(self.folder)
+
+
+class DoublesOnRerun(Writer):
+    """Keeps no mark."""
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return None
+
+    def name(self, mark: Mark) -> str:
+        return f"{uuid.uuid4().hex}.jsonl"
+
+
+class DoublesForStaleOwner(Writer):
+    """Its mark has the epoch in it, and only its own is looked for."""
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return "" if list(self.folder.glob(f"{mark.application}-{mark.batch}-*")) else None
+
+    def name(self, mark: Mark) -> str:
+        return f"{mark.application}-{mark.batch}-{mark.epoch}.jsonl"
+
+
+class WritesEarly(Writer):
+    """Makes everything visible in ``write``."""
+
+    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
+        staged.rename(final)
+        return AlreadyThere(rows)
+
+
+@dataclass(frozen=True)
+class AlreadyThere:
+    rows: int
+
+    def commit(self, receipt: str) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+class ClaimsTooMuch(Writer):
+    """Takes every batch that runs again for a committed one."""
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return ""
+
+
+class LosesARow(Writer):
+    """Counts a row that it does not write."""
+
+    def line(self, value: Mapping[str, object]) -> str:
+        return "" if value["id"] == 5 else super().line(value)
+
+
+class FailsOnEmpty(Writer):
+    """Takes for granted that a batch has rows."""
+
+    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
+        assert rows / rows == 1
+        return super().staged(staged, final, rows)
+
+
+class BendsTexts(Writer):
+    """Writes an empty text as null, and a big number as a float."""
+
+    def line(self, value: Mapping[str, object]) -> str:
+        bent = {name: None if item == "" else item for name, item in value.items()}
+        return super().line(bent | {"int64": bent.get("int64") and float(str(bent["int64"]))})
+
+
+class IgnoresNewFields(Writer):
+    """Writes the fields that it knows."""
+
+    def line(self, value: Mapping[str, object]) -> str:
+        return super().line({"id": value["id"], "text": value["text"]})
+
+
+class HidesOutages(Writer):
+    """Reports nothing when the folder is away."""
+
+    def write(self, frame, batch: SinkBatch) -> StagedWrite:
+        try:
+            return super().write(frame, batch)
+        except OSError:
+            return AlreadyThere(frame.count())
+
+
+class BlamesRecords(Writer):
+    """Takes an outage for a bad record."""
+
+    def write(self, frame, batch: SinkBatch) -> StagedWrite:
+        try:
+            return super().write(frame, batch)
+        except OSError as error:
+            raise RecordError from error
+
+
+class SharesMarks(Writer):
+    """Forgets that a connector has several tasks."""
+
+    def name(self, mark: Mark) -> str:
+        return f"{mark.batch}.jsonl"
+
+
+class LeaksChildren(Writer):
+    """Starts a process and does not end it."""
+
+    children: list[subprocess.Popen[bytes]] = []  # noqa: RUF012 - for the test to end them
+
+    def start(self, context) -> None:
+        wait = [sys.executable, "-c", "input()"]
+        self.children.append(subprocess.Popen(wait, stdin=subprocess.PIPE))
+
+
+def writing(writer: type[Writer], **more: object) -> type[SinkConnector]:
+    return type("BrokenFolder", (Folder,), {"writer": writer, **more})
+
+
+def kinds(bench, driver) -> None:
+    for broken in check_kinds(bench, driver, KINDS).values():
+        raise broken
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "kinds": kinds,
+    "batches": check_batches,
+    "empty first": check_first_batch_empty,
+    **{f"killed {at.value}": partial(check_sink_killed, at=at) for at in Point},
+    "killed twice": check_killed_twice,
+    "stale": check_stale_epoch,
+    "grows": check_growing_schema,
+    "outage at write": partial(check_outage, at=Point.BEFORE_WRITE),
+    "outage at commit": partial(check_outage, at=Point.BEFORE_COMMIT),
+    "two tasks": check_two_tasks,
+    "leaks": check_sink_leaks,
+}
+
+BEFORE_COMMIT = "killed between write and commit"
+AFTER_COMMIT = "killed between commit and finish"
+Case = tuple[type[Writer], str, str, str]
+"""A writer, the check it fails, what is then said, and what the author is to read."""
+
+BROKEN: list[Case] = [
+    (DoublesOnRerun, AFTER_COMMIT, "more often than expected", "FrameSink.committed"),
+    (DoublesOnRerun, "killed twice", "more often than expected", "FrameSink.committed"),
+    (DoublesForStaleOwner, "stale", "more often than expected", "StagedWrite.commit"),
+    (WritesEarly, BEFORE_COMMIT, "never expected", "StagedWrite"),
+    (ClaimsTooMuch, BEFORE_COMMIT, "missing", "StagedWrite.commit"),
+    (LosesARow, "batches", "1 rows are missing", "FrameSink.write"),
+    (BendsTexts, "kinds", "became 1.0", "FrameSink.write"),
+    (IgnoresNewFields, "grows", "missing", "FrameSink.write"),
+    (HidesOutages, "outage at write", "was not noticed", "FrameSink.write"),
+    (BlamesRecords, "outage at write", "RecordError", "RecordError"),
+    (SharesMarks, "two tasks", "missing", "SinkTask"),
+]
+
+
+def run(harness: Harness, connector: type[SinkConnector], check: str, folder: Path) -> None:
+    driver = FolderDriver(folder / "target")
+    driver.connector = connector
+    with harness.sink(connector, driver.config, folder / "home") as bench:
+        CHECKS[check](bench, driver)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_good_sink_passes(headrace_harness: Harness, check: str, tmp_path: Path) -> None:
+    run(headrace_harness, Folder, check, tmp_path)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case[0].__name__}-{case[1]}")
+def test_a_broken_promise_is_found_and_named(
+    headrace_harness: Harness, case: Case, tmp_path: Path
+) -> None:
+    writer, check, seen, read = case
+    with pytest.raises(BrokenPromiseError) as broken:
+        run(headrace_harness, writing(writer), check, tmp_path)
+    message = str(broken.value)
+    assert seen in message
+    assert f"{read}\n" in message.partition("Read: ")[2]
+
+
+def test_a_sink_that_fails_on_an_empty_batch_fails(
+    headrace_harness: Harness, tmp_path: Path
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(headrace_harness, writing(FailsOnEmpty), "empty first", tmp_path)
+
+
+def test_child_processes_that_are_left_are_found(
+    headrace_harness: Harness, tmp_path: Path
+) -> None:
+    try:
+        with pytest.raises(BrokenPromiseError, match="4 child processes"):
+            run(headrace_harness, writing(LeaksChildren), "leaks", tmp_path)
+    finally:
+        for child in LeaksChildren.children:
+            child.communicate()
+
+
+@pytest.mark.parametrize("check", [AFTER_COMMIT, "stale", "two tasks"])
+def test_at_least_once_may_repeat(
+    headrace_harness: Harness, check: str, tmp_path: Path
+) -> None:
+    connector = writing(DoublesOnRerun, delivery=DeliveryGuarantee.AT_LEAST_ONCE)
+    run(headrace_harness, connector, check, tmp_path)
+
+
+def test_at_least_once_may_not_lose(headrace_harness: Harness, tmp_path: Path) -> None:
+    connector = writing(ClaimsTooMuch, delivery=DeliveryGuarantee.AT_LEAST_ONCE)
+    with pytest.raises(BrokenPromiseError, match="missing"):
+        run(headrace_harness, connector, BEFORE_COMMIT, tmp_path)
+
+
+def test_a_column_that_is_bent_is_named_and_no_other(
+    headrace_harness: Harness, tmp_path: Path
+) -> None:
+    connector = writing(BendsTexts)
+    driver = FolderDriver(tmp_path / "target")
+    driver.connector = connector
+    kinds: Sequence[str] = ("boolean", "int64", "string")
+    with headrace_harness.sink(connector, driver.config, tmp_path / "home") as bench:
+        assert set(check_kinds(bench, driver, kinds)) == {"int64", "string"}

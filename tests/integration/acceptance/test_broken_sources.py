@@ -1,0 +1,407 @@
+"""A source that breaks a promise fails the check of that promise, and a good one passes."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from headrace.sdk import (
+    ConfigError,
+    DeliveryGuarantee,
+    FrameSource,
+    Position,
+    ReadLimit,
+    SourceConnector,
+    rows,
+)
+from headrace.sdk.config import Config, ConfigDef, ConfigType
+from headrace.sdk.testing import BadConfig, BrokenPromiseError, Harness, Point, SourceDriver
+from headrace.sdk.testing.config_checks import (
+    check_bad_configs,
+    check_documented,
+    check_required_keys,
+    check_stop_without_start,
+    check_wrong_values,
+)
+from headrace.sdk.testing.position_checks import (
+    check_idle,
+    check_limit,
+    check_no_limit,
+    check_positions,
+    check_until,
+)
+from headrace.sdk.testing.running_checks import (
+    check_offline,
+    check_real_time,
+    check_stop_idle,
+    check_stop_reading,
+)
+from headrace.sdk.testing.source_checks import (
+    check_empty,
+    check_everything_once,
+    check_killed,
+    check_replay,
+    check_resume,
+    check_source_leaks,
+    check_tasks,
+)
+
+FILE = {"file": "journal"}
+
+
+class Reader(FrameSource):
+    """Reads a file of JSON, a row a line; its position counts lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        end = len(self.lines())
+        if limit.rows is not None:
+            end = min(end, line_of(start) + limit.rows)
+        if limit.until is not None:
+            end = min(end, line_of(limit.until))
+        return start if end == line_of(start) else place(end)
+
+    def read(self, spark, start, end):
+        return self.frame(spark, self.lines()[line_of(start) : line_of(end)])
+
+    def frame(self, spark, lines: Iterable[str]):
+        values = [(row["id"], row["text"]) for row in map(json.loads, lines)]
+        frame = spark.createDataFrame(values, "id BIGINT, text STRING")
+        return rows(frame.coalesce(1))
+
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+
+class Journal(SourceConnector):
+    """Reads a file of JSON lines."""
+
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    reader: type[Reader] = Reader
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            ConfigDef()
+            .define("path", ConfigType.STRING, doc="The file.")
+            .define("width", ConfigType.INT, 80, doc="The longest line.")
+        )
+
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        if config.get_int("width") < 1:
+            yield ConfigError("must be 1 or more.", field="width", fix="Leave it out.")
+
+    def task(self, config: Config) -> FrameSource:
+        return self.reader(Path(config.get_str("path")))
+
+
+class JournalDriver(SourceDriver):
+    connector: type[SourceConnector] = Journal
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def config(self) -> Mapping[str, str]:
+        return {"path": str(self.path)}
+
+    def bad_configs(self) -> Sequence[BadConfig]:
+        return [BadConfig({"width": "0"}, "width")]
+
+    def append(self, rows) -> None:
+        with self.path.open("a") as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+def place(line: int) -> Position:
+    return Position.of(FILE, {"line": line}) if line else Position()
+
+
+def line_of(position: Position) -> int:
+    offset = position.offset(FILE)
+    return int(offset["line"]) if offset else 0
+
+
+class RepeatsAfterResume(Reader):
+    """Reads its last row again after a restart."""
+
+    def start(self, context) -> None:
+        self.resumed = line_of(context.position())
+
+    def read(self, spark, start, end):
+        first = line_of(start)
+        again = 1 if first and first == self.resumed else 0
+        return self.frame(spark, self.lines()[first - again : line_of(end)])
+
+
+class LosesAfterResume(Reader):
+    """Counts what it skipped as read, after a restart."""
+
+    def start(self, context) -> None:
+        self.resumed = line_of(context.position())
+
+    def read(self, spark, start, end):
+        first = line_of(start)
+        lost = 1 if first and first == self.resumed else 0
+        return self.frame(spark, self.lines()[first + lost : line_of(end)])
+
+
+class ForgetsUnfinished(Reader):
+    """Reads a range only once, in whichever process."""
+
+    def read(self, spark, start, end):
+        seen = self.path.with_name("seen")
+        first = max(line_of(start), int(seen.read_text()) if seen.exists() else 0)
+        seen.write_text(str(line_of(end)))
+        return self.frame(spark, self.lines()[first : line_of(end)])
+
+
+class ReadsToTheEnd(Reader):
+    """Reads what is there by now and not what the range says."""
+
+    def read(self, spark, start, end):
+        return self.frame(spark, self.lines()[line_of(start) :])
+
+
+class PassesUntil(Reader):
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return super().latest(start, ReadLimit(rows=limit.rows))
+
+
+class NeverGetsThere(Reader):
+    """Stays one line before the bound."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        end = super().latest(start, limit)
+        return place(line_of(end) - 1) if end == limit.until != start else end
+
+
+class StopsShort(Reader):
+    """Has a limit of its own."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return super().latest(start, ReadLimit(rows=2, until=limit.until))
+
+
+class NeverRests(Reader):
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return super().latest(start, limit).moved({"clock": "1"}, {"ns": time.time_ns()})
+
+
+class IgnoresLimit(Reader):
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return super().latest(start, ReadLimit(until=limit.until))
+
+
+class Backwards(Reader):
+    def read(self, spark, start, end):
+        return self.frame(spark, reversed(self.lines()[line_of(start) : line_of(end)]))
+
+
+class SeesTheStartOnly(Reader):
+    """Looks into its file once."""
+
+    def start(self, context) -> None:
+        self.seen = super().lines()
+
+    def lines(self) -> list[str]:
+        return self.seen
+
+
+class StopsLate(Reader):
+    def stop(self) -> None:
+        time.sleep(3.5)
+
+
+class FailsToStopUnstarted(Reader):
+    def start(self, context) -> None:
+        self.file = self.path.open("a")
+
+    def stop(self) -> None:
+        self.file.close()
+
+
+class LeaksThreads(Reader):
+    """Starts a thread that does not end."""
+
+    waits = threading.Event()
+
+    def start(self, context) -> None:
+        threading.Thread(target=self.waits.wait, daemon=True, name="watcher").start()
+
+
+class LeaksFiles(Reader):
+    """Opens a file and does not close it."""
+
+    held: list[IO[str]] = []  # noqa: RUF012 - shared, so that they are not collected
+
+    def start(self, context) -> None:
+        self.held.append(self.path.open("a"))
+
+
+class TasksDoTheSame(Journal):
+    """Gives each task all of the work."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [dict(self.config.originals)] * max_tasks
+
+
+class TooManyTasks(Journal):
+    """Asks for more tasks than it may."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [dict(self.config.originals)] * (max_tasks + 1)
+
+
+class RefusesItsPositions(Journal):
+    """Knows no position."""
+
+    def alter_offsets(self, position: Position) -> None:
+        raise ConfigError(field="offsets")
+
+
+class ChecksNothing(Journal):
+    """Takes any width."""
+
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        return ()
+
+
+class NamesAnother(Journal):
+    """Blames another key."""
+
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        return (ConfigError("is wrong.", field="path") for _ in super().check(config))
+
+
+class Loose(Journal):
+    """Has keys for whose texts it answers itself, and fails at it."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            ConfigDef()
+            .define("path", ConfigType.STRING, doc="")
+            .define("width", ConfigType.INT, 80, doc="The longest line.")
+        )
+
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        raise ZeroDivisionError
+
+
+def reading(reader: type[Reader]) -> type[SourceConnector]:
+    return type(reader.__name__, (Journal,), {"reader": reader, "__doc__": "Broken."})
+
+
+def name_of(case: "Case") -> str:
+    return f"{case[0].__name__}-{case[1]}"
+
+
+in_order = partial(check_everything_once, ordered=True)
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "empty": check_empty,
+    "in order": in_order,
+    "resume by 2": partial(check_resume, rows_limit=2),
+    "killed before the write": partial(check_killed, at=Point.BEFORE_WRITE),
+    "killed before the commit": partial(check_killed, at=Point.BEFORE_COMMIT),
+    "killed after the commit": partial(check_killed, at=Point.AFTER_COMMIT),
+    "replay": check_replay,
+    "tasks": check_tasks,
+    "until": check_until,
+    "idle": check_idle,
+    "limit": check_limit,
+    "no limit": check_no_limit,
+    "positions": check_positions,
+    "offline": check_offline,
+    "real time": partial(check_real_time, patience_seconds=3),
+    "stop idle": partial(check_stop_idle, grace_seconds=1),
+    "stop reading": check_stop_reading,
+    "leaks": check_source_leaks,
+}
+
+Case = tuple[type[SourceConnector], str, str, str]
+"""A connector, the check it fails, what is then said, and what the author is to read."""
+
+BROKEN: list[Case] = [
+    (reading(RepeatsAfterResume), "resume by 2", "more often than expected", "latest"),
+    (reading(LosesAfterResume), "resume by 2", "missing", "latest"),
+    (reading(ForgetsUnfinished), "killed before the commit", "missing", "read"),
+    (reading(ReadsToTheEnd), "replay", "The same range gives the same rows", "read"),
+    (reading(PassesUntil), "until", "never passes limit.until", "latest"),
+    (reading(NeverGetsThere), "until", "comes to it", "latest"),
+    (reading(StopsShort), "no limit", "without a limit is the end", "latest"),
+    (reading(NeverRests), "idle", "still went on", "latest"),
+    (reading(NeverRests), "empty", "gave a batch of 0 records", "latest"),
+    (reading(IgnoresLimit), "limit", "batches of [8] rows", "latest"),
+    (reading(Backwards), "in order", "arrived as", "splits"),
+    (reading(SeesTheStartOnly), "real time", "missing", "latest"),
+    (reading(StopsLate), "stop idle", "It stopped after", "SourceTask.stop"),
+    (reading(LeaksThreads), "leaks", "threads (watcher", "stop"),
+    (reading(LeaksFiles), "leaks", "open files or connections", "stop"),
+    (TasksDoTheSame, "tasks", "more often than expected", "task_configs"),
+    (TooManyTasks, "tasks", "3 came", "task_configs"),
+    (RefusesItsPositions, "positions", "It refused", "alter_offsets"),
+]
+
+
+def run(harness: Harness, connector: type[SourceConnector], check: str, folder: Path) -> None:
+    driver = JournalDriver(folder / "journal")
+    driver.connector = connector
+    with harness.source(connector, driver.config, folder / "home") as bench:
+        CHECKS[check](bench, driver)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_good_source_passes(headrace_harness: Harness, check: str, tmp_path: Path) -> None:
+    run(headrace_harness, Journal, check, tmp_path)
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=name_of)
+def test_a_broken_promise_is_found_and_named(
+    headrace_harness: Harness, case: Case, tmp_path: Path
+) -> None:
+    connector, check, seen, read = case
+    with pytest.raises(BrokenPromiseError) as broken:
+        run(headrace_harness, connector, check, tmp_path)
+    message = str(broken.value)
+    assert seen in message
+    assert f"{read}\n" in message.partition("Read: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("connector", "check", "seen"),
+    [
+        (ChecksNothing, check_bad_configs, "It was accepted."),
+        (NamesAnother, check_bad_configs, "path"),
+        (Loose, check_bad_configs, "Validation itself failed"),
+        (Loose, check_documented, "These have none: path."),
+        (reading(FailsToStopUnstarted), check_stop_without_start, "stop raised Attribute"),
+    ],
+)
+def test_a_broken_configuration_is_found(
+    headrace_harness: Harness, connector, check, seen: str, tmp_path: Path
+) -> None:
+    driver = JournalDriver(tmp_path / "journal")
+    driver.connector = connector
+    arguments = [driver] if check is check_documented else [headrace_harness, driver]
+    with pytest.raises(BrokenPromiseError, match=seen.replace(".", "[.]")):
+        check(*arguments)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check_required_keys, check_wrong_values, check_bad_configs, check_stop_without_start],
+)
+def test_a_good_configuration_passes(headrace_harness: Harness, check, tmp_path: Path) -> None:
+    check(headrace_harness, JournalDriver(tmp_path / "journal"))

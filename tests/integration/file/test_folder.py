@@ -1,0 +1,266 @@
+"""The sink into a folder: what is written, and that each batch is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.sdk import (
+    ConfigError,
+    FrameSink,
+    Schema,
+    SinkBatch,
+    SinkError,
+    StaleEpochError,
+    from_spark_json,
+)
+
+pytestmark = pytest.mark.spark
+
+Sink = Callable[..., FrameSink]
+Describe = Callable[..., SinkBatch]
+ID = Schema.struct({"id": Schema.int64()})
+
+
+def records(spark: Any, sql: str) -> tuple[Any, Schema]:
+    """Give the rows of a query as values, with their schema."""
+    frame = spark.sql(sql)
+    schema = from_spark_json(json.loads(frame.schema.json()))
+    return frame.selectExpr("CAST(NULL AS STRING) AS key", "struct(*) AS value"), schema
+
+
+def ids(spark: Any, start: int, end: int) -> Any:
+    return spark.range(start, end, 1, 2).selectExpr("struct(id) AS value")
+
+
+def visible(folder: Path) -> list[Path]:
+    files = (p for p in folder.rglob("*") if p.is_file())
+    return sorted(p for p in files if "_headrace" not in p.relative_to(folder).parts)
+
+
+def found_ids(folder: Path) -> list[int]:
+    return sorted(n for p in visible(folder) for n in pq.read_table(p).column("id").to_pylist())
+
+
+def test_a_batch_is_invisible_until_it_is_committed(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    task = sink(tmp_path / "out")
+    staged = task.write(ids(spark, 0, 100), batch(ID))
+    assert staged.rows == 100
+    assert visible(tmp_path / "out") == []
+    assert task.committed(batch(ID).mark, "t") is None
+    staged.commit("receipt")
+    assert found_ids(tmp_path / "out") == list(range(100))
+    assert task.committed(batch(ID).mark, "t") == "receipt"
+    names = [path.name for path in visible(tmp_path / "out")]
+    assert names[0] == "part-c-0-000000000001-00000.snappy.parquet"
+    assert not list((tmp_path / "out").rglob("*.crc"))
+    assert not list((tmp_path / "out" / "_headrace" / "staging").rglob("part-*"))
+
+
+def test_the_same_batch_again_changes_nothing(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    for epoch in (1, 1, 2):
+        again = batch(ID, epoch=epoch)
+        sink(tmp_path).write(ids(spark, 0, 10), again).commit(f"of {epoch}")
+    assert found_ids(tmp_path) == list(range(10))
+    assert sink(tmp_path).committed(batch(ID, epoch=2).mark, "t") == "of 1"
+
+
+def test_a_crash_between_the_mark_and_the_moves_is_made_good(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    sink(tmp_path).write(ids(spark, 0, 10), batch(ID)).commit("receipt")
+    (mark,) = (tmp_path / "_headrace").glob("*.json")
+    moves = json.loads(mark.read_text())["moves"]
+    assert len(moves) == 2
+    # The state after a crash: the mark is there, the first of two files was moved.
+    old, new = moves[1]
+    (tmp_path / old).parent.mkdir(parents=True)
+    (tmp_path / new).rename(tmp_path / old)
+    assert len(found_ids(tmp_path)) == 5
+    assert sink(tmp_path).committed(batch(ID, epoch=2).mark, "t") == "receipt"
+    assert found_ids(tmp_path) == list(range(10))
+
+
+def test_a_crash_before_the_mark_leaves_nothing(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    sink(tmp_path).write(ids(spark, 0, 10), batch(ID, epoch=1))
+    task = sink(tmp_path)
+    assert task.committed(batch(ID, epoch=2).mark, "t") is None
+    task.write(ids(spark, 0, 10), batch(ID, epoch=2)).commit("r")
+    assert found_ids(tmp_path) == list(range(10))
+    assert not list((tmp_path / "_headrace" / "staging").rglob("part-*"))
+
+
+def test_a_stale_owner_cannot_damage_what_a_newer_one_committed(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    stale = sink(tmp_path).write(ids(spark, 0, 7), batch(ID, epoch=1))
+    sink(tmp_path).write(ids(spark, 0, 10), batch(ID, epoch=2)).commit("new")
+    with pytest.raises(StaleEpochError):
+        stale.commit("stale")
+    next_of_stale = sink(tmp_path).write(ids(spark, 10, 20), batch(ID, 2, epoch=1))
+    with pytest.raises(StaleEpochError):
+        next_of_stale.commit("stale")
+    assert found_ids(tmp_path) == list(range(10))
+
+
+def test_a_batch_older_than_what_the_target_holds_is_refused(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    task = sink(tmp_path)
+    task.write(ids(spark, 0, 1), batch(ID, 5)).commit("r")
+    with pytest.raises(StaleEpochError, match="already holds batch 5 of c-0"):
+        task.committed(batch(ID, 4).mark, "t")
+
+
+def test_an_aborted_batch_leaves_nothing(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    staged = sink(tmp_path).write(ids(spark, 0, 10), batch(ID))
+    staged.abort()
+    staged.abort()
+    assert visible(tmp_path) == []
+    assert not list((tmp_path / "_headrace").rglob("part-*"))
+
+
+def test_applications_share_a_folder_and_may_have_slashes(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    task = sink(tmp_path)
+    for number, name in enumerate(["c/0", "c/0/shop.orders", "c%2F0", "..", "x" * 300]):
+        one = batch(ID, application=name)
+        task.write(ids(spark, number, number + 1), one).commit(name)
+        assert task.committed(one.mark, "t") == name
+    assert found_ids(tmp_path) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_without_rows_adds_no_file(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    for name in ("parquet", "csv", "json"):
+        staged = sink(tmp_path / name, format=name).write(ids(spark, 0, 0), batch(ID))
+        assert staged.rows == 0
+        staged.commit("r")
+        assert visible(tmp_path / name) == []
+        assert sink(tmp_path / name).committed(batch(ID).mark, "t") == "r"
+
+
+def test_fields_become_folders_that_spark_reads_back(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    frame, schema = records(spark, "SELECT id, id % 2 AS half, 'a/b' AS p FROM range(10)")
+    sink(tmp_path, partition_by="half,p").write(frame, batch(schema)).commit("r")
+    assert {p.parent.relative_to(tmp_path).as_posix() for p in visible(tmp_path)} == {
+        "half=0/p=a%2Fb",
+        "half=1/p=a%2Fb",
+    }
+    back = spark.read.parquet(str(tmp_path))
+    assert back.where("half = 1 AND p = 'a/b'").count() == 5
+
+
+def test_a_topic_in_the_path_gives_each_topic_a_folder(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    task = sink(tmp_path / "${topic}" / "x")
+    for topic in ("shop.orders", "../evil"):
+        task.write(ids(spark, 0, 1), batch(ID, topic=topic)).commit("r")
+    assert {p.parent.relative_to(tmp_path).as_posix() for p in visible(tmp_path)} >= {
+        "shop.orders/x",
+        ".._evil/x",
+    }
+    assert visible(tmp_path.parent / "evil") == []
+
+
+TEXTS: list[tuple[dict[str, str], str, list[str]]] = [
+    ({"format": "csv"}, ".csv", ["id,name", '1,"a,""b"""', "2,NA"]),
+    (
+        {"format": "csv", "header": "false", "delimiter": "tab"},
+        ".csv",
+        ['1\t"a,""b"""', "2\tNA"],
+    ),
+    ({"format": "json"}, ".json", ['{"id":1,"name":"a,\\"b\\""}', '{"id":2}']),
+    ({"format": "text"}, ".txt", ['{"id":1,"name":"a,\\"b\\""}', '{"id":2}']),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TEXTS)))
+def test_text_formats(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path, number: int
+) -> None:
+    keys, name, lines = TEXTS[number]
+    sql = "SELECT * FROM VALUES (1, 'a,\"b\"'), (2, NULL) AS t(id, name)"
+    frame, schema = records(spark, sql)
+    task = sink(tmp_path, **{"null_value": "NA", **keys})
+    staged = task.write(frame.coalesce(1), batch(schema))
+    assert staged.rows == 2
+    staged.commit("r")
+    (path,) = visible(tmp_path)
+    assert path.name.endswith(name)
+    assert path.read_text().splitlines() == lines
+
+
+def test_single_values_are_a_column_or_a_line(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    frame = spark.sql("SELECT 'x' AS value")
+    sink(tmp_path / "p").write(frame, batch(Schema.string())).commit("r")
+    assert pq.read_table(visible(tmp_path / "p")[0]).to_pylist() == [{"value": "x"}]
+    sink(tmp_path / "t", format="text", compression="gzip").write(
+        frame, batch(Schema.string())
+    ).commit("r")
+    assert visible(tmp_path / "t")[0].name.endswith(".txt.gz")
+
+
+def test_a_tombstone_is_no_row_of_nulls(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    frame = spark.sql("SELECT IF(id = 1, NULL, struct(id)) AS value FROM range(3)")
+    with pytest.raises(SinkError, match="RecordIsTombstone"):
+        sink(tmp_path).write(frame, batch(ID.replaced(optional=True)))
+    assert visible(tmp_path) == []
+
+
+def test_what_a_format_cannot_hold_is_a_clear_error(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    frame, schema = records(spark, "SELECT 1 AS id, array(1) AS tags")
+    with pytest.raises(ConfigError, match="no place for tags"):
+        sink(tmp_path, format="csv").write(frame, batch(schema))
+    with pytest.raises(ConfigError, match="no field day"):
+        sink(tmp_path, partition_by="day").write(frame, batch(schema))
+
+
+def test_an_unwritable_folder_is_told_at_the_start(sink: Sink, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written to"):
+        sink(tmp_path / "file" / "out")
+
+
+def test_a_small_batch_is_cheap(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    task = sink(tmp_path)
+    source = tmp_path / "_in"
+    spark.range(0, 100, 1, 1).selectExpr("id", "CAST(id AS STRING) AS s").write.parquet(
+        str(source)
+    )
+    frame = spark.read.parquet(str(source)).selectExpr("struct(*) AS value")
+    schema = Schema.struct({"id": Schema.int64(), "s": Schema.string()})
+    best = 10.0
+    for number in range(1, 12):
+        begun = time.perf_counter()
+        task.write(frame, batch(schema, number)).commit("r")
+        best = min(best, time.perf_counter() - begun)
+    assert best < 0.5, f"the best of 11 took {best:.2f} s, on {os.cpu_count()} cores"

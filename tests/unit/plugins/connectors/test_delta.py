@@ -1,0 +1,215 @@
+"""The Delta sink without Spark: how batches fit tables, file statistics, configuration."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk.filestats import file_stats
+from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.fitting import Evolution, Fit, fit
+from headrace_plugins.connectors.delta.types import Json, ddl, moved, nullable, required, widens
+
+SCALARS = [
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "string",
+    "binary",
+    "boolean",
+    "date",
+    "timestamp",
+    "decimal(10,2)",
+    "decimal(38,2)",
+    "decimal(3,0)",
+]
+
+
+def field(name: str, kind: Json, *, null: bool = True, **metadata: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": null, "metadata": metadata}
+
+
+def struct(*fields: Mapping[str, Any]) -> Json:
+    return {"type": "struct", "fields": list(fields)}
+
+
+kinds = st.recursive(
+    st.sampled_from(SCALARS),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda kind, null: {"type": "array", "elementType": kind, "containsNull": null},
+            inner,
+            st.booleans(),
+        ),
+        st.dictionaries(st.sampled_from(["a", "b", "c d"]), inner, min_size=1).map(
+            lambda members: struct(*(field(n, k, null=False) for n, k in members.items()))
+        ),
+    ),
+    max_leaves=5,
+)
+tables = st.dictionaries(st.sampled_from(["id", "x", "y", "z"]), kinds, min_size=1).map(
+    lambda columns: [field(name, kind) for name, kind in columns.items()]
+)
+
+
+@given(tables)
+def test_a_table_made_for_a_batch_takes_it_again_without_a_change(batch: list[Any]) -> None:
+    made = fit(None, batch, policy=Evolution.EVOLVE)
+    again = fit(made.fields, batch, policy=Evolution.REJECT)
+    assert again == Fit(made.fields, {f["name"]: f["name"] for f in batch})
+
+
+@given(tables)
+def test_everything_in_a_new_table_may_be_null(batch: list[Any]) -> None:
+    assert not required(nullable(struct(*batch)))
+
+
+@given(tables, tables)
+def test_a_table_that_evolved_for_a_batch_takes_it_without_a_change(
+    old: list[Any], new: list[Any]
+) -> None:
+    try:
+        evolved = fit(old, new, policy=Evolution.EVOLVE, may_widen=True)
+    except ConfigError:
+        return
+    again = fit(evolved.fields, new, policy=Evolution.REJECT)
+    assert (again.added, again.widened, again.fields) == ((), (), evolved.fields)
+    assert {f["name"] for f in old} <= {f["name"] for f in evolved.fields}
+
+
+@given(st.sampled_from(SCALARS), st.sampled_from(SCALARS), st.sampled_from(SCALARS))
+def test_widening_is_an_order(one: str, two: str, three: str) -> None:
+    assert widens(one, one)
+    if one != two:
+        assert not (widens(one, two) and widens(two, one))
+    if widens(one, two) and widens(two, three):
+        assert widens(one, three)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "fits"),
+    [
+        ("integer", "decimal(12,2)", True),
+        ("integer", "decimal(11,2)", False),
+        ("decimal(10,2)", "decimal(12,4)", True),
+        ("decimal(10,2)", "decimal(11,4)", False),
+        ("long", "double", False),
+        ("integer", "float", False),
+        ("void", "binary", True),
+        ("date", "timestamp", False),
+    ],
+)
+def test_a_type_holds_another_only_if_no_value_is_bent(
+    narrow: str, wide: str, fits: bool
+) -> None:
+    assert widens(narrow, wide) is fits
+
+
+def test_added_and_widened_columns_are_named_by_their_path() -> None:
+    old = [field("id", "short"), field("s", struct(field("a", "integer")))]
+    new = [field("ID", "integer"), field("s", struct(field("B", "string"))), field("n", "date")]
+    plan = fit(old, new, policy=Evolution.EVOLVE)
+    assert plan.widened == ("ID",)
+    assert plan.added == ("s.B", "n")
+    assert plan.names == {"ID": "id", "s": "s", "n": "n"}
+    assert (
+        ddl(plan.schema) == "STRUCT<`id`: INT, `s`: STRUCT<`a`: INT, `B`: STRING>, `n`: DATE>"
+    )
+
+
+def test_ignored_columns_are_left_out_of_structs_too() -> None:
+    old = [field("s", struct(field("a", "integer")))]
+    new = [field("s", struct(field("a", "integer"), field("b", "string"))), field("n", "date")]
+    plan = fit(old, new, policy=Evolution.IGNORE)
+    assert plan == Fit(tuple(old), {"s": "s"})
+    sql = moved("v.s", new[0]["type"], plan.type_of("s"))
+    assert sql == "IF(v.s IS NULL, NULL, named_struct('a', v.s.`a`))"
+
+
+def test_a_value_of_the_same_type_is_passed_as_it_is() -> None:
+    kind = struct(field("a", "integer", comment="x"))
+    assert moved("v", kind, struct(field("a", "integer", null=False))) == "v"
+
+
+class TestStatistics:
+    def stats(self, tmp_path: Path, table: pa.Table, **options: Any) -> dict[str, Any]:
+        pq.write_table(table, tmp_path / "f.parquet", **options)
+        stats: dict[str, Any] = json.loads(file_stats(pq.read_metadata(tmp_path / "f.parquet")))
+        return stats
+
+    def test_they_cover_all_row_groups(self, tmp_path: Path) -> None:
+        table = pa.table({"i": [3, 1, None, None, 9, 2]})
+        assert self.stats(tmp_path, table, row_group_size=2) == {
+            "numRecords": 6,
+            "minValues": {"i": 1},
+            "maxValues": {"i": 9},
+            "nullCount": {"i": 2},
+        }
+
+    def test_bounds_are_never_narrower_than_the_values(self, tmp_path: Path) -> None:
+        time = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+        table = pa.table(
+            {
+                "t": pa.array([time], pa.timestamp("us", "UTC")),
+                "naive": pa.array([time.replace(tzinfo=None)], pa.timestamp("us")),
+                "text": ["é" * 40],
+                "big": pa.array([Decimal("12345678901234567.89")], pa.decimal128(20, 2)),
+                "inf": [float("inf")],
+                "flag": [True],
+                "bytes": [b"x"],
+                "none": pa.array([None], pa.int64()),
+            }
+        )
+        stats = self.stats(tmp_path, table)
+        low, high = "1969-12-31T23:59:59.999", "1970-01-01T00:00:00.000"
+        assert stats["minValues"] == {"t": f"{low}Z", "naive": low, "text": "é" * 32}
+        assert stats["maxValues"] == {"t": f"{high}Z", "naive": high}
+        assert stats["nullCount"] == dict.fromkeys(table.column_names, 0) | {"none": 1}
+
+    def test_columns_with_dots_and_members_of_structs_are_left_out(
+        self, tmp_path: Path
+    ) -> None:
+        table = pa.table({"a.b": [1], "a": [{"b": 5}], "l": [[1]]})
+        assert self.stats(tmp_path, table) == {
+            "numRecords": 1,
+            "minValues": {},
+            "maxValues": {},
+            "nullCount": {},
+        }
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("key", "text"),
+        [
+            ("path", "s3://bucket/table"),
+            ("path", ""),
+            ("mode", "overwrite"),
+            ("schema.evolution", "maybe"),
+            ("table.properties", "delta.appendOnly"),
+            ("optimize.interval.commits", "-1"),
+        ],
+    )
+    def test_a_bad_value_names_its_key(self, key: str, text: str) -> None:
+        with pytest.raises(ConfigErrors) as raised:
+            DeltaSink.config_def().parse({"path": "/t", key: text})
+        assert {error.field for error in raised.value.errors} == {key}
+
+    def test_deletions_need_upserts(self) -> None:
+        props = {"path": "/t", "delete.enabled": "true"}
+        (error,) = DeltaSink.check(DeltaSink.config_def().parse(props))
+        assert error.field == "delete.enabled"
+        upsert = DeltaSink.config_def().parse(props | {"mode": "upsert"})
+        assert list(DeltaSink.check(upsert)) == []
