@@ -1,0 +1,106 @@
+"""The commands, and what holds for all of them: global options, errors, exit codes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.main import get_command
+
+from headrace.cli import demo, plugins, preview, run, setup, topic, validate, version
+from headrace.cli.invocation import Invocation, invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+app = typer.Typer(
+    name="headrace",
+    help="Brings data to and from every system over one engine, Apache Spark.",
+    epilog="Global options may stand before or after the command. Exit codes: 0 done, "
+    "1 the run failed, 2 wrong usage or configuration, 3 the machine lacks something.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("validate")(validate.validate)
+app.command("preview")(preview.preview)
+app.add_typer(topic.app, name="topic")
+app.add_typer(plugins.app, name="plugins")
+app.command("setup")(setup.setup)
+app.command("demo")(demo.demo)
+app.command("version")(version.version)
+
+_FLAGS = {"--verbose", "-v", "--quiet", "-q", "--no-color"}
+_WITH_VALUE = {"--config", "--home"}
+
+
+@app.callback()
+def global_options(  # noqa: PLR0917 - Typer passes them by name
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file (default: headrace.toml here).")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of state, topics and logs (~/.headrace).")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show tracebacks and more of the log.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show errors and asked-for output only.")
+    ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="No colours; so does the variable NO_COLOR.")
+    ] = False,
+) -> None:
+    """Take the options that hold for every command."""
+    invocation_of(context).take(
+        config=config, home=home, verbose=verbose, quiet=quiet, color=not no_color
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: the entry point of ``headrace``.
+
+    Args:
+        arguments: What follows the program's name; the process's own by default.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given in (["--version"], ["-V"]):
+        given = ["version"]
+    invocation = Invocation(as_json="--json" in given)
+    command = get_command(app)
+    try:
+        code = command.main(
+            args=hoisted(given) or ["--help"],
+            prog_name="headrace",
+            standalone_mode=False,
+            obj=invocation,
+        )
+    except Exception as error:  # noqa: BLE001 - the last place where an error can be shown
+        from headrace.cli.failures import report
+
+        return report(error, invocation)
+    return int(code or 0)
+
+
+def hoisted(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the global options first, wherever the user put them."""
+    first: list[str] = []
+    rest: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        if argument == "--":
+            rest += [argument, *left]
+        elif argument in _FLAGS or argument.partition("=")[0] in _WITH_VALUE - {argument}:
+            first.append(argument)
+        elif argument in _WITH_VALUE:
+            value = next(left, None)
+            if value is None:
+                return [argument]  # which says that its value is missing
+            first += [argument, value]
+        else:
+            rest.append(argument)
+    return [*first, *rest]

@@ -1,0 +1,138 @@
+"""Shows errors once, with what to do about them, and turns them into exit codes."""
+
+from __future__ import annotations
+
+import traceback
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import typer
+
+from headrace.sdk import Category, ConfigError, ConfigErrors, HeadraceError, SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.cli.invocation import Invocation
+    from headrace.cli.terminal import Terminal
+
+RUN_FAILED, WRONG_CONFIG, INCOMPLETE_MACHINE = 1, 2, 3
+_CODES = {
+    Category.RUN: RUN_FAILED,
+    Category.CONFIG: WRONG_CONFIG,
+    Category.ENVIRONMENT: INCOMPLETE_MACHINE,
+}
+
+
+class UsageError(ConfigError):
+    """The command line was not understood."""
+
+    code = "usage"
+
+
+def exit_code(errors: Iterable[Exception]) -> int:
+    """Return the exit code for errors: the category's, 1 where they are of several."""
+    codes = {_CODES[_known(error).category] for error in errors}
+    if not codes:
+        return 0
+    return codes.pop() if len(codes) == 1 else RUN_FAILED
+
+
+def report(error: Exception, invocation: Invocation) -> int:
+    """Show what ended a command, log it if it is a fault of ours, return the exit code."""
+    terminal = invocation.terminal
+    known = _from_typer(error) or _from_system(error) or _known(error, invocation)
+    if invocation.verbose:
+        terminal.err.print("".join(traceback.format_exception(error)), soft_wrap=True, end="")
+    if invocation.as_json:
+        terminal.print_json({"event": "error", "errors": errors_json([known])})
+    else:
+        show([known], terminal)
+    return exit_code([known])
+
+
+def show(
+    errors: Iterable[Exception], terminal: Terminal, *, kind: str = "error", where: str = ""
+) -> None:
+    """Print errors on stderr as ``error[code] field: problem`` with ``fix: ...`` below.
+
+    Args:
+        errors: What to show; one that holds several is shown as those.
+        terminal: Where.
+        kind: The first word: error or warning.
+        where: What stands before the field, such as the file and the connector.
+    """
+    from rich.text import Text
+
+    style = "bold red" if kind == "error" else "bold yellow"
+    for error in flat(errors):
+        line = Text.assemble((f"{kind}[{error.code}]", style), " ")
+        place = ": ".join(part for part in (where, error.field) if part)
+        if place:
+            line.append(f"{place}: ", "bold")
+        line.append(error.problem)
+        if error.fix:
+            line.append("\n  fix: ", "green").append(error.fix)
+        terminal.err.print(line, soft_wrap=True)
+
+
+def flat(errors: Iterable[Exception]) -> list[HeadraceError]:
+    """Return errors with those that hold several replaced by them."""
+    found: list[HeadraceError] = []
+    for error in errors:
+        known = _known(error)
+        found += known.errors if isinstance(known, ConfigErrors) else [known]
+    return found
+
+
+def errors_json(errors: Iterable[Exception]) -> list[dict[str, object]]:
+    """Return errors as JSON values, those that hold several as those."""
+    return [error.to_json() for error in flat(errors)]
+
+
+def unknown(name: str, known: Sequence[str], *, noun: str, field: str) -> ConfigError:
+    """Return the error for a name that nothing has, with those that are close to it."""
+    close = get_close_matches(name, known)
+    if close:
+        fix = f"Did you mean {' or '.join(close)}?"
+    else:
+        fix = f"There are: {', '.join(known)}." if known else f"There is no {noun} yet."
+    return ConfigError(f"No {noun} is called {name!r}.", field=field, fix=fix)
+
+
+def _known(error: Exception, invocation: Invocation | None = None) -> HeadraceError:
+    """Return the error as one of ours; what was not foreseen becomes ``internal``."""
+    if isinstance(error, HeadraceError):
+        return error
+    fix = "Show its traceback with --verbose; it is a fault in Headrace or in a plugin."
+    if invocation is not None and (log := _logged(error, invocation)):
+        fix = f"This is a fault in Headrace or in a plugin; its traceback is in {log}."
+    return HeadraceError(f"{type(error).__name__}: {error}", fix=fix)
+
+
+def _logged(error: Exception, invocation: Invocation) -> str | None:
+    """Write the traceback to the log file and return its path, if there is a log."""
+    from headrace.cli.logs import LOG_FILE, LOGS, log
+
+    if "settings" not in vars(invocation):
+        return None
+    log.error("command failed unexpectedly", exc_info=error)
+    return str(invocation.settings.home / LOGS / LOG_FILE)
+
+
+def _from_typer(error: Exception) -> HeadraceError | None:
+    if isinstance(error, typer.Abort):
+        return HeadraceError("Stopped by the user.")
+    if not isinstance(error, typer.TyperException):
+        return None
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "headrace"
+    return UsageError(error.format_message(), fix=f"See {command} --help.")
+
+
+def _from_system(error: Exception) -> HeadraceError | None:
+    """Return what the user can mend: no space, no permission."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    problem = f"{error.filename}: {error.strerror}."
+    return SetupError(problem, fix="Check the path, its permissions and the free space.")

@@ -1,0 +1,163 @@
+"""``headrace plugins``: what is installed, and which keys it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from headrace.cli.terminal import Terminal
+    from headrace.plugins import PluginInfo, PluginKind, Registry
+    from headrace.sdk.config import ConfigKey
+
+app = typer.Typer(help="Look at the installed plugins.")
+
+
+@app.command("list")
+def list_plugins(
+    context: typer.Context,
+    kind: Annotated[
+        str | None, typer.Option(help="Only source, sink, transform or predicate.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the installed plugins."""
+    from headrace.cli.failures import show
+    from headrace.cli.terminal import table
+    from headrace.plugins import PluginKind, Registry
+    from headrace.sdk import SetupError
+
+    terminal = invocation_of(context).terminal
+    registry = Registry()
+    found = []
+    for each in PluginKind if kind is None else [_kind(kind)]:
+        for name in registry.names(each):
+            try:
+                found.append(_loaded(registry, each, name))
+            except SetupError as error:  # one that is broken must not hide the others
+                show([error], terminal, kind="warning")
+    if as_json:
+        terminal.print_json([_plugin_json(info) for info in found])
+        return
+    shown = table("kind", "name", "version", "delivery", "what it does")
+    for info in found:
+        shown.add_row(info.kind, info.name, info.version, _delivery(info) or "", info.summary)
+    terminal.print(shown)
+
+
+@app.command()
+def describe(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name, alias or class of a plugin.")],
+    kind: Annotated[
+        str | None, typer.Option(help="Which, if a source and a sink share the name.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the keys as Kafka Connect's REST API does.")
+    ] = False,
+) -> None:
+    """Show what a plugin is and the keys that it takes."""
+    from headrace.plugins import PluginKind, Registry
+    from headrace.sdk import ConfigError
+
+    terminal = invocation_of(context).terminal
+    registry = Registry()
+    kinds = [each for each in PluginKind if name in registry.names(each)]
+    found = [_loaded(registry, each, name) for each in kinds] or registry.find(name)
+    if kind is not None:
+        found = [info for info in found if info.kind == _kind(kind)]
+    if not found:
+        problem = f"No {kind} is called {name!r}."
+        raise ConfigError(problem, field="NAME", fix="Leave --kind out.")
+    if not as_json:
+        for info in found:
+            _show(info, terminal)
+        return
+    if len(found) > 1:
+        options = " or ".join(f"--kind {info.kind}" for info in found)
+        problem = f"{name!r} is the name of several plugins."
+        raise ConfigError(problem, field="NAME", fix=f"Add {options}.")
+    terminal.print_json([key.to_kafka_json() for key in found[0].config_def().sorted_keys()])
+
+
+def _loaded(registry: Registry, kind: PluginKind, name: str) -> PluginInfo:
+    from headrace.plugins import PluginInfo, PluginKind
+
+    find = {
+        PluginKind.SOURCE: registry.source,
+        PluginKind.SINK: registry.sink,
+        PluginKind.TRANSFORM: registry.transform,
+        PluginKind.PREDICATE: registry.predicate,
+    }
+    return PluginInfo(name, kind, find[kind](name))
+
+
+def _kind(text: str) -> PluginKind:
+    from headrace.plugins import PluginKind
+    from headrace.sdk import ConfigError
+
+    if text not in list(PluginKind):
+        fix = f"Use one of: {', '.join(PluginKind)}."
+        problem = f"{text!r} is not a kind of plugin."
+        raise ConfigError(problem, field="--kind", fix=fix)
+    return PluginKind(text)
+
+
+def _plugin_json(info: PluginInfo) -> dict[str, object]:
+    """Return Kafka Connect's PluginInfo, and what it lacks."""
+    return {
+        "class": info.class_path,
+        "type": info.kind.value,
+        "version": info.version,
+        "name": info.name,
+        "aliases": list(info.aliases),
+        "delivery": _delivery(info),
+        "summary": info.summary,
+    }
+
+
+def _delivery(info: PluginInfo) -> str | None:
+    guarantee = getattr(info.plugin, "delivery", None)
+    return None if guarantee is None else str(guarantee)
+
+
+def _show(info: PluginInfo, terminal: Terminal) -> None:
+    from headrace.cli.terminal import table
+
+    facts = {
+        "name": f"{info.name} ({info.kind})",
+        "class": info.class_path,
+        "version": info.version,
+        "aliases": ", ".join(info.aliases),
+        "delivery": _delivery(info) or "",
+        "": info.summary,
+    }
+    for label, text in facts.items():
+        if text:
+            terminal.print(f"{label:<9} {text}".strip())
+    keys = info.config_def().sorted_keys()
+    if not keys:
+        terminal.print("It takes no keys.", "")
+        return
+    shown = table("key", "type", "default", "importance", "what it means")
+    for key in keys:
+        cells = (
+            key.type.value,
+            _default(key),
+            key.importance.lower(),
+            " ".join(key.doc.split()),
+        )
+        shown.add_row(key.name, *cells)
+    terminal.print(shown)
+
+
+def _default(key: ConfigKey) -> str:
+    if key.alternative is not None:
+        return key.alternative
+    if key.required:
+        return "(required)"
+    text = key.default_text
+    return "(none)" if text is None else text or "(empty)"

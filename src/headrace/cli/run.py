@@ -1,0 +1,138 @@
+"""``headrace run``."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.invocation import Invocation, invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.bootstrap import Runtime
+    from headrace.cli.scoreboard import Scoreboard
+    from headrace.cli.summary import Summary
+    from headrace.cli.terminal import Terminal
+    from headrace.model import Definition, TaskId
+    from headrace.worker import Events
+
+
+def run(
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(help="JSON or YAML files.", metavar="FILE...")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Move what is available now, then end.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print events and the summary as JSON lines.")
+    ] = False,
+) -> int:
+    """Run the connectors of definition files, until they end or Ctrl-C.
+
+    Everything is validated first. The first Ctrl-C finishes the batches that run, the
+    second ends at once; nothing is lost or repeated either way.
+    """
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime(short_lived=once) as runtime:
+        from headrace.cli.checked import check_files
+        from headrace.cli.failures import exit_code
+
+        checked = check_files(runtime, files)
+        if checked.errors and as_json:
+            errors = [finding.to_json() for finding in checked.errors]
+            terminal.print_json({"event": "error", "errors": errors})
+        elif not as_json:
+            checked.show(terminal, warnings=not invocation.quiet)
+        if checked.errors:
+            return exit_code(finding.error for finding in checked.errors)
+        definitions = [definition for _, definition in checked.definitions]
+        summary = _watched(runtime, definitions, invocation, once=once)
+        _show(summary, invocation, as_json=as_json)
+        errors_of_tasks = [score.error for score in summary.scores if score.error is not None]
+        return exit_code(errors_of_tasks) or (1 if once and summary.stopped else 0)
+
+
+def _watched(
+    runtime: Runtime, definitions: list[Definition], invocation: Invocation, *, once: bool
+) -> Summary:
+    """Run the definitions and show how it goes."""
+    from headrace.cli.interrupts import Interrupts
+    from headrace.cli.scoreboard import Scoreboard
+    from headrace.cli.summary import Summary
+
+    scoreboard = Scoreboard(time.monotonic)
+    terminal = invocation.terminal
+
+    def stop() -> None:
+        terminal.note("stopping: batches that run are finished (Ctrl-C again ends at once)")
+        runtime.stop()
+
+    interrupts = Interrupts(began=lambda: bool(scoreboard.scores()), stop=stop)
+    try:
+        with interrupts, ExitStack() as watching:
+            events = _watch(runtime, scoreboard, invocation, watching)
+            runtime.spark  # noqa: B018 - starts Spark now
+            interrupts.take_back()
+            runtime.run(definitions, events, once=once)
+    except KeyboardInterrupt:
+        terminal.note("stopped before any task had started")
+    return Summary(scoreboard.scores(), scoreboard.seconds(), interrupts.stopped)
+
+
+def _watch(
+    runtime: Runtime, scoreboard: Scoreboard, invocation: Invocation, watching: ExitStack
+) -> Events:
+    """Start to show the run in the way that fits; return who is to be told of events."""
+    from headrace.cli import watch
+
+    terminal = invocation.terminal
+    if invocation.as_json:
+        events = watch.JsonEvents(scoreboard, terminal, unheard=runtime.stop)
+        watching.enter_context(events.printing())
+        return events
+    if not invocation.quiet:
+        if _is_live(runtime, terminal):
+            interval = runtime.settings.progress_interval
+            shown = watch.live(scoreboard, terminal, _probe(runtime), interval)
+        else:
+            shown = watch.lines(scoreboard, terminal)
+        watching.enter_context(shown)
+    return scoreboard
+
+
+def _is_live(runtime: Runtime, terminal: Terminal) -> bool:
+    wanted = runtime.settings.progress
+    return wanted == "always" or (wanted == "auto" and terminal.interactive)
+
+
+def _probe(runtime: Runtime) -> Callable[[TaskId], tuple[int, int, int] | None]:
+    from headrace.dataplane import SparkJobs
+
+    def probe(task: TaskId) -> tuple[int, int, int] | None:
+        """Only of running tasks: the session and the store are open by then."""
+        batch = runtime.state.unfinished_batch(task)
+        if batch is None:
+            return None
+        return batch.id, *SparkJobs(runtime.spark).progress(task)
+
+    return probe
+
+
+def _show(summary: Summary, invocation: Invocation, *, as_json: bool) -> None:
+    from headrace.cli.failures import show
+
+    terminal = invocation.terminal
+    if as_json:
+        terminal.print_json(summary.to_json())
+        return
+    if not invocation.quiet and (summary.scores or not summary.stopped):
+        terminal.print(summary.to_table(), summary.last_line())
+    for score in summary.scores:
+        if score.error is not None:
+            show([score.error], terminal, where=str(score.task))

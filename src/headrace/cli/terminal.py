@@ -1,0 +1,109 @@
+"""Where output goes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+WIDTH_OF_FILES = 10_000
+"""How wide a line may be where there is no screen: nothing is cut there."""
+PROSE_WIDTH = 80
+"""How wide a column of texts may be."""
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """The two streams of a command.
+
+    Args:
+        as_json: Whether stdout carries JSON and nothing else.
+        quiet: Whether notes are left out.
+        color: Whether colours may be used; the variable NO_COLOR forbids them too.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+    color: bool = True
+
+    @cached_property
+    def out(self) -> Console:
+        """Return stdout, for what was asked for."""
+        return self._console(stderr=False)
+
+    @cached_property
+    def err(self) -> Console:
+        """Return stderr, for errors, progress and notes."""
+        return self._console(stderr=True)
+
+    @property
+    def interactive(self) -> bool:
+        """Return whether stderr is a screen on which lines can be drawn again."""
+        return self.err.is_terminal and not self.err.is_dumb_terminal
+
+    @property
+    def width(self) -> int | None:
+        """Return the columns of the screen; None if stdout is none."""
+        return self.out.width if self.out.is_terminal else None
+
+    def print(self, *shown: RenderableType) -> None:
+        """Print results, one below the other."""
+        for each in shown:
+            self.out.print(each)
+
+    def print_json(self, value: Mapping[str, object] | Sequence[object]) -> None:
+        """Print a value as one line of JSON."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Tell what goes on, unless the user asked for quiet or for JSON."""
+        if not self.quiet and not self.as_json:
+            self.err.print(text, style="dim", soft_wrap=True)
+
+    def _console(self, *, stderr: bool) -> Console:
+        from rich.console import Console
+
+        # Texts hold field names such as sinks[0], which must not be taken for markup.
+        plain = {"markup": False, "highlight": False, "emoji": False}
+        console = Console(stderr=stderr, color_system="auto" if self.color else None, **plain)  # type: ignore[arg-type]  # a plain dict of flags
+        if not console.is_terminal:
+            console.width = max(console.width, WIDTH_OF_FILES)
+        return console
+
+
+def table(
+    *columns: str, right: Sequence[str] = (), title: str | None = None, wrap: bool = True
+) -> Table:
+    """Return an empty table in the command line's one style.
+
+    Args:
+        columns: The headings.
+        right: Those of them whose cells are figures.
+        title: What stands above it.
+        wrap: Whether a text may take several lines.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False
+    )
+    for column in columns:
+        figure = column in right
+        made.add_column(
+            column,
+            justify="right" if figure else "left",
+            no_wrap=figure or not wrap,
+            overflow="fold" if wrap else "ellipsis",
+            max_width=PROSE_WIDTH if wrap else None,
+        )
+    return made

@@ -1,0 +1,171 @@
+"""``headrace topic``: looks at topics without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.figures import count, size
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from headrace.bootstrap import Runtime
+    from headrace.dataplane import Topic
+
+app = typer.Typer(help="Look at topics. Does not start Spark.")
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the topics with their figures."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime() as runtime:
+        found = [topic.describe() for topic in runtime.topics.list()]
+    if as_json:
+        terminal.print_json(
+            [
+                {
+                    "name": topic.name,
+                    "rows": topic.rows,
+                    "size_bytes": topic.size_bytes,
+                    "version": topic.version,
+                    "last_append": _iso(topic.last_append),
+                }
+                for topic in found
+            ]
+        )
+        return
+    if not found:
+        terminal.note(f"no topics in {invocation.settings.topics_dir}")
+        return
+    figures = ("rows", "size", "version")
+    shown = table("topic", *figures, "last append", right=figures)
+    for topic in found:
+        cells = (count(topic.rows), size(topic.size_bytes), str(topic.version))
+        shown.add_row(topic.name, *cells, _iso(topic.last_append) or "")
+    terminal.print(shown)
+
+
+@app.command()
+def describe(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The topic.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a topic's figures and its schema."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime() as runtime:
+        topic = _existing(runtime, name).describe()
+    figures = {
+        "name": topic.name,
+        "path": topic.path,
+        "rows": topic.rows,
+        "size_bytes": topic.size_bytes,
+        "files": topic.files,
+        "version": topic.version,
+        "oldest_version": topic.oldest_version,
+        "first_append": _iso(topic.first_append),
+        "last_append": _iso(topic.last_append),
+    }
+    if as_json:
+        terminal.print_json({**figures, "schema": dict(topic.schema)})
+        return
+    for key, value in figures.items():
+        text = count(value) if isinstance(value, int) else str(value or "")
+        terminal.print(f"{key.replace('_', ' '):<15} {text}")
+    shown = table("field", "type", "nullable")
+    for field, kind, nullable in _fields(topic.schema):
+        shown.add_row(field, kind, "yes" if nullable else "no")
+    terminal.print(shown)
+
+
+@app.command()
+def peek(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The topic.")],
+    rows: Annotated[int, typer.Option(min=1, help="How many records.")] = 20,
+    newest: Annotated[
+        bool, typer.Option("--newest/--oldest", help="From which end of the topic.")
+    ] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object a record.")
+    ] = False,
+) -> None:
+    """Show some records of a topic, the oldest of them first."""
+    from headrace.cli.grid import grid
+    from headrace.dataplane.topics import peek as read_ends
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime() as runtime:
+        records = read_ends(_existing(runtime, name), rows, oldest=not newest)
+    if as_json:
+        for record in records:
+            terminal.print_json(record)
+        return
+    if not records:
+        terminal.note(f"{name} is empty")
+        return
+    lines = [_line(record) for record in records]
+    columns = list(dict.fromkeys(column for line in lines for column in line))
+    values = [[line.get(column) for column in columns] for line in lines]
+    terminal.print(grid(columns, values, width=terminal.width))
+
+
+def _line(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's cells: its value's fields by their names, and what else it has."""
+    value = record.get("value")
+    fields = value if isinstance(value, dict) else {"value": value}
+    around = {name: record.get(name) for name in ("stream", "key", "timestamp", "headers")}
+    given = {name: cell for name, cell in around.items() if cell is not None}
+    return {"version": record["version"], **given, **fields}
+
+
+def _existing(runtime: Runtime, name: str) -> Topic:
+    from headrace.cli.failures import unknown
+
+    topic = runtime.topics.get(name)
+    if not topic.exists():
+        known = [known.name for known in runtime.topics.list()]
+        raise unknown(name, known, noun="topic", field="NAME")
+    return topic
+
+
+def _fields(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, bool]]:
+    """Return name, type and nullability of a Spark schema's fields, with those inside."""
+    found: list[tuple[str, str, bool]] = []
+    for field in schema.get("fields", []):
+        name, kind = f"{prefix}{field['name']}", field["type"]
+        found.append((name, _type(kind), field["nullable"]))
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            found += _fields(kind, f"{name}.")
+    return found
+
+
+def _type(kind: str | Mapping[str, Any]) -> str:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return f"array<{_type(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type(kind['keyType'])}, {_type(kind['valueType'])}>"
+        case other:
+            return str(other)
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="seconds")

@@ -1,0 +1,173 @@
+"""``headrace run`` and ``preview`` as users run them, with Spark."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+HEADRACE = [
+    sys.executable,
+    "-c",
+    "import sys; from headrace.cli import main; sys.exit(main())",
+]
+BOUNDED = """\
+name: gen
+source: {connector: datagen, rows: 5000, schema: "id BIGINT NOT NULL, name STRING"}
+topic: gen
+transforms: [{type: Filter, name: thirds, predicate: "id % 3 = 0"}]
+"""
+ENDLESS = """\
+name: flow
+source: {connector: datagen, rate: 2000, schema: "id BIGINT NOT NULL"}
+topic: flow
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    small = {"HEADRACE_MASTER": "local[2]", "HEADRACE_DRIVER_MEMORY": "1g"}
+    return {**os.environ, "HEADRACE_HOME": str(tmp_path / "home"), **small}
+
+
+def _file(folder: Path, text: str) -> str:
+    file = folder / "definition.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def _headrace(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HEADRACE, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env=environment,
+    )
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_what_is_available_is_moved_once_and_every_record_accounted_for(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    file = _file(tmp_path, BOUNDED)
+    first = _headrace(environment, "run", "--once", "--json", file)
+    assert first.returncode == 0, first.stderr
+    *events, summary = _objects(first.stdout)
+    assert {event["event"] for event in events} == {"state", "batch"}
+    assert summary["event"] == "summary"
+    assert summary["state"] == "completed"
+    assert summary["read"] == 5000
+    assert summary["filters"] == {"thirds": 1667}
+    assert summary["written"] == 3333
+    assert sum(e["read"] for e in events if e["event"] == "batch") == 5000
+
+    second = _headrace(environment, "run", "--once", file)
+    assert second.returncode == 0, second.stderr
+    assert "nothing was new since the last run" in second.stdout
+    assert second.stderr.splitlines()[0] == "starting Spark"
+
+    topics = _headrace(environment, "topic", "list", "--json")
+    assert json.loads(topics.stdout)[0]["rows"] == 3333
+
+
+def test_a_failed_task_ends_with_1_and_its_error_and_fix(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    file = _file(tmp_path, BOUNDED.replace("rows: 5000", "rows: 5000, bad.ratio: 0.1"))
+    ended = _headrace(environment, "run", "--once", file)
+    assert ended.returncode == 1
+    assert "failed: 1 of 1 task" in ended.stdout
+    assert ended.stderr.count("error[record.not_tolerated] gen-0: ") == 1
+    assert "  fix: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_preview_shows_each_step_and_writes_nothing(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    ended = _headrace(environment, "preview", _file(tmp_path, BOUNDED), "--rows", "4", "--json")
+    assert ended.returncode == 0, ended.stderr
+    source, thirds = json.loads(ended.stdout)["stages"]
+    assert (source["name"], thirds["name"]) == ("source", "thirds")
+    assert [record["value"]["id"] for record in source["records"]] == [0, 1, 2, 3]
+    dropped = [record["value"]["id"] for record in thirds["records"] if "dropped" in record]
+    assert dropped == [0, 3]
+    assert _headrace(environment, "topic", "list", "--json").stdout == "[]\n"
+
+
+def test_sigterm_stops_an_endless_run_cleanly(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    command = [*HEADRACE, "run", "--json", _file(tmp_path, ENDLESS)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if json.loads(line)["event"] == "batch":
+                break
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    summary = _objects(rest)[-1]
+    assert summary["event"] == "summary"
+    assert summary["state"] == "stopped"
+    assert summary["tasks"][0]["state"] == "STOPPED"
+    assert summary["read"] == summary["written"] > 0
+
+
+def test_on_a_screen_progress_moves_and_ctrl_c_ends_with_the_summary(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    screen, other_end = pty.openpty()
+    process = subprocess.Popen(
+        [*HEADRACE, "run", _file(tmp_path, ENDLESS)],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+        env={**environment, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "24"},
+        start_new_session=True,
+    )
+    os.close(other_end)
+    shown = _read(screen, until=lambda text: "#2 for" in text or "#3 for" in text)
+    ages = re.findall(r"starting Spark, (\d+\.\d) s", shown)
+    assert len(set(ages)) > 3, "the clock did not move while Spark started"
+    assert re.search(r"flow-0 +running +[\d,]+", shown)
+    assert shown.count("1 task: 1 running") > 1
+    process.send_signal(signal.SIGINT)
+    shown = _read(screen, until=lambda text: "stopped: 1 task" in text)
+    assert "stopping: batches that run are finished" in shown
+    assert "STOPPED" in shown
+    assert process.wait(60) == 0
+    os.close(screen)
+
+
+def _read(screen: int, *, until: Callable[[str], bool]) -> str:
+    """Return the screen's text, without its colours, up to when it shows something."""
+    raw, text, deadline = b"", "", time.monotonic() + 90
+    while time.monotonic() < deadline:
+        try:
+            raw += os.read(screen, 65536)
+        except OSError:  # the process has closed its end
+            break
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode(errors="replace"))
+        if until(text):
+            return text
+    pytest.fail(f"never shown; the screen's text was: {text[-2000:]}")
