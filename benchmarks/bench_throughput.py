@@ -1,0 +1,184 @@
+"""Rows per second beside the hand-written Spark job that does the same.
+
+Both run in one process and one session, in turn. Offline is one run over all rows; real
+time is the same rows in five pieces, each a batch, and the hand-written job in a loop.
+
+    python benchmarks/bench_throughput.py [--rows 5000000]
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow.parquet as pq
+from harness import HEADER, Bench, Memory, Pair, bench, compare, machine, remove, save
+from pyspark.sql import DataFrame
+
+from headrace.dataplane import FrameReader, SplitReader
+from headrace.sdk import Position
+from headrace_plugins.connectors.datagen import DatagenSource
+
+PIECES = 5
+SCHEMA = "id bigint, name string, amount decimal(12,2), score double, day date, at timestamp"
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The cases, each as Headrace runs it and as a user would write it by hand."""
+
+    run: Bench
+    rows: int
+    real_time: bool
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Return the rows of each batch."""
+        count = PIECES if self.real_time else 1
+        return [(n * self.rows // count, (n + 1) * self.rows // count) for n in range(count)]
+
+    def compared(self, name: str, ours: Callable[[], None], theirs: Callable[[], None]) -> Pair:
+        """Measure one case and print it."""
+        mode = "real time" if self.real_time else "offline"
+        return compare(f"{name}, {mode}", self.rows, ours, theirs)
+
+    def all(self) -> list[Pair]:
+        """Measure every case."""
+        return [
+            self.compared("datagen to noop", self.noop, self.noop_by_hand),
+            self.compared("CSV to Parquet", self.csv, self.csv_by_hand),
+            self.compared("Parquet to Delta", self.delta, self.delta_by_hand),
+            self.compared("split to Parquet", self.split, self.split_by_hand),
+        ]
+
+    def csv(self) -> None:
+        """Copy CSV files to Parquet."""
+        source = self._files("csv") | {"schema": SCHEMA, "header": True}
+        self._to_parquet(source, {"bytes": 1} if self.real_time else {})
+
+    def csv_by_hand(self) -> None:
+        """Do the same with Spark alone."""
+        target = self.run.target()
+        for group in self._groups("csv"):
+            frame = self.run.runtime.spark.read.schema(SCHEMA).csv(group, header=True)
+            frame.write.mode("append").parquet(str(target))
+        remove(target)
+
+    def delta(self) -> None:
+        """Copy Parquet files to Delta."""
+        target = self.run.target()
+        sink = {"connector": "delta", "path": str(target)}
+        self.run.run(self._limited({"source": self._files("parquet"), "sinks": [sink]}))
+        remove(target)
+
+    def delta_by_hand(self) -> None:
+        """Do the same with Spark alone."""
+        target = self.run.target()
+        for group in self._groups("parquet"):
+            frame = self.run.runtime.spark.read.parquet(*group)
+            frame.write.mode("append").format("delta").save(str(target))
+        remove(target)
+
+    def noop(self) -> None:
+        """Generate rows and throw them away."""
+        source = self._generator() | {"connector": "datagen"}
+        self.run.run(self._limited({"source": source, "sinks": [{"connector": "noop"}]}))
+
+    def noop_by_hand(self) -> None:
+        """Do the same with Spark alone, from the same expressions."""
+        for frame in self._generated("frame"):
+            frame.write.mode("overwrite").format("noop").save()
+
+    def split(self) -> None:
+        """Copy Arrow splits made on executors to Parquet."""
+        source = self._generator() | {"connector": "datagen", "gear": "split"}
+        self._to_parquet(source, {"rows": self.rows // PIECES} if self.real_time else {})
+
+    def split_by_hand(self) -> None:
+        """Do the same with Spark alone, from the same mapInArrow."""
+        target = self.run.target()
+        for frame in self._generated("split"):
+            frame.write.mode("append").parquet(str(target))
+        remove(target)
+
+    def _to_parquet(self, source: dict[str, object], limit: dict[str, int]) -> None:
+        target = self.run.target()
+        sink = {"connector": "file", "path": str(target), "format": "parquet"}
+        self.run.run({"source": source, "sinks": [sink], "batch": {"max": limit}})
+        files = [path for path in target.rglob("*.parquet") if "_headrace" not in path.parts]
+        rows = sum(pq.read_metadata(path).num_rows for path in files)
+        if rows != self.rows:
+            message = f"{rows} rows in the target, not {self.rows}"
+            raise SystemExit(message)
+        remove(target)
+
+    def _limited(self, definition: dict[str, object]) -> dict[str, object]:
+        limit = {"rows": self.rows // PIECES} if self.real_time else {}
+        return definition | {"batch": {"max": limit}}
+
+    def _files(self, kind: str) -> dict[str, object]:
+        return {"connector": "file", "path": str(self.run.folder / kind), "format": kind}
+
+    def _groups(self, kind: str) -> list[list[str]]:
+        paths = [str(path) for path in sorted((self.run.folder / kind).iterdir())]
+        return [[path] for path in paths] if self.real_time else [paths]
+
+    def _generator(self) -> dict[str, object]:
+        return {"rows": self.rows, "schema": SCHEMA}
+
+    def _generated(self, gear: str) -> Sequence[DataFrame]:
+        config = DatagenSource.config_def().parse(self._generator() | {"gear": gear})
+        connector = DatagenSource()
+        connector.start(config, self.run.context())
+        task = connector.task(config)
+        reader = FrameReader(task) if gear == "frame" else SplitReader(task)
+        partition = {"generator": "by hand"}
+        frames = []
+        for first, last in self.bounds:
+            start, end = (Position.of(partition, {"row": row}) for row in (first, last))
+            frame = reader.read(self.run.runtime.spark, start, end).frame
+            frames.append(frame.select("value.*"))
+        return frames
+
+
+def write_inputs(run: Bench, rows: int) -> None:
+    """Write the same rows as CSV and as Parquet, in five files each."""
+    for piece in range(PIECES):
+        first, last = piece * rows // PIECES, (piece + 1) * rows // PIECES
+        frame = run.runtime.spark.range(first, last, 1, 1).selectExpr(
+            "id",
+            "concat('name-', id % 10007) AS name",
+            "CAST(id % 100000 * 1.25 AS DECIMAL(12,2)) AS amount",
+            "rand(1) AS score",
+            "date_add(DATE'2020-01-01', CAST(id % 1000 AS INT)) AS day",
+            "timestamp_seconds(1700000000 + id % 100000) AS at",
+        )
+        for kind in ("csv", "parquet"):
+            staged, folder = run.folder / "staged", run.folder / kind
+            folder.mkdir(exist_ok=True)
+            frame.write.mode("overwrite").option("header", "true").format(kind).save(
+                str(staged)
+            )
+            (part,) = staged.glob(f"part-*.{kind}")
+            part.rename(folder / f"piece-{piece}.{kind}")
+
+
+def main(rows: int) -> None:
+    """Run everything and keep the figures."""
+    memory = Memory()
+    with bench() as run:
+        write_inputs(run, rows)
+        print(
+            f"{rows:,} rows; {machine()}; a ratio below 1 means Headrace is faster\n\n{HEADER}"
+        )
+        pairs = [pair for mode in (False, True) for pair in Cases(run, rows, mode).all()]
+    peak = memory.stop()
+    print(f"\nPeak memory of JVM and Python driver: {peak / 2**20:,.0f} MiB")
+    save(
+        "throughput", {"rows": rows, "peak_bytes": peak} | {p.name: p.figures() for p in pairs}
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    main(parser.parse_args().rows)

