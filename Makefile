@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 # Options for pytest, as in: make test ARGS="tests/unit -k lease"
 ARGS ?=
 
-.PHONY: help setup demo check test test-long bench docs lock clean
+.PHONY: help setup demo check test test-long bench docs reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ help: ## list the targets
 setup: ## install Python packages, Java, Spark's jars; offline once done
 	@bash scripts/setup.sh
 
-demo: setup ## copy a day of flights from files into a Delta table and show it
+demo: setup ## move the flights of 2013 through topics into tables, and check them
 	@$(BIN)/headrace demo
 
 check: setup ## format, lint, types, architecture: what CI runs before the tests
@@ -39,6 +39,9 @@ bench: setup ## measure start-up and throughput, and print the figures
 
 docs: setup ## check that every example in the documentation runs
 	$(PYTEST) tests/docs $(ARGS)
+
+reference: setup ## write docs/reference anew from the code
+	$(BIN)/python scripts/reference.py
 
 lock: ## choose package versions anew and write both requirements files
 	@bash scripts/lock.sh

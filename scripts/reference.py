@@ -18,7 +18,7 @@ import typer.main
 import headrace
 import headrace_plugins
 from headrace.cli.app import app
-from headrace.control.common import common_def
+from headrace.control.runtime_keys import common_def
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.sdk import HeadraceError

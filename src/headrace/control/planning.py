@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.control.common import CommonConfig, parse_common
+from headrace.control.runtime_keys import CommonConfig, parse_common
 from headrace.model import TaskId
 from headrace.sdk import ConfigError, ConfigErrors, SinkConnector, SourceConnector
 

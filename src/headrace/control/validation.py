@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.control.common import common_def, common_props
+from headrace.control.runtime_keys import common_def, common_props
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
 
 if TYPE_CHECKING:

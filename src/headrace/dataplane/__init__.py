@@ -4,6 +4,7 @@ from headrace.dataplane.chain import Step
 from headrace.dataplane.deadletters import DeadLetters
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.jobs import SparkJobs
+from headrace.dataplane.prepare import prepare
 from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.session import close_session, open_session
 from headrace.dataplane.sinks import as_frame_sink
@@ -35,5 +36,6 @@ __all__ = [
     "close_session",
     "open_session",
     "parse_start",
+    "prepare",
     "preview",
 ]

@@ -12,6 +12,7 @@ from headrace.sdk.connector import (
     SchemaMemory,
     TaskContext,
 )
+from headrace.sdk.ddl import parse_ddl
 from headrace.sdk.errors import (
     Category,
     ConfigError,
@@ -121,6 +122,7 @@ __all__ = [
     "from_arrow",
     "from_spark_json",
     "literal",
+    "parse_ddl",
     "project",
     "quote",
     "rows",

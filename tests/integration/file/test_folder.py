@@ -263,4 +263,4 @@ def test_a_small_batch_is_cheap(
         begun = time.perf_counter()
         task.write(frame, batch(schema, number)).commit("r")
         best = min(best, time.perf_counter() - begun)
-    assert best < 0.5, f"the best of 11 took {best:.2f} s, on {os.cpu_count()} cores"
+    assert best < 1.0, f"the best of 11 took {best:.2f} s, on {os.cpu_count()} cores"

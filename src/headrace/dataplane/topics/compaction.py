@@ -44,6 +44,8 @@ class Compaction:
 
     def run(self) -> bool:
         """Remove what is too old, then rewrite; return whether nothing is left to do."""
+        # One table for all: a commit of upkeep that it has not seen refuses ours, and after
+        # each of ours it has seen all before.
         table = DeltaTable(self.topic.path)
         newest = int(table.version())
         entries = layout(
@@ -51,13 +53,14 @@ class Compaction:
         )
         old = self._too_old(entries)
         if old:
-            self._remove(table, old)
+            if not self._remove(table, old):
+                return False
             entries = entries[len(old) :]
         settled = [e for e in entries if self.now - e.time >= self.policy.compact_after]
         policy = self.policy
         found = chunks(settled, fan_in=policy.compact_files, target_bytes=policy.target_bytes)
         for number, files in enumerate(found):
-            if number == _MOST_CHUNKS or not self._rewrite(files):
+            if number == _MOST_CHUNKS or not self._rewrite(table, files):
                 return False
         return True
 
@@ -80,7 +83,7 @@ class Compaction:
             old += 1
         return entries[:old]
 
-    def _remove(self, table: DeltaTable, entries: Sequence[Entry]) -> None:
+    def _remove(self, table: DeltaTable, entries: Sequence[Entry]) -> bool:
         files = [file for entry in entries for file in entry.files]
         first, last = files[0].first, files[-1].version
         told = {
@@ -92,11 +95,9 @@ class Compaction:
             }
         }
         # Readers take from this number what was lost, also when the commit is forgotten.
-        marks = {RETENTION: last}
-        self._commit(table, files, None, told, marks)
+        return self._commit(table, files, None, told, {RETENTION: last})
 
-    def _rewrite(self, files: Sequence[TopicFile]) -> bool:
-        table = DeltaTable(self.topic.path)
+    def _rewrite(self, table: DeltaTable, files: Sequence[TopicFile]) -> bool:
         schema = to_arrow(stored_schema(schema_of(table)))
         segment = write_segment(self.topic.path, files, schema)
         told = {

@@ -265,7 +265,10 @@ class Topic:
         if newest - self._loaded >= _RELOAD_VERSIONS:
             return self._reload()
         if newest != version:
-            self._table.update_incremental()
+            try:
+                self._table.update_incremental()
+            except DeltaError:  # the commits since then have left the log
+                return self._reload()
         return self._table
 
     def _reload(self) -> DeltaTable:

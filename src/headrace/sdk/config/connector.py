@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from headrace.sdk.config.common import COMMON, ERRORS, connector_config
 from headrace.sdk.config.definition import ConfigDef
 from headrace.sdk.config.key import Importance, Width
 from headrace.sdk.config.parsing import ConfigType, shown
 from headrace.sdk.config.regex import java_regex
+from headrace.sdk.config.shared_keys import COMMON, ERRORS, connector_config
 from headrace.sdk.config.validators import (
     CaseInsensitiveValidString,
     NonEmptyString,

@@ -14,6 +14,7 @@ from headrace.sdk import (
     Schema,
     SourceConnector,
     Type,
+    parse_ddl,
 )
 from headrace.sdk.config import (
     ConfigDef,
@@ -26,7 +27,6 @@ from headrace.sdk.config import (
     ValidString,
     invalid,
 )
-from headrace_plugins.connectors.datagen.ddl import parse_ddl
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,
     FrameGenerator,

@@ -9,8 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError
-from headrace_plugins.connectors.file.ddl import parse_ddl
+from headrace.sdk import ConfigError, parse_ddl
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.keys import configured_path

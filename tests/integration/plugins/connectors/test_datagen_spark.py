@@ -5,9 +5,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.dataplane import FrameReader, SplitReader
-from headrace.sdk import Position, conform, to_arrow
+from headrace.sdk import Position, conform, parse_ddl, to_arrow
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA
-from headrace_plugins.connectors.datagen.ddl import parse_ddl
 from headrace_plugins.connectors.datagen.gears import FrameGenerator, SplitGenerator
 from headrace_plugins.connectors.datagen.generator import Settings
 from headrace_plugins.connectors.datagen.pace import Lane

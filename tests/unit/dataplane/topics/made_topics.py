@@ -52,7 +52,7 @@ def append(
     topic: Topic, parts: Sequence[Sequence[int]], mark: Mark, now: datetime = START
 ) -> int:
     """Append ids, a file for each sequence, as of ``now``; return the version."""
-    files = []
+    files: list[AddedFile] = []
     for ids in parts:
         first = sum(file.rows for file in files)
         files.append(part(topic, [{"id": number} for number in ids], first=first))

@@ -108,9 +108,10 @@ def test_a_place_that_makes_no_sense_is_refused(topic: Topic, text: str):
 def test_a_commit_that_is_gone_is_no_reason_to_skip_rows(topic: Topic):
     DeltaTable(topic.path).create_checkpoint()
     (topic.path / "_delta_log" / f"{2:020d}.json").unlink()
+    reader = TopicReader(Topics(topic.path.parent).get("t"))
     with pytest.raises(DataLostError, match="Version 2 of topic t is missing"):
-        TopicReader(topic).latest(at(topic, 1), ALL)
-    assert TopicReader(topic).latest(at(topic, 2), ALL) == at(topic, 3)
+        reader.latest(at(topic, 1), ALL)
+    assert reader.latest(at(topic, 2), ALL) == at(topic, 3)
 
 
 def test_a_topic_that_is_made_anew_is_not_mistaken_for_the_old_one(topic: Topic):

@@ -31,6 +31,10 @@ FLOAT64 = Schema.float64(optional=True)
 TEXT = Schema.string(optional=True)
 
 
+def decimal(scale: int, precision: int) -> Schema:
+    return Schema.decimal(scale, precision=precision, optional=True)
+
+
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
     return Topics(tmp_path).get("t")
@@ -97,25 +101,21 @@ def test_a_field_that_was_required_becomes_optional(topic: Topic):
 
 
 @pytest.mark.parametrize(
-    ("narrow", "wide", "old", "new"),
+    ("types", "numbers"),
     [
-        (INT8, INT64, 1, 2**40),
-        (INT32, INT64, -5, 2**40),
-        (FLOAT32, FLOAT64, 1.5, 1e300),
-        (INT32, FLOAT64, 7, 0.1),
-        (
-            Schema.decimal(2, precision=5, optional=True),
-            Schema.decimal(4, precision=12, optional=True),
-            Decimal("1.25"),
-            Decimal("12345678.1234"),
-        ),
-        (INT32, Schema.decimal(2, precision=12, optional=True), 3, Decimal("1.25")),
+        ((INT8, INT64), (1, 2**40)),
+        ((INT32, INT64), (-5, 2**40)),
+        ((FLOAT32, FLOAT64), (1.5, 1e300)),
+        ((INT32, FLOAT64), (7, 0.1)),
+        ((decimal(2, 5), decimal(4, 12)), (Decimal("1.25"), Decimal("12345678.1234"))),
+        ((INT32, decimal(2, 12)), (3, Decimal("1.25"))),
     ],
 )
 @pytest.mark.parametrize("compacted", [False, True])
 def test_rows_with_a_narrow_type_are_read_with_the_wide_one(
-    topic: Topic, narrow: Schema, wide: Schema, old: Any, new: Any, compacted: bool
+    topic: Topic, types: tuple[Schema, Schema], numbers: tuple[Any, Any], compacted: bool
 ):
+    (narrow, wide), (old, new) = types, numbers
     add(topic, 1, struct(n=narrow, many=Schema.array(narrow, optional=True)), _row(old))
     add(topic, 2, struct(n=wide, many=Schema.array(wide, optional=True)), _row(new))
     if compacted:
@@ -126,7 +126,7 @@ def test_rows_with_a_narrow_type_are_read_with_the_wide_one(
     by_number = sorted([_row(old), _row(new)], key=lambda row: row["n"])
     assert sorted(others, key=lambda row: row["n"]) == by_number
     dataset = table.to_pyarrow_dataset()  # noqa: F841 - DuckDB looks for it by name
-    (found,) = duckdb.sql("SELECT list(value.n ORDER BY value.n) FROM dataset").fetchall()
+    (found,) = duckdb.execute("SELECT list(value.n ORDER BY value.n) FROM dataset").fetchall()
     assert found[0] == sorted([old, new])
 
 
@@ -138,7 +138,7 @@ def _row(value: Any) -> dict[str, Any]:
     ("old", "new"),
     [
         (INT64, FLOAT64),
-        (INT64, Schema.decimal(2, precision=10, optional=True)),
+        (INT64, decimal(2, 10)),
         (INT64, TEXT),
         (Schema.date(optional=True), INT32),
     ],

@@ -21,10 +21,10 @@ from headrace.sdk import (
     SplitSource,
     StreamSplitSource,
     Struct,
+    parse_ddl,
     to_arrow,
 )
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA, DatagenSource
-from headrace_plugins.connectors.datagen.ddl import parse_ddl
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,
     SplitGenerator,

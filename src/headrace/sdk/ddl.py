@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, Schema
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

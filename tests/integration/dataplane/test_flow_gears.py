@@ -1,0 +1,156 @@
+"""The flow over every gear of source and sink, on real Spark."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.integration.dataplane.flow_doubles import (
+    NOW,
+    TASK,
+    Kept,
+    batch,
+    flow,
+    place,
+    row_of,
+    topic_writer,
+    values,
+)
+
+from headrace.dataplane import (
+    SplitReader,
+    StreamReader,
+    TopicReader,
+    Topics,
+    TopicSource,
+)
+from headrace.model import Batch, Counts
+from headrace.sdk import (
+    BatchSink,
+    Position,
+    ReadLimit,
+    Record,
+    RecordSink,
+    Schema,
+    Split,
+    SplitSource,
+    StreamSplitSource,
+)
+
+pytestmark = pytest.mark.spark
+
+
+class Parts(SplitSource):
+    """Arrow rows, five a split."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return place(20)
+
+    def schema(self) -> Schema:
+        return Schema.struct({"id": Schema.int64(), "name": Schema.string(optional=True)})
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        return [Split({"first": n}) for n in range(row_of(start), row_of(end), 5)]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        first = split.payload["first"]
+        assert isinstance(first, int)
+        ids = list(range(first, first + 5))
+        yield pa.RecordBatch.from_pydict({"name": [f"n{n}" for n in ids], "id": ids})
+
+
+def test_splits_are_read_on_executors_and_fitted_to_the_schema(spark) -> None:
+    sink = Kept()
+    counts = flow(spark, [sink], source=SplitReader(Parts())).run(batch(1, 0, 20))
+    assert counts == Counts(read=20, written=20)
+    found = sorted(values(sink), key=lambda value: value["id"])
+    assert found == [{"id": n, "name": f"n{n}"} for n in range(20)]
+
+
+class Streams(StreamSplitSource):
+    """Two streams; the second gets one more column from its second batch on."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return place(2)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        return [Split({"number": n}) for n in range(row_of(start), row_of(end))]
+
+    def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
+        number = split.payload["number"]
+        yield "a", pa.RecordBatch.from_pydict({"x": [number, number]})
+        extra = {"z": [1.5]} if number else {}
+        yield "b", pa.RecordBatch.from_pydict({"y": [f"s{number}"], **extra})
+
+
+def test_many_streams_travel_packed_and_are_unpacked_by_stream(spark, tmp_path: Path) -> None:
+    writer = topic_writer(tmp_path, "packed")
+    counts = flow(spark, [writer], source=StreamReader(Streams())).run(batch(1, 0, 2))
+    assert counts == Counts(read=6, written=6)
+    reader = TopicReader(Topics(tmp_path).get("packed"))
+    end = reader.latest(Position(), ReadLimit())
+    sink = Kept()
+    out = flow(spark, [sink], source=TopicSource(reader, ordered=False))
+    counts = out.run(Batch(TASK, 1, 1, Position(), end, NOW))
+    assert (counts.read, counts.written) == (6, 6)
+    by_topic = {name: [r["value"] for r in sink.rows if r["topic"] == name] for name in "ab"}
+    assert sorted(value["x"] for value in by_topic["a"]) == [0, 0, 1, 1]
+    assert sorted(by_topic["b"], key=lambda value: value["y"]) == [
+        {"y": "s0", "z": None},
+        {"y": "s1", "z": 1.5},
+    ]
+
+
+class ToFiles(BatchSink):
+    """Stages JSON files on executors and commits them by renaming."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, rows, batch, part):
+        values = [row for rows_of in rows for row in rows_of.to_pylist()]
+        (self.folder / f".{part}").write_text("\n".join(str(value) for value in values))
+        return {"part": part}
+
+    def commit(self, messages, batch, receipt) -> None:
+        for message in messages:
+            part = message["part"]
+            (self.folder / f".{part}").rename(self.folder / f"{batch.mark.batch}-{part}")
+        (self.folder / f"{batch.mark.batch}.receipt").write_text(receipt)
+
+    def committed(self, mark, topic):
+        path = self.folder / f"{mark.batch}.receipt"
+        return path.read_text() if path.exists() else None
+
+
+def test_a_batch_sink_commits_the_parts_of_the_executors_once(spark, tmp_path: Path) -> None:
+    copy = flow(spark, [ToFiles(tmp_path)])
+    first = copy.run(batch(1, 0, 10))
+    again = copy.run(batch(1, 0, 10, again=True))
+    assert first == again == Counts(read=10, written=10)
+    lines = [
+        line
+        for path in tmp_path.iterdir()
+        if not path.suffix
+        for line in path.read_text().splitlines()
+    ]
+    assert len(lines) == 10
+
+
+class ToLines(RecordSink):
+    """Appends each record to a file, as a sink of Kafka Connect would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, records: Sequence[Record]) -> None:
+        lines = [f"{r.topic} {r.value['id']} {r.timestamp:%Y}\n" for r in records]
+        name = f"{records[0].value['id']}.txt"
+        (self.folder / name).write_text("".join(lines))
+
+
+def test_a_record_sink_gets_records_on_the_executors(spark, tmp_path: Path) -> None:
+    counts = flow(spark, [ToLines(tmp_path)]).run(batch(1, 0, 10))
+    assert counts == Counts(read=10, written=10)
+    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert sorted(lines) == sorted(f"numbers {n} 2026" for n in range(10))
