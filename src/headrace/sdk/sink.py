@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from typing_extensions import override
+
 from headrace.sdk.connector import Connector
 
 if TYPE_CHECKING:
@@ -82,6 +84,11 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     def start(self, context: TaskContext) -> None:
         """Connect to the target; raise ConfigError when it cannot be written to."""
         self.context = context
+
+    @override
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
+        return {name: value for name, value in self.__dict__.items() if name != "context"}
 
     def stop(self) -> None:  # noqa: B027 - optional
         """Let go of everything, promptly. Called once, also after a failed start."""

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from headrace.sdk.connector import Connector
 from headrace.sdk.position import Position
 
@@ -36,6 +38,11 @@ class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
         """Take what is needed to plan and read. May block briefly."""
         self.context = context
 
+    @override
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
+        return {name: value for name, value in self.__dict__.items() if name != "context"}
+
     def stop(self) -> None:  # noqa: B027 - optional
         """Let go of everything, promptly. Called once, also after a failed start."""
 
@@ -49,7 +56,8 @@ class ReplayableSource(SourceTask):
 
         Equal to ``start`` when nothing new is there. It should stay within
         ``limit.rows`` and ``limit.size_bytes`` but always make progress, and never
-        passes ``limit.until``. ``Position()`` is the very beginning. Called before
+        passes ``limit.until``. Without rows and bytes in the limit it is the end of all
+        that is there. ``Position()`` is the very beginning. Called before
         every batch and by idle polling, so it must be cheap.
         """
 

@@ -20,14 +20,7 @@ from headrace.sdk import (
     rows,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.testing import BadConfig, BrokenPromiseError, Harness, Point, SourceDriver
-from headrace.sdk.testing.config_checks import (
-    check_bad_configs,
-    check_documented,
-    check_required_keys,
-    check_stop_without_start,
-    check_wrong_values,
-)
+from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SourceDriver
 from headrace.sdk.testing.position_checks import (
     check_idle,
     check_limit,
@@ -88,16 +81,7 @@ class Journal(SourceConnector):
 
     @classmethod
     def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define("path", ConfigType.STRING, doc="The file.")
-            .define("width", ConfigType.INT, 80, doc="The longest line.")
-        )
-
-    @classmethod
-    def check(cls, config: Config) -> Iterable[ConfigError]:
-        if config.get_int("width") < 1:
-            yield ConfigError("must be 1 or more.", field="width", fix="Leave it out.")
+        return ConfigDef().define("path", ConfigType.STRING, doc="The file.")
 
     def task(self, config: Config) -> FrameSource:
         return self.reader(Path(config.get_str("path")))
@@ -111,9 +95,6 @@ class JournalDriver(SourceDriver):
 
     def config(self) -> Mapping[str, str]:
         return {"path": str(self.path)}
-
-    def bad_configs(self) -> Sequence[BadConfig]:
-        return [BadConfig({"width": "0"}, "width")]
 
     def append(self, rows) -> None:
         with self.path.open("a") as file:
@@ -220,14 +201,6 @@ class StopsLate(Reader):
         time.sleep(3.5)
 
 
-class FailsToStopUnstarted(Reader):
-    def start(self, context) -> None:
-        self.file = self.path.open("a")
-
-    def stop(self) -> None:
-        self.file.close()
-
-
 class LeaksThreads(Reader):
     """Starts a thread that does not end."""
 
@@ -265,38 +238,6 @@ class RefusesItsPositions(Journal):
 
     def alter_offsets(self, position: Position) -> None:
         raise ConfigError(field="offsets")
-
-
-class ChecksNothing(Journal):
-    """Takes any width."""
-
-    @classmethod
-    def check(cls, config: Config) -> Iterable[ConfigError]:
-        return ()
-
-
-class NamesAnother(Journal):
-    """Blames another key."""
-
-    @classmethod
-    def check(cls, config: Config) -> Iterable[ConfigError]:
-        return (ConfigError("is wrong.", field="path") for _ in super().check(config))
-
-
-class Loose(Journal):
-    """Has keys for whose texts it answers itself, and fails at it."""
-
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define("path", ConfigType.STRING, doc="")
-            .define("width", ConfigType.INT, 80, doc="The longest line.")
-        )
-
-    @classmethod
-    def check(cls, config: Config) -> Iterable[ConfigError]:
-        raise ZeroDivisionError
 
 
 def reading(reader: type[Reader]) -> type[SourceConnector]:
@@ -377,31 +318,3 @@ def test_a_broken_promise_is_found_and_named(
     message = str(broken.value)
     assert seen in message
     assert f"{read}\n" in message.partition("Read: ")[2]
-
-
-@pytest.mark.parametrize(
-    ("connector", "check", "seen"),
-    [
-        (ChecksNothing, check_bad_configs, "It was accepted."),
-        (NamesAnother, check_bad_configs, "path"),
-        (Loose, check_bad_configs, "Validation itself failed"),
-        (Loose, check_documented, "These have none: path."),
-        (reading(FailsToStopUnstarted), check_stop_without_start, "stop raised Attribute"),
-    ],
-)
-def test_a_broken_configuration_is_found(
-    headrace_harness: Harness, connector, check, seen: str, tmp_path: Path
-) -> None:
-    driver = JournalDriver(tmp_path / "journal")
-    driver.connector = connector
-    arguments = [driver] if check is check_documented else [headrace_harness, driver]
-    with pytest.raises(BrokenPromiseError, match=seen.replace(".", "[.]")):
-        check(*arguments)
-
-
-@pytest.mark.parametrize(
-    "check",
-    [check_required_keys, check_wrong_values, check_bad_configs, check_stop_without_start],
-)
-def test_a_good_configuration_passes(headrace_harness: Harness, check, tmp_path: Path) -> None:
-    check(headrace_harness, JournalDriver(tmp_path / "journal"))

@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.dataplane.topics.layout import Entry, chunks, layout
+from headrace.dataplane.topics.layout import Entry, layout, worth_merging
 from headrace.dataplane.topics.segments import Segment, stored_schema, write_segment
 from headrace.dataplane.topics.topic import RETENTION, live_files, schema_of
 from headrace.dataplane.topics.trash import Trash
@@ -30,8 +30,8 @@ _UPKEEP = "headrace.upkeep"
 """The application of all commits that remove files. Delta refuses one that has not seen the
 one before, so that two workers never rewrite, or remove, the same rows."""
 
-_MOST_CHUNKS = 8
-"""How many segments are written before other topics have their turn."""
+_MOST_STEPS = 8
+"""How many commits are made before other topics have their turn."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +44,26 @@ class Compaction:
 
     def run(self) -> bool:
         """Remove what is too old, then rewrite; return whether nothing is left to do."""
-        # One table for all: a commit of upkeep that it has not seen refuses ours, and after
-        # each of ours it has seen all before.
+        return any(not self._step() for _ in range(_MOST_STEPS))
+
+    def _step(self) -> bool:
+        """Plan and make one commit; return whether there may be another to make."""
+        # The commit is made with the table that it was planned on: Delta then refuses it if
+        # another worker has rewritten or removed anything since.
         table = DeltaTable(self.topic.path)
-        newest = int(table.version())
-        entries = layout(
-            self.topic.log, live_files(table), max(self.topic.lost() + 1, 0), newest
-        )
-        old = self._too_old(entries)
-        if old:
-            if not self._remove(table, old):
-                return False
-            entries = entries[len(old) :]
-        settled = [e for e in entries if self.now - e.time >= self.policy.compact_after]
+        first, newest = max(self.topic.lost() + 1, 0), int(table.version())
+        entries = layout(self.topic.log, live_files(table), first, newest)
         policy = self.policy
-        found = chunks(settled, fan_in=policy.compact_files, target_bytes=policy.target_bytes)
-        for number, files in enumerate(found):
-            if number == _MOST_CHUNKS or not self._rewrite(table, files):
-                return False
-        return True
+        if old := self._too_old(entries):
+            self._remove(table, old)
+            return True
+        settled = [e for e in entries if self.now - e.time >= policy.compact_after]
+        files = worth_merging(
+            settled, fan_in=policy.compact_files, target_bytes=policy.target_bytes
+        )
+        if files:
+            self._rewrite(table, files)
+        return bool(files)
 
     def _too_old(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries to remove, all from the beginning.
@@ -83,7 +84,7 @@ class Compaction:
             old += 1
         return entries[:old]
 
-    def _remove(self, table: DeltaTable, entries: Sequence[Entry]) -> bool:
+    def _remove(self, table: DeltaTable, entries: Sequence[Entry]) -> None:
         files = [file for entry in entries for file in entry.files]
         first, last = files[0].first, files[-1].version
         told = {
@@ -95,9 +96,9 @@ class Compaction:
             }
         }
         # Readers take from this number what was lost, also when the commit is forgotten.
-        return self._commit(table, files, None, told, {RETENTION: last})
+        self._commit(table, files, None, told, {RETENTION: last})
 
-    def _rewrite(self, table: DeltaTable, files: Sequence[TopicFile]) -> bool:
+    def _rewrite(self, table: DeltaTable, files: Sequence[TopicFile]) -> None:
         schema = to_arrow(stored_schema(schema_of(table)))
         segment = write_segment(self.topic.path, files, schema)
         told = {
@@ -109,10 +110,8 @@ class Compaction:
                 "size": segment.file.size_bytes,
             }
         }
-        done = self._commit(table, files, segment, told, {})
-        if not done:
+        if not self._commit(table, files, segment, told, {}):
             (self.topic.path / segment.file.path).unlink()
-        return done
 
     def _commit(
         self,

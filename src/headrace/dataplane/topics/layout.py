@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.topics.segments import Segment, TopicFile
@@ -94,26 +95,24 @@ def layout(log: DeltaLog, live: Sequence[AddedFile], first: int, newest: int) ->
     return entries
 
 
-def chunks(
+def worth_merging(
     entries: Sequence[Entry], *, fan_in: int, target_bytes: int
-) -> Iterator[list[TopicFile]]:
-    """Yield groups of files that are worth to be rewritten as one each.
+) -> list[TopicFile]:
+    """Return neighbouring files that are worth to be rewritten as one; empty for none.
 
     As in a log-structured merge tree, about ``fan_in`` files of one level become one of
     the next, so that a row is rewritten a few times only, however long the topic is. A
     file of half the target's size or more is left as it is.
     """
-    taken: set[int] = set()
     for level in sorted({entry.level(fan_in) for entry in entries}):
-        free = [None if entry.first in taken else entry for entry in entries]
-        for run in _runs(free, level, fan_in, target_bytes):
+        for run in _runs(entries, level, fan_in, target_bytes):
             for chunk in _cut(run, target_bytes):
                 files = [file for entry in chunk for file in entry.files]
                 equals = sum(len(e.files) for e in chunk if e.level(fan_in) == level)
                 full = sum(entry.size_bytes for entry in chunk) * 2 >= target_bytes
                 if equals >= fan_in or (full and len(files) > 1):
-                    taken.update(entry.first for entry in chunk)
-                    yield files
+                    return files
+    return []
 
 
 def _commit(log: DeltaLog, version: int) -> Commit | None:
@@ -140,25 +139,21 @@ def _walk(
 
 
 def _runs(
-    entries: Sequence[Entry | None], level: int, fan_in: int, target_bytes: int
+    entries: Sequence[Entry], level: int, fan_in: int, target_bytes: int
 ) -> Iterator[list[Entry]]:
     """Yield neighbours that are small, from one of this level to another of it.
 
     Those of lower levels between them come along, lest they stay small for ever.
     """
-    run: list[Entry] = []
-    for entry in [*entries, None]:
-        small = entry is not None and entry.size_bytes * 2 < target_bytes
-        if entry is not None and small and entry.level(fan_in) <= level:
-            run.append(entry)
-            continue
-        while run and run[-1].level(fan_in) < level:
-            run.pop()
-        while run and run[0].level(fan_in) < level:
-            run.pop(0)
-        if run:
-            yield run
-        run = []
+
+    def fits(entry: Entry) -> bool:
+        return entry.level(fan_in) <= level and entry.size_bytes * 2 < target_bytes
+
+    for small, run in groupby(entries, fits):
+        members = list(run)
+        ends = [n for n, entry in enumerate(members) if entry.level(fan_in) == level]
+        if small and ends:
+            yield members[ends[0] : ends[-1] + 1]
 
 
 def _cut(run: Sequence[Entry], target_bytes: int) -> Iterator[list[Entry]]:

@@ -157,12 +157,13 @@ class DeltaLog:
 
 
 def _commit(path: Path, version: int) -> Commit:
-    # The time of the file is in the key, as a topic may be removed and made anew.
-    return _read(path, version, path.stat().st_mtime_ns)
+    # A topic may be removed and made anew: the file's identity is part of the key.
+    stat = path.stat()
+    return _read(path, version, stat.st_mtime_ns, stat.st_ino)
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path, version: int, written_ns: int) -> Commit:
+def _read(path: Path, version: int, written_ns: int, _inode: int) -> Commit:
     told: dict[str, Any] = {"time": datetime.fromtimestamp(written_ns / 1e9, UTC)}
     added: list[AddedFile] = []
     for line in path.read_text().splitlines():

@@ -59,7 +59,10 @@ class FileSet(FrameSource):
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         self._discover()
         begin = self._place(start)
-        end = min(len(self._files), begin + self._settings.max_files)
+        # Without a limit the end of all that is there is asked for, not of a batch.
+        unlimited = limit.rows is None and limit.size_bytes is None
+        most = len(self._files) if unlimited else begin + self._settings.max_files
+        end = min(len(self._files), most)
         if limit.until is not None:
             end = min(end, self._place(limit.until))
         rows = size = 0

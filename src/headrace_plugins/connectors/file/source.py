@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,6 +151,7 @@ def _at(error: ConfigError, config: Config) -> ConfigError:
 
 
 def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
+    yield from _wrong_encoding(settings.dialect.encoding)
     listing = settings.listing
     path = Path(listing.path)
     needed = listing.root if listing.is_glob or settings.grows else path
@@ -167,6 +169,17 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
         )
     if settings.grows:
         yield from _wrong_to_follow(settings)
+
+
+def _wrong_encoding(name: str) -> Iterable[ConfigError]:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        yield ConfigError(
+            problem=f"No encoding is called {name!r}.",
+            fix="Use one such as UTF-8, ISO-8859-1 or GB18030.",
+            field="encoding",
+        )
 
 
 def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
