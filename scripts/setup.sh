@@ -10,6 +10,8 @@ readonly VENV=.venv
 readonly PYTHON=$VENV/bin/python
 readonly STAMPS=$VENV/.headrace
 export UV_PYTHON_PREFERENCE=only-system
+# Where a company signs its own traffic, the system knows the certificate and uv does not.
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
 
 done_for() { [ -x "$PYTHON" ] && [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp() { mkdir -p "$STAMPS" && printf '%s\n' "$2" >"$STAMPS/$1"; }
