@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 from headrace.bootstrap import Runtime
 from headrace.model import Batch, TaskId, TaskState
 from headrace.settings import load_settings
-from headrace.worker import Outcome, StoredConnectorContext
+from headrace.worker import BatchLoop, Outcome, StoredConnectorContext
 
 PAIRS = 5
 """How many pairs of warm runs the medians are of."""
@@ -65,6 +65,14 @@ class Bench:
         if outcome.failed:
             raise SystemExit(str(dict(outcome.errors)))
         return outcome
+
+    def loop(self, definition: dict[str, object]) -> BatchLoop:
+        """Return the batch loop of a definition's first task, warm and under a lease."""
+        path = self.folder / "loop.yaml"
+        with path.open("w") as file:
+            YAML().dump({"name": "loop", **definition}, file)
+        (first, *_) = self.runtime.definitions([path])
+        return self.runtime.loop(first)
 
     def context(self) -> StoredConnectorContext:
         """Return a context for a connector that is used by hand."""

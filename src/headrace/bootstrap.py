@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+import structlog
+
 from headrace.assembly import Assembler, reader_of, steps_of
 from headrace.control import (
     Findings,
@@ -19,6 +21,7 @@ from headrace.control import (
 )
 from headrace.dataplane import SparkJobs, Topics, close_session, open_session, preview
 from headrace.dataplane.host import Targets
+from headrace.dataplane.topics import Upkeep
 from headrace.plugins import PluginKind, Registry
 from headrace.sdk import CaptureSource, ConfigError
 from headrace.store import MemoryStore, SqliteStore
@@ -46,7 +49,13 @@ if TYPE_CHECKING:
     from headrace.model import Definition
     from headrace.settings import Settings
     from headrace.store import Store
-    from headrace.worker import Events, Outcome, Task
+    from headrace.worker import BatchLoop, Events, Outcome, Task
+
+
+log = structlog.get_logger(__name__)
+
+_UPKEEP_SECONDS = 10.0
+"""How often the topics are looked at; a look that finds nothing to do costs microseconds."""
 
 
 def now() -> datetime:
@@ -132,11 +141,18 @@ class Runtime:
             worker.stop()
         jobs = SparkJobs(self.spark)
         hosts = self._hosts = HostSupervisor()
+        ended = threading.Event()
+        upkeep = threading.Thread(
+            target=self._keep_topics, args=[ended], name="headrace-upkeep"
+        )
+        upkeep.start()
         try:
             worker.add(self._task(plan, jobs, hosts) for plan in plans)
             return worker.run()
         finally:
+            ended.set()
             hosts.close()
+            upkeep.join()
 
     def stop(self) -> None:
         """Stop the run: what is moving is finished, or cancelled after a grace period."""
@@ -145,6 +161,12 @@ class Runtime:
             self._hosts.drain()
         if self._worker is not None:
             self._worker.stop()
+
+    def loop(self, definition: Definition) -> BatchLoop:
+        """Return the batch loop of a definition's first task, to be stepped by hand."""
+        plan = self._plans(definition)[0]
+        lease = self.state.lease(plan.id, self.owner.name, now(), self.settings.lease)
+        return self._assembler.parts(self.spark, plan, lease).loop
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
         """Return the first records at the source and after each step; nothing is kept."""
@@ -200,6 +222,15 @@ class Runtime:
     def _appended(self, topic: str) -> None:
         if self._worker is not None:
             self._worker.wake(topic)
+
+    def _keep_topics(self, ended: threading.Event) -> None:
+        """Compact and prune the topics now and then, beside whatever moves."""
+        upkeep = Upkeep(self.topics, now)
+        while not ended.wait(_UPKEEP_SECONDS):
+            try:
+                upkeep.run_once()
+            except Exception:
+                log.warning("topics could not be kept", exc_info=True)
 
     def _is_source(self, plugin: str) -> bool:
         kind = self.registry.connector_kind(plugin, field="connector.class")

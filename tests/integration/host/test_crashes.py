@@ -176,6 +176,7 @@ def _dead(pid: int) -> bool:
 
 def test_nothing_is_left_behind(bench: Bench) -> None:
     process = psutil.Process()
+    before = process.children()  # Spark's JVM, where other tests of the run have started it
     bench.run(bench.spec("warm", config={"limit": 10}))
     bench.hosts.close()
     files, threads = process.num_fds(), threading.active_count()
@@ -186,7 +187,7 @@ def test_nothing_is_left_behind(bench: Bench) -> None:
         hosts.close()
     assert threading.active_count() == threads
     assert process.num_fds() <= files
-    assert process.children() == []
+    assert process.children() == before
 
 
 def test_secrets_are_not_in_the_arguments_of_a_process(bench: Bench) -> None:

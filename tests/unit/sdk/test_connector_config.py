@@ -43,7 +43,7 @@ errors.deadletterqueue.topic.replication.factor|SHORT|MEDIUM|3|-|Error Handling|
 errors.deadletterqueue.context.headers.enable|BOOLEAN|MEDIUM|false|-|Error Handling|8
 """
 OURS = """
-batch.max.rows|LONG|MEDIUM|1000000|[1,...]|Batches|1
+batch.max.rows|LONG|MEDIUM|10000000|[1,...]|Batches|1
 batch.max.bytes|LONG|MEDIUM|null|[1,...]|Batches|2
 poll.interval.ms|LONG|MEDIUM|1000|[1,...]|Batches|3
 """
