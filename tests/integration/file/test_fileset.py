@@ -62,6 +62,14 @@ def test_types_of_csv_are_inferred_once_and_remembered(
     assert "`id` BIGINT" in message
 
 
+def test_the_end_without_a_limit_is_past_all_files_whatever_a_batch_may_hold(
+    source: Source, tmp_path: Path
+) -> None:
+    for name in "abc":
+        put(tmp_path / f"{name}.txt", f"{name}\n", age=10)
+    assert source(tmp_path, max_files="1").rows(ReadLimit()) == ["a", "b", "c"]
+
+
 def test_files_are_read_by_time_of_change_and_then_by_path(
     source: Source, tmp_path: Path
 ) -> None:
@@ -71,7 +79,8 @@ def test_files_are_read_by_time_of_change_and_then_by_path(
     put(tmp_path / "_d.txt", "hidden\n", age=20)
     put(tmp_path / ".e.txt", "hidden\n", age=20)
     reading = source(tmp_path, max_files="1")
-    assert [reading.rows() for _ in range(4)] == [["b"], ["c"], ["a"], []]
+    limit = ReadLimit(rows=1000)
+    assert [reading.rows(limit) for _ in range(4)] == [["b"], ["c"], ["a"], []]
     put(tmp_path / "z.txt", "older but later\n", age=100)
     assert reading.rows() == ["older but later"]
 
