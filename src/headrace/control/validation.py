@@ -105,7 +105,8 @@ class _Check:
     ) -> None:
         found = self.errors if self._definition.strict else self.warnings
         for name, close in keys.unknown(props, prefixes=prefixes):
-            fix = f"Did you mean {close}?" if close else f"Known keys: {', '.join(keys.keys)}."
+            known = ", ".join(keys.keys) or "none"
+            fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
             found.append(
                 ConfigError(problem="Is not a known key.", field=_at(place, name), fix=fix)
             )

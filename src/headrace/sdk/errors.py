@@ -229,8 +229,9 @@ class ToleranceExceededError(HeadraceError):
         self.message = message
         self.record = record
         sample = f" Record: {record}" if record else ""
+        cause = message.rstrip(".")
         super().__init__(
-            f"{plugin} failed in stage {stage} with {exception}: {message}.{sample}",
+            f"{plugin} failed in stage {stage} with {exception}: {cause}.{sample}",
             fix="Mend the data or the definition, or set errors.tolerance=all to pass such "
             "records to the dead-letter topic.",
         )
