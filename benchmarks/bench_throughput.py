@@ -3,7 +3,7 @@
 Both run in one process and one session, in turn. Offline is one run over all rows; real
 time is the same rows in five pieces, each a batch, and the hand-written job in a loop.
 
-    python benchmarks/bench_throughput.py [--rows 5000000]
+    python benchmarks/bench_throughput.py [--rows 5000000] [--only CSV]
 """
 
 import argparse
@@ -29,6 +29,7 @@ class Cases:
     run: Bench
     rows: int
     real_time: bool
+    only: str = ""
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -43,12 +44,13 @@ class Cases:
 
     def all(self) -> list[Pair]:
         """Measure every case."""
-        return [
-            self.compared("datagen to noop", self.noop, self.noop_by_hand),
-            self.compared("CSV to Parquet", self.csv, self.csv_by_hand),
-            self.compared("Parquet to Delta", self.delta, self.delta_by_hand),
-            self.compared("split to Parquet", self.split, self.split_by_hand),
-        ]
+        cases = {
+            "datagen to noop": (self.noop, self.noop_by_hand),
+            "split to Parquet": (self.split, self.split_by_hand),
+            "CSV to Parquet": (self.csv, self.csv_by_hand),
+            "Parquet to Delta": (self.delta, self.delta_by_hand),
+        }
+        return [self.compared(name, *both) for name, both in cases.items() if self.only in name]
 
     def csv(self) -> None:
         """Copy CSV files to Parquet."""
@@ -131,10 +133,9 @@ class Cases:
         connector.start(config, self.run.context())
         task = connector.task(config)
         reader = FrameReader(task) if gear == "frame" else SplitReader(task)
-        partition = {"generator": "by hand"}
         frames = []
         for first, last in self.bounds:
-            start, end = (Position.of(partition, {"row": row}) for row in (first, last))
+            start, end = (Position.of(task.partition, {"row": row}) for row in (first, last))
             frame = reader.read(self.run.runtime.spark, start, end).frame
             frames.append(frame.select("value.*"))
         return frames
@@ -162,7 +163,7 @@ def write_inputs(run: Bench, rows: int) -> None:
             part.rename(folder / f"piece-{piece}.{kind}")
 
 
-def main(rows: int) -> None:
+def main(rows: int, only: str) -> None:
     """Run everything and keep the figures."""
     memory = Memory()
     with bench() as run:
@@ -170,7 +171,7 @@ def main(rows: int) -> None:
         print(
             f"{rows:,} rows; {machine()}; a ratio below 1 means Headrace is faster\n\n{HEADER}"
         )
-        pairs = [pair for mode in (False, True) for pair in Cases(run, rows, mode).all()]
+        pairs = [pair for mode in (False, True) for pair in Cases(run, rows, mode, only).all()]
     peak = memory.stop()
     print(f"\nPeak memory of JVM and Python driver: {peak / 2**20:,.0f} MiB")
     save(
@@ -181,4 +182,6 @@ def main(rows: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
-    main(parser.parse_args().rows)
+    parser.add_argument("--only", default="", help="the cases whose names hold this text")
+    found = parser.parse_args()
+    main(found.rows, found.only)
