@@ -122,7 +122,7 @@ class Assembler:
     def source_task(self, source: SourcePlan, name: str) -> SourceTask:
         """Return the source plugin's task object, configured but not started."""
         connector = source.connector()
-        context = StoredConnectorContext(self.store, name, _ignore, _raise)
+        context = connector_context(self.store, name)
         config = source.connector.config_def().parse(source.config)
         connector.start(config, context)
         return connector.task(config)
@@ -157,9 +157,7 @@ class Assembler:
     ) -> FrameSink:
         connector = sink.connector()
         config = sink.connector.config_def().parse(sink.config)
-        connector.start(
-            config, StoredConnectorContext(self.store, context.connector, _ignore, _raise)
-        )
+        connector.start(config, connector_context(self.store, context.connector))
         started.callback(connector.stop)
         task = connector.task(config)
         started.callback(task.stop)
@@ -192,6 +190,11 @@ def reader_of(task: SourceTask) -> SourceReader:
 def steps_of(plan: TaskPlan) -> list[Step]:
     """Return the chain of a task."""
     return [Step(step.transform, step.predicate, step.negate) for step in plan.steps]
+
+
+def connector_context(store: Store, name: str) -> StoredConnectorContext:
+    """Return the context of a connector that is planned or started for one run."""
+    return StoredConnectorContext(store, name, _ignore, _raise)
 
 
 def _ignore() -> None:

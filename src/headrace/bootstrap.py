@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from headrace.assembly import Assembler, reader_of, steps_of
+from headrace.assembly import Assembler, connector_context, reader_of, steps_of
 from headrace.control import (
     Findings,
     check_definition,
@@ -32,7 +32,6 @@ from headrace.worker import (
     CaptureTask,
     HostSupervisor,
     Owner,
-    StoredConnectorContext,
     StoredTaskContext,
     Worker,
 )
@@ -237,7 +236,7 @@ class Runtime:
         return kind is PluginKind.SOURCE
 
     def _plans(self, definition: Definition) -> list[TaskPlan]:
-        context = StoredConnectorContext(self.state, definition.name, _ignore, _fail)
+        context = connector_context(self.state, definition.name)
         return plan_tasks(definition, self.registry, context, self._matching)
 
     def _matching(self, pattern: str) -> list[str]:
@@ -305,11 +304,3 @@ class Runtime:
                 self.state.release(lease)
         for owner in dead:
             self.owner.bury(owner)
-
-
-def _ignore() -> None:
-    """Take a request for new task configurations: tasks are planned once a run."""
-
-
-def _fail(error: Exception) -> None:
-    raise error
