@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.packed import Packed
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Schema
+    from headrace.sdk import FrameSink, Schema, Shape
     from headrace.sdk.delta import AddedFile
 
 
@@ -140,11 +140,11 @@ class Flow:
         to: SinkBatch,
         batch: Batch,
     ) -> Counts:
-        seen = Observation()
+        seen = Observation() if self._must_count(records, sink) else None
         good = self._good(records, seen, ordered=sink.ordered)
         staged = sink.write(good, to)
         try:
-            counts = _counts(seen.get, staged.rows)
+            counts = _counts(seen, staged.rows)
             _check_balance(counts, batch)
             if counts.rejected:
                 self._reject(frame, to, counts, batch)
@@ -156,34 +156,54 @@ class Flow:
         staged.commit(counts.to_json())
         return counts
 
-    def _good(self, records: RecordFrame, seen: Observation, *, ordered: bool) -> DataFrame:
-        """Count everything and let only good records through."""
+    def _must_count(self, records: RecordFrame, sink: FrameSink) -> bool:
+        """Return whether the sink alone cannot tell what became of every record read.
+
+        A record that is not dropped is either written, or rejected, which fails the job
+        when nothing is tolerated.
+        """
+        dropped = records.shape.dropped is not None
+        rejected = records.shape.error is not None and self.dead_letters is not None
+        return dropped or rejected or not sink.counts_written
+
+    def _good(
+        self, records: RecordFrame, seen: Observation | None, *, ordered: bool
+    ) -> DataFrame:
+        """Count everything, if asked to, and let only good records through."""
+        if seen is not None:
+            # Spark copies each row to count it; flat rows are the cheapest to copy.
+            records = records.named()
         shape = records.shape
-        frame = records.frame.selectExpr(*records.columns())
+        frame = records.frame
+        if seen is not None:
+            frame = frame.observe(seen, *(F.expr(sql) for sql in self._measures(shape)))
+        keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
+        if shape.error is not None:
+            keep.append(self._tolerated(shape.error))
+        if keep:
+            frame = frame.where(" AND ".join(keep))
+        frame = frame.selectExpr(*records.columns())
         if ordered and records.position is None:
             frame = frame.selectExpr("*", "array(monotonically_increasing_id()) AS position")
+        return frame.drop("dropped", "error")
+
+    def _measures(self, shape: Shape) -> list[str]:
         measures = ["count(1) AS read"]
-        keep = []
         if shape.dropped is not None:
             measures += [
-                f"count_if(dropped = {literal(alias)}) AS {quote(f'filter:{alias}')}"
+                f"count_if({shape.dropped} = {literal(alias)}) AS {quote(f'filter:{alias}')}"
                 for alias in (step.transform.alias for step in self.steps)
             ]
-            keep.append("dropped IS NULL")
         if shape.error is not None:
-            measures.append("count_if(error IS NOT NULL) AS rejected")
-            keep.append(self._tolerance())
-        frame = frame.observe(seen, *(F.expr(measure) for measure in measures))
-        if keep:
-            frame = frame.where(" AND ".join(keep)).drop("dropped", "error")
-        return frame
+            measures.append(f"count_if({shape.error} IS NOT NULL) AS rejected")
+        return measures
 
-    def _tolerance(self) -> str:
+    def _tolerated(self, error: str) -> str:
         if self.dead_letters is not None:
-            return "error IS NULL"
+            return f"{error} IS NULL"
         # Failing the job itself leaves nothing of the batch written, in any sink.
-        failure = f"raise_error(concat('{REJECTED}', to_json(error)))"
-        return f"IF(error IS NULL, true, CAST({failure} AS BOOLEAN))"
+        failure = f"raise_error(concat('{REJECTED}', to_json({error})))"
+        return f"IF({error} IS NULL, true, CAST({failure} AS BOOLEAN))"
 
     def _reject(self, frame: DataFrame, to: SinkBatch, counts: Counts, batch: Batch) -> None:
         """Dead-letter the rejected records before the good ones become visible."""
@@ -211,17 +231,21 @@ def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
     return shape.value.schema, shape.key.schema
 
 
-def _counts(seen: dict[str, int], written: int) -> Counts:
+def _counts(seen: Observation | None, written: int) -> Counts:
+    if seen is None:
+        return Counts(read=written, written=written)
+    found = seen.get
     filters = {
         name.removeprefix("filter:"): int(rows)
-        for name, rows in seen.items()
+        for name, rows in found.items()
         if name.startswith("filter:") and rows
     }
+    read, rejected = int(found.get("read", 0)), int(found.get("rejected", 0))
     return Counts(
-        read=int(seen.get("read", 0)),
+        read=read,
         written=written,
         filtered=sum(filters.values()),
-        rejected=int(seen.get("rejected", 0)),
+        rejected=rejected,
         filters=filters,
     )
 

@@ -97,6 +97,13 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
 class FrameSink(SinkTask):
     """Writes whole DataFrames in two steps, so that nothing half-done is visible."""
 
+    counts_written: ClassVar[bool] = False
+    """Whether ``StagedWrite.rows`` comes from the written data itself, as file footers do.
+
+    The runtime then need not count the records on their way for the balance of a batch
+    that drops and rejects none, which costs a pass over each row.
+    """
+
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:
         """Return the receipt of the batch if the target already holds it.

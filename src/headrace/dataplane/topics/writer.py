@@ -49,6 +49,8 @@ class _Staged:
 class TopicWriter(FrameSink):
     """Appends records to one topic exactly once."""
 
+    counts_written = True
+
     def __init__(self, topic: Topic, appended: Callable[[str], None]) -> None:
         """Write to ``topic``; call ``appended`` with its name after each append."""
         self._topic = topic

@@ -90,6 +90,7 @@ class DeltaTask(FrameSink):
     """Writes the records of one task; see DeltaSink."""
 
     ordered = True
+    counts_written = True
 
     def __init__(self, settings: Settings) -> None:
         """Write as ``settings`` say."""

@@ -60,6 +60,8 @@ class FolderSink(FrameSink):
     something else; a text file takes it as ``null``.
     """
 
+    counts_written = True
+
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
 

@@ -44,6 +44,7 @@ class LineFileSink(FrameSink):
     """
 
     ordered = True
+    counts_written = True
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
