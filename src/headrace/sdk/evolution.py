@@ -12,7 +12,7 @@ from headrace.sdk.logical import (
     precision_of,
     scale_of,
 )
-from headrace.sdk.projection import project
+from headrace.sdk.projection import carry
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 
@@ -71,7 +71,7 @@ def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:
     origin = new if old.default is None else old
     if origin.default is None:
         return merged
-    return merged.replaced(default=project(origin, origin.default, merged))
+    return merged.replaced(default=carry(origin, origin.default, merged))
 
 
 def _common(old: Schema, new: Schema, path: str) -> Schema:

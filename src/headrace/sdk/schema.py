@@ -19,6 +19,7 @@ from headrace.sdk.logical import (
     decimal_fault,
     decimal_parameters,
 )
+from headrace.sdk.misfits import misfit, null_misfit
 from headrace.sdk.scalars import SCALAR_VALUES, Type
 
 __all__ = ["Attributes", "Field", "Schema", "StructValue", "Type", "validate_value"]
@@ -322,15 +323,15 @@ def _check_default(schema: Schema) -> None:
     except RecordError as error:
         where = error.field or schema.name
         raise ConfigError(
-            problem=f"The default does not fit: {error.problem}", field=where
+            problem=f"Invalid default value. {error.problem}", field=where
         ) from error
 
 
 def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
     """Check that a value fits a schema, to the depth.
 
-    Python types are exact, as Kafka Connect's are: a bool is no whole number, a whole number
-    is no float, a datetime is no date. Lists and tuples are arrays.
+    Errors begin as Kafka Connect's do. Python types are exact, as its are: a bool is no whole
+    number, a whole number is no float, a datetime is no date. Lists and tuples are arrays.
 
     Args:
         schema: What the value must fit.
@@ -342,9 +343,7 @@ def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
     """
     if value is None:
         if not schema.optional:
-            raise RecordError(
-                problem=f"Null where {_title(schema)} is required.", field=path or None
-            )
+            raise RecordError(problem=null_misfit(schema.type, path), field=path or None)
         return
     if schema.is_logical:
         fault = LOGICAL_VALUES[str(schema.name)](value, schema.parameters)
@@ -353,15 +352,8 @@ def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
     else:
         fault = _COMPOUND_VALUES[schema.type](schema, value, path)
     if fault is not None:
-        kind = type(value).__name__
-        raise RecordError(
-            problem=f"A value of type {kind} does not fit {_title(schema)}: it {fault}.",
-            field=path or None,
-        )
-
-
-def _title(schema: Schema) -> str:
-    return f"{schema.type.value} {schema.name}" if schema.name else schema.type.value
+        problem = misfit(schema.type, schema.name, value, path, fault)
+        raise RecordError(problem=problem, field=path or None)
 
 
 def _array(schema: Schema, value: object, path: str) -> str | None:
@@ -387,7 +379,7 @@ def _struct(schema: Schema, value: object, _: str) -> str | None:
     if not isinstance(value, StructValue):
         return "must be a Struct"
     if value.schema != schema and value.schema.bare() != schema.bare():
-        return "must be a Struct of this schema, but for its optional, default and doc"
+        return "must match in all but optional, default and doc: Struct schemas do not match"
     value.validate()
     return None
 

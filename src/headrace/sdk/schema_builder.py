@@ -1,5 +1,6 @@
 """Builds a schema step by step, each attribute once."""
 
+from collections.abc import Mapping
 from typing import Any, final
 
 from headrace.sdk.errors import ConfigError
@@ -48,7 +49,13 @@ class SchemaBuilder:
         return self._set("optional", {"optional": False})
 
     def default(self, value: Any) -> "SchemaBuilder":
-        """Set the value that stands for a missing one."""
+        """Set the value that stands for a missing one; it has to fit what is set so far."""
+        if value is None and not self._attributes.get("optional", False):
+            raise ConfigError(
+                problem="Invalid default value: null, but the schema is not optional.",
+                fix="Call optional() before, or leave the default out.",
+                field="default",
+            )
         builder = self._set("default", {"default": value})
         self.build()
         return builder
@@ -66,11 +73,13 @@ class SchemaBuilder:
         return self._set("doc", {"doc": doc})
 
     def parameter(self, name: str, value: str) -> "SchemaBuilder":
-        """Set one parameter."""
-        if name in self._parameters:
-            error = _set_twice(f"parameter {name}")
-            raise error
+        """Set one parameter; as in Kafka Connect, the last value of a name counts."""
         self._parameters[name] = value
+        return self
+
+    def parameters(self, parameters: Mapping[str, str]) -> "SchemaBuilder":
+        """Set several parameters."""
+        self._parameters.update(parameters)
         return self
 
     def field(self, name: str, schema: Schema) -> "SchemaBuilder":

@@ -33,7 +33,7 @@ class Struct(StructValue):
 
     def __init__(self, schema: Schema, values: Mapping[str, Any] | None = None) -> None:
         if schema.type is not Type.STRUCT:
-            raise RecordError(problem=f"A Struct cannot have the schema {schema.type.value}.")
+            raise RecordError(problem=f"Not a struct schema: {schema.type.value}")
         self._schema = schema
         self._values: list[Any] = [None] * len(schema.fields)
         self._frozen = False

@@ -197,9 +197,90 @@ def test_the_builder_sets_each_attribute_once() -> None:
         builder.required()
 
 
-def test_the_builder_checks_the_default() -> None:
-    with pytest.raises(ConfigError, match="default"):
-        SchemaBuilder(Type.INT8).default("x")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("default", 1), ("name", "a"), ("version", 1), ("doc", "a")],
+)
+def test_the_builder_refuses_a_second_value_of_an_attribute(name: str, value: Any) -> None:
+    builder = SchemaBuilder(Type.INT8)
+    getattr(builder, name)(value)
+    message = f"Invalid SchemaBuilder call: {name} has already been set"
+    with pytest.raises(ConfigError, match=message):
+        getattr(builder, name)(value)
+
+
+def test_the_last_value_of_a_parameter_counts() -> None:
+    builder = SchemaBuilder(Type.INT8).parameter("a", "1").parameters({"a": "2", "b": "3"})
+    assert builder.build().parameters == {"a": "2", "b": "3"}
+
+
+def test_the_builder_refuses_fields_of_what_is_no_struct_and_the_same_field_twice() -> None:
+    with pytest.raises(ConfigError, match="Cannot create fields on type INT8"):
+        SchemaBuilder(Type.INT8).field("a", Schema.int8())
+    struct = SchemaBuilder(Type.STRUCT).field("a", Schema.int8())
+    message = "Cannot create field because of field name duplication a"
+    with pytest.raises(ConfigError, match=message):
+        struct.field("a", Schema.int8())
+
+
+@pytest.mark.parametrize("value", ["x", None, 128])
+def test_the_builder_checks_the_default(value: Any) -> None:
+    with pytest.raises(ConfigError, match="Invalid default value"):
+        SchemaBuilder(Type.INT8).default(value)
+
+
+def test_an_optional_schema_may_have_null_as_its_default() -> None:
+    assert SchemaBuilder(Type.INT8).optional().default(None).build() == Schema.int8(
+        optional=True
+    )
+
+
+MISFITS: list[tuple[Schema, Any, str]] = [
+    (Schema.int8(), "x", "Invalid Python object for schema with type INT8: class str"),
+    (
+        Schema.int8(name="small"),
+        "x",
+        'Invalid Python object for schema "small" with type INT8: class str',
+    ),
+    (
+        Schema.date(),
+        datetime(2026, 1, 2, tzinfo=UTC),
+        (
+            'Invalid Python object for schema "org.apache.kafka.connect.data.Date" '
+            "with type INT32: class datetime"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "message"), MISFITS)
+def test_errors_of_validation_begin_as_kafkas(schema: Schema, value: Any, message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        validate_value(schema, value)
+    assert caught.value.problem.startswith(f"{message}: it must be")
+    with pytest.raises(RecordError) as in_struct:
+        Struct(Schema.struct({"f": schema})).put("f", value)
+    assert in_struct.value.problem.startswith(f'{message} for field: "f": it must be')
+    assert in_struct.value.field == "f"
+
+
+def test_a_null_where_a_value_is_required_is_told_as_kafka_does() -> None:
+    with pytest.raises(RecordError) as caught:
+        Struct(PLACE).validate()
+    assert caught.value.problem == (
+        'Invalid value: null used for required field: "a", schema type: INT32'
+    )
+
+
+def test_only_a_struct_schema_makes_a_struct() -> None:
+    with pytest.raises(RecordError, match="Not a struct schema: INT8"):
+        Struct(Schema.int8())
+
+
+def test_a_struct_of_another_schema_does_not_fit() -> None:
+    other = Struct(PLACE.replaced(name="x"), {"a": 1})
+    with pytest.raises(RecordError, match="Struct schemas do not match"):
+        validate_value(PLACE, other)
 
 
 def test_a_struct_gives_the_default_where_it_has_no_value() -> None:
