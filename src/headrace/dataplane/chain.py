@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from headrace.sdk import ConfigError, Part, Shape
+from headrace.sdk import ConfigError, Part, Shape, UnfitRecordError, sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dataplane.records import RecordFrame
     from headrace.sdk import Predicate, Transform
+
+_CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,11 @@ class Step:
         return self.transform.uses_names or bool(self.predicate and self.predicate.uses_names)
 
     def apply(self, shape: Shape) -> Shape:
-        """Return the shape after this step."""
-        after = self.transform.apply(shape)
+        """Return the shape after this step; records that do not fit are rejected in it."""
+        try:
+            after = self.transform.apply(shape)
+        except UnfitRecordError as error:
+            after = replace(self.transform.refusing(shape, error), unfit=True)
         if self.predicate is None:
             return after
         condition = self.predicate.condition(shape)
@@ -57,12 +62,26 @@ def _apply(records: RecordFrame, step: Step) -> RecordFrame:
     try:
         return replace(before, shape=step.apply(before.shape)).settled()
     except AnalysisException as error:
-        message = (error.getMessage() or str(error)).partition("\n")[0]
-        raise ConfigError(
-            problem=f"Spark cannot run this step: {message}",
-            field=f"transforms.{step.transform.alias}",
-            fix=f"The fields here are: {', '.join(before.shape.value.fields) or 'none'}.",
-        ) from error
+        wrong = _not_analysed(before, step, error)
+    except ConfigError as error:
+        wrong = error
+    if not before.shape.unfit:
+        raise wrong
+    # A step before has rejected records, so these fields are not those that this step was
+    # made for: that it does not fit says nothing about its configuration.
+    refusal = UnfitRecordError(message=wrong.problem, exception=_CONFIG_EXCEPTION)
+    return replace(before, shape=step.transform.refusing(before.shape, refusal)).settled()
+
+
+def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> ConfigError:
+    message = (error.getMessage() or str(error)).partition("\n")[0]
+    wrong = ConfigError(
+        problem=f"Spark cannot run this step: {message}",
+        field=f"transforms.{step.transform.alias}",
+        fix=f"The fields here are: {', '.join(before.shape.value.fields) or 'none'}.",
+    )
+    wrong.__cause__ = error
+    return wrong
 
 
 def chain_frames(records: RecordFrame, steps: Sequence[Step]) -> list[RecordFrame]:
@@ -87,8 +106,10 @@ def _where(condition: str, after: Shape, before: Shape, alias: str) -> Shape:
         partition=choose(after.partition, before.partition) or before.partition,
         headers=choose(after.headers, before.headers) or before.headers,
         timestamp=choose(after.timestamp, before.timestamp) or before.timestamp,
+        offset=before.offset,
         dropped=choose(after.dropped, before.dropped),
         error=choose(after.error, before.error),
+        unfit=after.unfit,
     )
 
 
@@ -96,27 +117,52 @@ def _part_where(condition: str, after: Part, before: Part, alias: str) -> Part:
     """Merge both outcomes into one schema: a field that one lacks is null there."""
     if after == before:
         return after
+    if after.schema is None or before.schema is None:
+        return _one_where(condition, after, before)
+    missing = after.missing
+    if after.missing != before.missing:
+        missing = _choice(condition, after.missing or "false", before.missing or "false")
     if not (after.is_struct and before.is_struct):
-        if after.schema == before.schema:
-            whole = f"CASE WHEN {condition} THEN {after.whole} ELSE {before.whole} END"
-            return replace(after, whole=whole)
+        if after.schema.bare() == before.schema.bare():
+            whole = _choice(condition, after.whole, before.whole)
+            merged = replace(after, whole=whole, missing=missing)
+            return _optional(merged) if before.schema.optional else merged
         raise _misfit(alias, "the whole")
     new, old = after.columns(), before.columns()
     columns = {}
     for name in [*old, *(name for name in new if name not in old)]:
         new_sql, new_schema = new.get(name, ("NULL", None))
         old_sql, old_schema = old.get(name, ("NULL", None))
-        if new_schema and old_schema and new_schema.type is not old_schema.type:
+        if new_schema and old_schema and sql_type(new_schema) != sql_type(old_schema):
             raise _misfit(alias, f"field {name}")
         schema = new_schema or old_schema
         assert schema is not None
-        if new_sql == old_sql:
-            columns[name] = (new_sql, schema)
-            continue
-        sql = f"CASE WHEN {condition} THEN {new_sql} ELSE {old_sql} END"
-        optional = schema.optional or new_schema is None or old_schema is None
+        optional = schema.optional or not (new_schema and old_schema) or old_schema.optional
+        sql = _choice(condition, new_sql, old_sql)
         columns[name] = (sql, schema.replaced(optional=optional))
-    return before.with_fields(columns)
+    merged = replace(before.with_fields(columns), missing=missing)
+    return _optional(merged) if missing else merged
+
+
+def _choice(condition: str, new: str, old: str) -> str:
+    return new if new == old else f"CASE WHEN {condition} THEN {new} ELSE {old} END"
+
+
+def _one_where(condition: str, after: Part, before: Part) -> Part:
+    """Merge a part with none: it is null where it is not made."""
+    part, own = (
+        (after, f"({condition})") if before.schema is None else (before, f"NOT ({condition})")
+    )
+    if part.schema is None:
+        return part
+    if part.is_struct:
+        return _optional(replace(part, missing=f"(NOT {own} OR {part.is_null()})"))
+    return _optional(replace(part, whole=f"IF({own}, {part.sql()}, NULL)", missing=None))
+
+
+def _optional(part: Part) -> Part:
+    assert part.schema is not None
+    return replace(part, schema=part.schema.replaced(optional=True))
 
 
 def _misfit(alias: str, what: str) -> ConfigError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Part, Schema, Shape, Type, from_spark_json, literal, quote
+from headrace.sdk import Part, Schema, Shape, from_spark_json, literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +64,7 @@ class RecordFrame:
         columns: dict[str, str] = {}
         key = _settle(self.shape.key, "__k", columns)
         value = _settle(self.shape.value, "", columns)
-        plain = ("topic", "partition", "headers", "timestamp", "dropped", "error")
+        plain = ("topic", "partition", "headers", "timestamp", "offset", "dropped", "error")
         given = {name: sql for name in plain if (sql := getattr(self.shape, name)) is not None}
         columns |= {f"__{name}": sql for name, sql in given.items()}
         if self.position is not None:
@@ -72,7 +72,8 @@ class RecordFrame:
         columns |= {name: name for name in self.kept}
         columns.setdefault("record", self._record())
         named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
-        shape = Shape(key=key, value=value, **{name: f"__{name}" for name in given})
+        settled = {name: f"__{name}" for name in given}
+        shape = Shape(key=key, value=value, unfit=self.shape.unfit, **settled)
         position = "__position" if self.position else None
         return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)
 
@@ -145,12 +146,7 @@ def _timestamp(given: str | None, default: str | None) -> list[str]:
 
 
 def _part(column: str, schema: Schema | None) -> Part:
-    if schema is None:
-        return Part(None)
-    if schema.type is not Type.STRUCT:
-        return Part(schema, whole=column)
-    fields = {f.name: f"{column}.{quote(f.name)}" for f in schema.fields}
-    return Part(schema, fields, missing=f"({column} IS NULL)" if schema.optional else None)
+    return Part(None) if schema is None else Part.of(column, schema)
 
 
 def _expressions(shape: Shape) -> list[str]:

@@ -13,6 +13,7 @@ from headrace.sdk.connector import (
     TaskContext,
 )
 from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.edits import Change, Column, defaulted
 from headrace.sdk.errors import (
     Category,
     ConfigError,
@@ -28,9 +29,13 @@ from headrace.sdk.errors import (
     StaleEpochError,
     StateError,
     ToleranceExceededError,
+    UnfitRecordError,
 )
 from headrace.sdk.evolution import evolve
+from headrace.sdk.fieldpath import FieldPath, field_path, field_paths, with_field_syntax
 from headrace.sdk.frames import checked_rows, rows
+from headrace.sdk.javatypes import java_class
+from headrace.sdk.part import Part
 from headrace.sdk.position import Position, ReadLimit
 from headrace.sdk.projection import project
 from headrace.sdk.record import Header, Record
@@ -58,17 +63,21 @@ from headrace.sdk.source import (
     StreamSplitSource,
 )
 from headrace.sdk.sparktypes import from_spark_json, to_ddl, to_spark_json
+from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.sdk.struct import Struct
-from headrace.sdk.transform import ERROR_TYPE, Part, Predicate, Shape, Transform, literal, quote
+from headrace.sdk.transform import DATA_EXCEPTION, ERROR_TYPE, Predicate, Shape, Transform
 
 __all__ = [
+    "DATA_EXCEPTION",
     "ERROR_TYPE",
     "BatchSink",
     "BoundaryKind",
     "CaptureSource",
     "CapturedBatch",
     "Category",
+    "Change",
+    "Column",
     "ConfigError",
     "ConfigErrors",
     "Connector",
@@ -77,6 +86,7 @@ __all__ = [
     "DataLostError",
     "DeliveryGuarantee",
     "Field",
+    "FieldPath",
     "FrameSink",
     "FrameSource",
     "Header",
@@ -116,11 +126,16 @@ __all__ = [
     "ToleranceExceededError",
     "Transform",
     "Type",
+    "UnfitRecordError",
     "checked_rows",
     "conform",
+    "defaulted",
     "evolve",
+    "field_path",
+    "field_paths",
     "from_arrow",
     "from_spark_json",
+    "java_class",
     "literal",
     "parse_ddl",
     "project",
@@ -128,9 +143,13 @@ __all__ = [
     "rows",
     "schema_from_json",
     "schema_to_json",
+    "sql_null",
+    "sql_type",
+    "sql_value",
     "to_arrow",
     "to_arrow_type",
     "to_ddl",
     "to_spark_json",
     "validate_value",
+    "with_field_syntax",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "StaleEpochError",
     "StateError",
     "ToleranceExceededError",
+    "UnfitRecordError",
 ]
 
 
@@ -204,6 +205,35 @@ class RecordError(HeadraceError):
     """
 
     code = "record.invalid"
+
+
+class UnfitRecordError(HeadraceError):
+    """Records of this shape cannot go through a transform.
+
+    A transform raises it while the chain is compiled, where Kafka Connect's would raise for
+    each record: a text where a struct is needed, say, or a field that is not there. It is
+    data and not configuration: the chain rejects the records and goes on.
+
+    Args:
+        message: What Kafka Connect says.
+        exception: The name of the class that it raises.
+        where: SQL condition, never null, for the records concerned; the others stay as
+            they are.
+    """
+
+    code = "record.unfit"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exception: str = "org.apache.kafka.connect.errors.DataException",
+        where: str = "true",
+    ) -> None:
+        self.message = message
+        self.exception = exception
+        self.where = where
+        super().__init__(message)
 
 
 class ToleranceExceededError(HeadraceError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk.transform import ERROR_TYPE, literal, quote
+from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

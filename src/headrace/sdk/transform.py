@@ -8,82 +8,19 @@ projection a step, which Spark merges into a single stage.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.sdk.errors import ConfigError
-from headrace.sdk.schema import Schema, Type
+from headrace.sdk.errors import UnfitRecordError
+from headrace.sdk.javatypes import java_class
+from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.part import Part
 
-
-def quote(identifier: str) -> str:
-    """Quote a column or field name for Spark SQL."""
-    return "`" + identifier.replace("`", "``") + "`"
-
-
-def literal(text: str) -> str:
-    """Write a string as a Spark SQL literal, in a form no escape can break out of."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-@dataclass(frozen=True)
-class Part:
-    """The key or the value of a record, as expressions.
-
-    Args:
-        schema: The part's schema; None when records have no such part.
-        fields: For a STRUCT, the SQL expression of each field, in schema order.
-        whole: For any other type, the SQL expression of the value.
-        missing: SQL condition under which the part is null as a whole; None: never.
-    """
-
-    schema: Schema | None
-    fields: Mapping[str, str] = field(default_factory=dict)
-    whole: str = "NULL"
-    missing: str | None = None
-
-    @property
-    def is_struct(self) -> bool:
-        """Return whether the part has fields."""
-        return self.schema is not None and self.schema.type is Type.STRUCT
-
-    def with_fields(self, columns: Mapping[str, tuple[str, Schema]]) -> Part:
-        """Return a STRUCT part made of ``name -> (expression, schema)``."""
-        base = self.schema if self.is_struct else None
-        schema = Schema.struct(
-            {name: column[1] for name, column in columns.items()},
-            name=base.name if base else None,
-            version=base.version if base else None,
-            doc=base.doc if base else None,
-            optional=self.schema.optional if self.schema else False,
-        )
-        return replace(
-            self,
-            schema=schema,
-            fields={name: column[0] for name, column in columns.items()},
-            whole="NULL",
-        )
-
-    def columns(self) -> dict[str, tuple[str, Schema]]:
-        """Return ``name -> (expression, schema)`` of a STRUCT part."""
-        if not self.is_struct or self.schema is None:
-            return {}
-        return {f.name: (self.fields[f.name], f.schema) for f in self.schema.fields}
-
-    def sql(self) -> str:
-        """Return the whole part as one SQL expression."""
-        if self.schema is None:
-            return "NULL"
-        if not self.is_struct:
-            return self.whole
-        pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in self.fields.items())
-        struct = f"named_struct({pairs})"
-        return struct if self.missing is None else f"IF({self.missing}, NULL, {struct})"
+DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
+"""What Kafka Connect's transforms raise for most records that do not fit."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +33,13 @@ class Shape:
         partition: INT.
         headers: ``array<struct<key:string,value:string,type:string>>``.
         timestamp: TIMESTAMP.
+        offset: BIGINT, the place of the record in its topic or partition; None where no
+            one number says it.
         dropped: STRING, the alias of the transform that dropped the record; None when
             no transform so far drops any.
-        error: The error struct, see ``failed``; None when no step so far can fail.
+        error: The error struct, see ``failing``; None when no step so far can fail.
+        unfit: Whether a step so far did not fit and left the shape as it was, so that the
+            steps after it may not fit either.
     """
 
     key: Part
@@ -107,8 +48,10 @@ class Shape:
     partition: str = "CAST(NULL AS INT)"
     headers: str = "CAST(NULL AS array<struct<key:string,value:string,type:string>>)"
     timestamp: str = "CAST(NULL AS TIMESTAMP)"
+    offset: str | None = None
     dropped: str | None = None
     error: str | None = None
+    unfit: bool = False
 
     def dropping(self, condition: str, alias: str) -> Shape:
         """Drop the records for which ``condition`` is true, in the name of ``alias``."""
@@ -172,8 +115,9 @@ class Transform(ABC):
     def apply(self, shape: Shape) -> Shape:
         """Return the shape after this step.
 
-        Called once for each schema the stream has had. Raises ConfigError when the
-        configuration does not fit the schema.
+        Called once for each schema the stream has had. Raises UnfitRecordError when records
+        of this shape cannot go through, and ConfigError when the configuration is wrong
+        whatever the records are.
         """
 
     def part(self, shape: Shape) -> Part:
@@ -184,17 +128,63 @@ class Transform(ABC):
         """Return ``shape`` with the part this transform works on replaced."""
         return replace(shape, key=part) if self.of_key else replace(shape, value=part)
 
-    def struct(self, shape: Shape) -> Part:
-        """Return the part, which must have fields."""
+    def struct(self, shape: Shape, purpose: str) -> Part:
+        """Return the part, which must have fields: a STRUCT, or a map without schema.
+
+        Records whose part is null are let pass, as by most of Kafka Connect's transforms.
+
+        Args:
+            shape: The records.
+            purpose: What the fields are needed for, in the words of Kafka Connect's message.
+
+        Raises:
+            UnfitRecordError: The part is of another type.
+        """
         part = self.part(shape)
-        if part.is_struct:
+        if part.is_struct or part.is_map:
             return part
-        which = "key" if self.of_key else "value"
-        kind = "missing" if part.schema is None else part.schema.type.name
-        raise ConfigError(
-            problem=f"needs a {which} with fields, but it is {kind}.",
-            field=f"transforms.{self.alias}",
-            fix="Put HoistField before it, or use a converter that gives a structure.",
+        raise self.unstructured(part, purpose, where=f"NOT {part.is_null()}")
+
+    def unstructured(
+        self, part: Part, purpose: str, *, where: str = "true"
+    ) -> UnfitRecordError:
+        """Return the error for a part that has no fields, as Kafka Connect words it."""
+        nothing = part.schema is None or part.is_struct or part.is_map
+        found = (
+            "null"
+            if nothing or part.schema is None
+            else java_class(part.schema, schemaless=part.schemaless)
+        )
+        plain = part.schema is None or part.schemaless
+        kind = (
+            "Map objects supported in absence of schema"
+            if plain
+            else "Struct objects supported"
+        )
+        return UnfitRecordError(
+            message=f"Only {kind} for [{purpose}], found: {found}", where=where
+        )
+
+    def rejecting(
+        self, shape: Shape, condition: str, message: str, *, exception: str = DATA_EXCEPTION
+    ) -> Shape:
+        """Reject the records for which ``condition`` is true, in this transform's name.
+
+        ``message`` is an SQL expression of type STRING. What the step makes of these records
+        does not matter, but it must not raise.
+        """
+        return shape.failing(
+            condition,
+            stage="TRANSFORMATION",
+            plugin=f"{self.alias} ({type(self).__name__})",
+            exception=exception,
+            message=message,
+        )
+
+    def refusing(self, shape: Shape, error: UnfitRecordError) -> Shape:
+        """Reject the records that an error is about."""
+        return self.rejecting(
+            shape, error.where, literal(error.message), exception=error.exception
         )
 
 

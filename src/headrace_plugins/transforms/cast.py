@@ -54,7 +54,7 @@ class Cast(Transform):
         spec = self.config.get_list("spec")
         if ":" not in spec[0]:
             return self._apply_whole(shape, spec[0])
-        part = self.struct(shape)
+        part = self.struct(shape, "cast types")
         columns = part.columns()
         for pair in spec:
             name, kind = pair.rsplit(":", 1)

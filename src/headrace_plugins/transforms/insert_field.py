@@ -43,7 +43,7 @@ class InsertField(Transform):
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        part = self.struct(shape)
+        part = self.struct(shape, "field insertion")
         static = self.config.find_str("static.value") or ""
         values = {
             "topic.field": (shape.topic, Schema.string),

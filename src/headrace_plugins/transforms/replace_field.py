@@ -49,7 +49,7 @@ class ReplaceField(Transform):
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        part = self.struct(shape)
+        part = self.struct(shape, "field replacement")
         exclude = set(self.config.get_list("exclude"))
         include = set(self.config.get_list("include"))
         renames = dict(pair.split(":", 1) for pair in self.config.get_list("renames"))

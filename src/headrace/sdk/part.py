@@ -1,0 +1,236 @@
+"""The key or the value of a record as SQL expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.sdk.edits import (
+    Change,
+    Column,
+    Columns,
+    Edit,
+    defaulted,
+    duplicate,
+    edited,
+    grown,
+    kept,
+    member,
+    rebuilt,
+    struct_sql,
+)
+from headrace.sdk.errors import UnfitRecordError
+from headrace.sdk.scalars import Type
+from headrace.sdk.schema import Schema
+from headrace.sdk.sqltext import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.sdk.fieldpath import FieldPath
+
+__all__ = ["Part"]
+
+_MAP = Type.MAP
+
+
+@dataclass(frozen=True)
+class Part:
+    """The key or the value of a record, as expressions.
+
+    The methods that take paths work at any depth: they build structs anew, leave a null
+    struct null, and do nothing where a path leads nowhere. All give a new part.
+
+    Args:
+        schema: The part's schema; None when records have no such part.
+        fields: For a STRUCT, the SQL expression of each field, in schema order.
+        whole: For any other type, the SQL expression of the value.
+        missing: SQL condition under which the part is null as a whole; None: never. It is
+            never null itself.
+        schemaless: Whether the value travels without a schema, and ``schema`` was only
+            inferred for it. Transforms then do what Kafka Connect's do with a Map. A source
+            that declares its schema, or infers it once for the stream, gives values with one.
+    """
+
+    schema: Schema | None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    whole: str = "NULL"
+    missing: str | None = None
+    schemaless: bool = False
+
+    @classmethod
+    def of(cls, sql: str, schema: Schema, *, schemaless: bool = False) -> Part:
+        """Make a part of one expression, which is used once for each field of a STRUCT."""
+        if schema.type is not Type.STRUCT:
+            return cls(schema, whole=sql, schemaless=schemaless)
+        fields = {f.name: f"{sql}.{quote(f.name)}" for f in schema.fields}
+        missing = f"({sql} IS NULL)" if schema.optional else None
+        return cls(schema, fields, missing=missing, schemaless=schemaless)
+
+    @classmethod
+    def of_fields(cls, columns: Columns, *, schemaless: bool = False) -> Part:
+        """Make a STRUCT part, never null, without a name, of these fields."""
+        schema = Schema.struct({name: column[1] for name, column in columns.items()})
+        fields = {name: column[0] for name, column in columns.items()}
+        return cls(schema, fields, schemaless=schemaless)
+
+    @property
+    def is_struct(self) -> bool:
+        """Return whether the part has fields."""
+        return self.schema is not None and self.schema.type is Type.STRUCT
+
+    @property
+    def is_map(self) -> bool:
+        """Return whether the part is a MAP that stands for fields: one without schema."""
+        return self.schemaless and self.schema is not None and self.schema.type is _MAP
+
+    def is_null(self) -> str:
+        """Return the SQL condition, never null, under which the part is null as a whole."""
+        if self.schema is None:
+            return "true"
+        if self.is_struct:
+            return self.missing or "false"
+        return f"({self.sql()} IS NULL)"
+
+    def with_fields(self, columns: Columns) -> Part:
+        """Return a STRUCT part made of ``name -> (expression, schema)``.
+
+        A struct keeps its name, version, doc and parameters, as in Kafka Connect; it loses
+        its default, which would no longer fit.
+        """
+        schemas = {name: column[1] for name, column in columns.items()}
+        if self.is_struct and self.schema is not None:
+            schema = self.schema.with_fields(schemas)
+        else:
+            optional = self.schema.optional if self.schema else False
+            schema = Schema.struct(schemas, optional=optional)
+        fields = {name: column[0] for name, column in columns.items()}
+        return replace(self, schema=schema, fields=fields, whole="NULL")
+
+    def with_whole(self, sql: str, schema: Schema) -> Part:
+        """Return a part of another type than STRUCT, null where this one is."""
+        optional = schema.optional or self.missing is not None
+        return replace(self, schema=schema.replaced(optional=optional), fields={}, whole=sql)
+
+    def columns(self) -> dict[str, Column]:
+        """Return ``name -> (expression, schema)`` of a STRUCT part."""
+        if not self.is_struct or self.schema is None:
+            return {}
+        return {f.name: (self.fields[f.name], f.schema) for f in self.schema.fields}
+
+    def sql(self) -> str:
+        """Return the whole part as one SQL expression."""
+        if self.schema is None:
+            return "NULL"
+        whole = struct_sql(self.columns()) if self.is_struct else self.whole
+        return whole if self.missing is None else f"IF({self.missing}, NULL, {whole})"
+
+    def defaulted(self) -> Part:
+        """Return a part in which defaults stand for the null fields at the top.
+
+        This is ``replace.null.with.default``, and what Kafka Connect's ``Struct.get`` does.
+        Values without a schema have no defaults.
+        """
+        if self.schemaless or not any(
+            c[1].default is not None for c in self.columns().values()
+        ):
+            return self
+        fields = {name: defaulted(column)[0] for name, column in self.columns().items()}
+        return replace(self, fields=fields)
+
+    def find(self, path: FieldPath) -> Column | None:
+        """Return a field's expression and schema; None if there is no such field.
+
+        The field is optional if anything around it is. A struct on the way that is null
+        gives way to its default, as in Kafka Connect; the field itself does not.
+
+        Raises:
+            UnfitRecordError: A value on the way has no fields.
+        """
+        column = self._first(path.steps[0])
+        for step in path.steps[1:]:
+            if column is None:
+                return None
+            sql, schema = column if self.schemaless else defaulted(column)
+            column = member((sql, schema), step, schemaless=self.schemaless)
+        return column
+
+    def changed(self, changes: Mapping[FieldPath, Change]) -> Part:
+        """Return a part with new expressions for some of its fields."""
+        return self._edited((path, _changing(change)) for path, change in changes.items())
+
+    def removed(self, paths: Iterable[FieldPath]) -> Part:
+        """Return a part without some of its fields."""
+        return self._edited((path, lambda _name, _column: None) for path in paths)
+
+    def renamed(self, names: Mapping[FieldPath, str]) -> Part:
+        """Return a part in which some fields have other names, at the places they had.
+
+        Raises:
+            UnfitRecordError: A name is taken, and the part has a schema.
+        """
+        return self._edited((path, _renaming(name)) for path, name in names.items())
+
+    def kept(self, paths: Iterable[FieldPath]) -> Part:
+        """Return a part with only some of its fields, within the structs that hold them."""
+        steps = [path.steps for path in paths]
+        if self.is_struct:
+            return self.with_fields(kept(self.columns(), steps, schemaless=self.schemaless))
+        if not self.is_map or self.schema is None:
+            return self
+        # As the only field of a struct: the map goes through what fields go through.
+        column = {"": (self.whole, self.schema)}
+        within = [("", *path) for path in steps]
+        return self.with_whole(*kept(column, within, schemaless=True)[""])
+
+    def inserted(self, path: FieldPath, sql: str, schema: Schema) -> Part:
+        """Return a part with one more field, after the others around it.
+
+        Raises:
+            UnfitRecordError: There is no struct at the path's parent; or the name is taken
+                and the part has a schema. Without a schema the field is replaced.
+        """
+        parent = path.parent
+        if parent is not None:
+            if self.find(parent) is None:
+                text = ".".join(parent.steps)
+                raise UnfitRecordError(message=f"Field does not exist: {text}")
+            edit = grown(path.name, (sql, schema), schemaless=self.schemaless)
+            return self._edited([(parent, edit)])
+        if not self.is_struct and self.schema is not None:
+            edit = grown(path.name, (sql, schema), schemaless=self.schemaless)
+            return self.with_whole(*edit("", (self.whole, self.schema))[1])  # type: ignore[index]
+        columns = self.columns()
+        if path.name in columns and not self.schemaless:
+            raise duplicate(path.name)
+        return self.with_fields({**columns, path.name: (sql, schema)})
+
+    def _first(self, step: str) -> Column | None:
+        if self.schema is None:
+            return None
+        if not self.is_struct:
+            return member((self.whole, self.schema), step, schemaless=self.schemaless)
+        column = self.columns().get(step)
+        if column is None or self.missing is None:
+            return column
+        return column[0], column[1].replaced(optional=True)
+
+    def _edited(self, edits: Iterable[tuple[FieldPath, Edit]]) -> Part:
+        steps = [(path.steps, edit) for path, edit in edits]
+        if self.is_struct:
+            return self.with_fields(edited(self.columns(), steps, schemaless=self.schemaless))
+        if not self.is_map or self.schema is None:
+            return self
+        return self.with_whole(*rebuilt((self.whole, self.schema), steps, schemaless=True))
+
+
+def _changing(change: Change) -> Edit:
+    def edit(name: str, column: Column) -> tuple[str, Column] | None:
+        new = change(*column)
+        return None if new is None else (name, new)
+
+    return edit
+
+
+def _renaming(new_name: str) -> Edit:
+    return lambda _name, column: (new_name, column)

@@ -1,0 +1,98 @@
+"""Records that do not fit a transform are rejected, and the chain goes on."""
+
+from dataclasses import replace
+
+import pytest
+from tests.integration.dataplane.flow_doubles import condition, transform
+
+from headrace.dataplane import Step
+from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.records import record_frame
+from headrace.sdk import ConfigError, Schema, Shape, Transform
+from headrace.sdk.config import ConfigDef
+from headrace_plugins.transforms.cast import Cast
+from headrace_plugins.transforms.filter import Filter
+from headrace_plugins.transforms.insert_field import InsertField
+from headrace_plugins.transforms.replace_field import ReplaceField
+
+pytestmark = pytest.mark.spark
+
+DATA = "org.apache.kafka.connect.errors.DataException"
+
+
+class ToKey(Transform):
+    """Gives each record the key 1, in a struct."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def apply(self, shape: Shape) -> Shape:
+        return replace(shape, key=shape.value.of_fields({"k": ("1", Schema.int32())}))
+
+
+def run(spark, values: str, *steps: Step) -> list[dict[str, object]]:
+    frame = spark.sql(f"SELECT value FROM VALUES {values} AS t(value)")  # noqa: S608 - constants
+    records = apply_chain(record_frame(frame, "t"), steps)
+    rows = records.frame.selectExpr(*records.columns()).collect()
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def test_texts_where_fields_are_needed_are_rejected_but_for_nulls(spark) -> None:
+    steps = [
+        Step(transform(ReplaceField, "drop", exclude="a")),
+        Step(transform(InsertField, "add", static_field="s", static_value="x")),
+        Step(transform(Filter, "none", condition="a > 1")),
+    ]
+    found = run(spark, "('text'), (NULL)", *steps[:2])
+    text, nothing = (row["error"] for row in found)
+    assert text == {
+        "stage": "TRANSFORMATION",
+        "plugin": "drop (ReplaceField)",
+        "exception": DATA,
+        "message": "Only Struct objects supported for [field replacement], "
+        "found: java.lang.String",
+        "raw": None,
+    }
+    assert nothing is None
+    # A later step that needs what the rejected step would have made.
+    found = run(spark, "('text'), (NULL)", *steps)
+    messages = [row["error"]["message"] for row in found]  # type: ignore[index]
+    assert messages[0] == text["message"]
+    assert "Spark cannot run this step" in messages[1]
+
+
+def test_a_predicate_spares_records_from_a_step_that_does_not_fit(spark) -> None:
+    spared = Step(transform(ReplaceField, "drop", exclude="a"), condition("value = 'x'"))
+    found = run(spark, "('x'), ('y')", spared)
+    assert [row["error"] is None for row in found] == [False, True]
+    assert [row["value"] for row in found] == ["x", "y"]
+
+
+def test_a_wrong_configuration_still_stops(spark) -> None:
+    with pytest.raises(ConfigError):
+        run(spark, "('x')", Step(transform(Filter, "f", condition="a > 1")))
+
+
+def test_a_part_that_only_some_records_get_is_null_for_the_others(spark) -> None:
+    step = Step(ToKey("key", ConfigDef().parse({})), condition("value = 'x'"))
+    found = run(spark, "('x'), ('y')", step)
+    assert [row["key"] for row in found] == [{"k": 1}, None]
+
+
+def test_defaults_and_the_names_of_structs_go_through_a_chain(spark) -> None:
+    schema = Schema.struct(
+        {"a": Schema.int32(optional=True, default=5), "b": Schema.string()}, name="n"
+    )
+    frame = spark.sql("SELECT named_struct('a', 1, 'b', 'x') AS value")
+    records = record_frame(frame, "t")
+    value = records.shape.value
+    records = replace(records, shape=replace(records.shape, value=value.of("value", schema)))
+    steps = [
+        Step(transform(Cast, "cast", spec="b:string")),
+        Step(transform(ReplaceField, "rename", renames="b:c")),
+    ]
+    after = apply_chain(records, steps).shape.value.schema
+    assert after is not None
+    assert after.name == "n"
+    assert after.fields[0].schema == schema.fields[0].schema
