@@ -16,6 +16,7 @@ from headrace.dataplane import (
     StreamReader,
     TopicReader,
     TopicSource,
+    TopicsWriter,
     TopicWriter,
     as_frame_sink,
     parse_start,
@@ -73,7 +74,7 @@ class Assembler:
             context = self._context(plan, lease, started)
             sinks = [self._sink(sink, context, started) for sink in plan.sinks]
             if not sinks:
-                sinks = [TopicWriter(self.topics.get(str(plan.to_topic)), self.appended)]
+                sinks = [TopicsWriter(self.topics, str(plan.to_topic), self.appended)]
             source, ends = self._source(plan, context, started, sinks)
             flow = Flow(
                 spark=spark,
@@ -82,6 +83,7 @@ class Assembler:
                 source=source,
                 steps=steps_of(plan),
                 sinks=sinks,
+                staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
             )
             loop = BatchLoop(

@@ -269,6 +269,7 @@ class Runtime:
             jobs,
             reads=plan.from_topic,
             writes=plan.to_topic,
+            routes=plan.routes,
             poll_interval=plan.common.poll_interval,
             backoff=backoff,
         )
@@ -287,6 +288,8 @@ class Runtime:
         return CaptureTask(plan.id, spec, keeping, backoff=backoff)
 
     def _check_topics(self, plans: Sequence[TaskPlan]) -> None:
+        if any(plan.routes for plan in plans):
+            return  # the data says which topics are written
         written = {plan.to_topic for plan in plans}
         for plan in plans:
             topic = plan.from_topic

@@ -67,6 +67,11 @@ class TaskPlan:
     to_topic: str | None = None
     steps: Sequence[StepPlan] = field(default=())
 
+    @property
+    def routes(self) -> bool:
+        """Return whether its records may go to other topics than ``to_topic``."""
+        return self.to_topic is not None and any(s.transform.routes for s in self.steps)
+
     def behind_capture(self, captures: int) -> tuple[TaskPlan, TaskPlan]:
         """Divide a task whose source can be read only once: a capture, and the rest.
 

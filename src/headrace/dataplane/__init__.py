@@ -15,7 +15,14 @@ from headrace.dataplane.sources import (
     StreamReader,
     TopicSource,
 )
-from headrace.dataplane.topics import Topic, TopicReader, Topics, TopicWriter, parse_start
+from headrace.dataplane.topics import (
+    Topic,
+    TopicReader,
+    Topics,
+    TopicsWriter,
+    TopicWriter,
+    parse_start,
+)
 
 __all__ = [
     "DeadLetters",
@@ -32,6 +39,7 @@ __all__ = [
     "TopicSource",
     "TopicWriter",
     "Topics",
+    "TopicsWriter",
     "as_frame_sink",
     "close_session",
     "open_session",

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.failures import REJECTED, translated
 from headrace.dataplane.records import RecordFrame, record_frame
+from headrace.dataplane.routing import Routes
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts
 from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError, literal, quote
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.packed import Packed
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Schema, Shape
+    from headrace.sdk import FrameSink, Schema, Shape, StagedWrite
     from headrace.sdk.delta import AddedFile
 
 
@@ -45,6 +46,7 @@ class Flow:
         source: The reader.
         steps: The chain of transforms.
         sinks: Where the records go; each gets all of them.
+        staging: A folder on the topics' file system, to divide batches by topic in.
         dead_letters: Where rejected records go; None stops the task at the first.
     """
 
@@ -54,6 +56,7 @@ class Flow:
     source: SourceReader
     steps: Sequence[Step]
     sinks: Sequence[FrameSink]
+    staging: Path
     dead_letters: DeadLetters | None = None
 
     def run(self, batch: Batch) -> Counts:
@@ -106,15 +109,31 @@ class Flow:
     def _run_stream(
         self, frame: DataFrame, topic: str, application: str, batch: Batch
     ) -> Counts:
-        records = apply_chain(self._records(frame, topic, batch), self.steps)
+        routes = Routes(topic, self.topic, self.staging, again=batch.again)
+
+        def chained(records: RecordFrame) -> tuple[RecordFrame, str | None]:
+            return routes.checked(apply_chain(records, self.steps), self.sinks)
+
+        came = self._records(frame, topic, batch)
+        records, target = chained(came)
         counts = Counts()
         for sink, mark in self._marks(application, batch):
-            receipt = sink.committed(mark, topic) if batch.again else None
+            to = SinkBatch(mark, target or topic, *_schemas(records))
+            taker = sink if target else routes.divided(sink)
+            receipt = taker.committed(mark, to.topic) if batch.again else None
             if receipt is not None:
                 counts = _received(receipt)
                 continue
-            to = SinkBatch(mark, topic, *_schemas(records))
-            counts = self._write(sink, frame, records, to, batch)
+            counts, staged = self._stage(taker, records, to, batch)
+            try:
+                if counts.rejected:
+                    self._reject(chained(came.with_original())[0], to, counts)
+            except BaseException:
+                staged.abort()
+                raise
+            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
+            # transaction that makes the data visible.
+            staged.commit(counts.to_json())
         return counts
 
     def _marks(self, application: str, batch: Batch) -> list[tuple[FrameSink, Mark]]:
@@ -132,29 +151,19 @@ class Flow:
         begun = f"timestamp_micros({int(batch.begun.timestamp() * 1_000_000)})"
         return record_frame(frame, topic, timestamp=begun)
 
-    def _write(
-        self,
-        sink: FrameSink,
-        frame: DataFrame,
-        records: RecordFrame,
-        to: SinkBatch,
-        batch: Batch,
-    ) -> Counts:
+    def _stage(
+        self, sink: FrameSink, records: RecordFrame, to: SinkBatch, batch: Batch
+    ) -> tuple[Counts, StagedWrite]:
         seen = Observation() if self._must_count(records, sink) else None
         good = self._good(records, seen, ordered=sink.ordered)
         staged = sink.write(good, to)
         try:
             counts = _counts(seen, staged.rows)
             _check_balance(counts, batch)
-            if counts.rejected:
-                self._reject(frame, to, counts, batch)
         except BaseException:
             staged.abort()
             raise
-        # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
-        # transaction that makes the data visible.
-        staged.commit(counts.to_json())
-        return counts
+        return counts, staged
 
     def _must_count(self, records: RecordFrame, sink: FrameSink) -> bool:
         """Return whether the sink alone cannot tell what became of every record read.
@@ -205,11 +214,9 @@ class Flow:
         failure = f"raise_error(concat('{REJECTED}', to_json({error})))"
         return f"IF({error} IS NULL, true, CAST({failure} AS BOOLEAN))"
 
-    def _reject(self, frame: DataFrame, to: SinkBatch, counts: Counts, batch: Batch) -> None:
+    def _reject(self, records: RecordFrame, to: SinkBatch, counts: Counts) -> None:
         """Dead-letter the rejected records before the good ones become visible."""
         assert self.dead_letters is not None
-        records = self._records(frame, to.topic, batch).with_original()
-        records = apply_chain(records, self.steps)
         error = records.shape.error or f"CAST(NULL AS {ERROR_TYPE})"
         rejected = records.frame.selectExpr(
             "original_key AS key",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from headrace.dataplane.constant import constant_text
 from headrace.sdk import Part, Schema, Shape, from_spark_json, literal, quote
 
 if TYPE_CHECKING:
@@ -66,13 +67,17 @@ class RecordFrame:
         value = _settle(self.shape.value, "", columns)
         plain = ("topic", "partition", "headers", "timestamp", "offset", "dropped", "error")
         given = {name: sql for name in plain if (sql := getattr(self.shape, name)) is not None}
+        # A topic that is the same for all records stays visible as that.
+        topic = constant_text(self.frame, self.shape.topic)
+        fixed = {} if topic is None else {"topic": literal(topic)}
+        given = {name: sql for name, sql in given.items() if name not in fixed}
         columns |= {f"__{name}": sql for name, sql in given.items()}
         if self.position is not None:
             columns["__position"] = self.position
         columns |= {name: name for name in self.kept}
         columns.setdefault("record", self._record())
         named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
-        settled = {name: f"__{name}" for name in given}
+        settled = {name: f"__{name}" for name in given} | fixed
         shape = Shape(key=key, value=value, unfit=self.shape.unfit, **settled)
         position = "__position" if self.position else None
         return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)

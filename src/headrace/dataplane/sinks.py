@@ -105,6 +105,8 @@ class _BatchGear(FrameSink):
 
 
 class _RecordGear(FrameSink):
+    takes_many_topics = True
+
     def __init__(self, sink: RecordSink) -> None:
         self._sink = sink
 

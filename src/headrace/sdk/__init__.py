@@ -63,7 +63,7 @@ from headrace.sdk.source import (
     StreamSplitSource,
 )
 from headrace.sdk.sparktypes import from_spark_json, to_ddl, to_spark_json
-from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
+from headrace.sdk.sqltext import literal, literal_text, quote, sql_null, sql_type, sql_value
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.sdk.struct import Struct
 from headrace.sdk.transform import DATA_EXCEPTION, ERROR_TYPE, Predicate, Shape, Transform
@@ -137,6 +137,7 @@ __all__ = [
     "from_spark_json",
     "java_class",
     "literal",
+    "literal_text",
     "parse_ddl",
     "project",
     "quote",

@@ -39,6 +39,7 @@ __all__ = [
     "mark_properties",
     "receipt_in",
     "stage_parquet",
+    "staged_files",
     "staging_folder",
 ]
 
@@ -99,7 +100,19 @@ def stage_parquet(
         "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
     )
     (writer.partitionBy(*partition_by) if partition_by else writer).parquet(str(to))
-    found = sorted(to.rglob("*.parquet"))
+    return staged_files(table, mark, folder=folder, partition_by=partition_by, stats=stats)
+
+
+def staged_files(
+    table: Path,
+    mark: Mark,
+    *,
+    folder: str = _DATA,
+    partition_by: Sequence[str] = (),
+    stats: bool = False,
+) -> list[AddedFile]:
+    """Return the files that an attempt has staged, as ``stage_parquet`` does."""
+    found = sorted((table / staging_folder(mark, folder)).rglob("*.parquet"))
     files = (_added(path, table, partition_by, stats=stats) for path in found)
     return [file for file in files if file.rows]
 

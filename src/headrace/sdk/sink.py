@@ -46,8 +46,8 @@ class SinkBatch:
 
     Args:
         mark: Identifies the batch; the same for every attempt but for the epoch.
-        topic: The topic or stream the records come from; names the target's table
-            where a sink writes many.
+        topic: The topic that the records have; names the target's table where a sink
+            writes many. For a sink that takes many at once, the one they come from.
         schema: The schema of the records' values.
         key_schema: The schema of their keys; None when they have none.
     """
@@ -80,6 +80,10 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
 
     ordered: ClassVar[bool] = False
     """Whether frames need the column ``position``, to order records within a batch."""
+    takes_many_topics: ClassVar[bool] = False
+    """Whether it looks at each record's own topic, so that one frame may hold many. For any
+    other sink the runtime divides a batch whose topic depends on the data: the sink is given
+    one topic after the other, each under a mark of its own."""
 
     def start(self, context: TaskContext) -> None:
         """Connect to the target; raise ConfigError when it cannot be written to."""

@@ -1,5 +1,6 @@
 """Spark SQL text of identifiers, texts, types and values."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -11,8 +12,10 @@ from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
 
-__all__ = ["literal", "quote", "sql_null", "sql_type", "sql_value"]
+__all__ = ["literal", "literal_text", "quote", "sql_null", "sql_type", "sql_value"]
 
+_LITERAL = re.compile(r"'((?:[^'\\]|\\['\\])*)'\Z")
+_ESCAPE = re.compile(r"\\(.)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -39,6 +42,12 @@ def literal(text: str) -> str:
     """Write a string as a Spark SQL literal, in a form no escape can break out of."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def literal_text(sql: str) -> str | None:
+    """Return the string that ``literal`` wrote as ``sql``; None for any other SQL."""
+    found = _LITERAL.match(sql)
+    return found and _ESCAPE.sub(r"\1", found.group(1))
 
 
 def sql_type(schema: Schema) -> str:

@@ -29,7 +29,8 @@ class Shape:
 
     Args:
         key, value: The two parts.
-        topic: STRING.
+        topic: STRING, never random. A literal, or what Spark can compute without data,
+            sends all records to one topic; else each batch is divided by topic.
         partition: INT.
         headers: ``array<struct<key:string,value:string,type:string>>``.
         timestamp: TIMESTAMP.
@@ -99,6 +100,8 @@ class Transform(ABC):
     """Whether it exists for the key and for the value (``$Key``, ``$Value``)."""
     uses_names: ClassVar[bool] = False
     """Whether its expressions hold SQL of the user's, which names the value's fields."""
+    routes: ClassVar[bool] = False
+    """Whether it may change the topic: tasks that read any topic then wait for its task."""
 
     @classmethod
     @abstractmethod

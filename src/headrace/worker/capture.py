@@ -98,6 +98,7 @@ class CaptureTask:
         """
         self.id = task
         self.writes: str | None = spec.topic
+        self.routes = False
         self.python = python
         self.poll_interval = poll_interval
         self.backoff = backoff or Backoff()

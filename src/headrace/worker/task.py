@@ -37,6 +37,8 @@ class Task(Protocol):
     """The topic it reads: the worker wakes it after each append."""
     writes: str | None
     """The topic it writes."""
+    routes: bool
+    """Whether it may write any other topic as well, as its records say."""
     poll_interval: timedelta
     backoff: Backoff
 
@@ -89,6 +91,7 @@ class BatchTask:
         *,
         reads: str | None = None,
         writes: str | None = None,
+        routes: bool = False,
         poll_interval: timedelta = timedelta(seconds=1),
         backoff: Backoff | None = None,
     ) -> None:
@@ -96,6 +99,7 @@ class BatchTask:
         self.id = task
         self.reads = reads
         self.writes = writes
+        self.routes = routes
         self.poll_interval = poll_interval
         self.backoff = backoff or Backoff()
         self._assemble = assemble

@@ -129,9 +129,12 @@ class Worker:
 
     def wake(self, topic: str) -> None:
         """Make the tasks that read ``topic`` run soon. Any thread may call it."""
+        self._wake(lambda reader: reader.reads == topic)
+
+    def _wake(self, which: Callable[[Task], bool]) -> None:
         with self._changed:
             for entry in self._entries.values():
-                if entry.task.reads == topic:
+                if which(entry.task):
                     entry.due = 0.0
                     entry.woken = True
             self._changed.notify_all()
@@ -237,8 +240,7 @@ class Worker:
             log.warning("task did not stop cleanly", task=str(entry.task.id), exc_info=True)
         if entry.lease is not None:
             self.store.release(entry.lease)
-        if entry.task.writes is not None:
-            self.wake(entry.task.writes)
+        self._wake(lambda reader: _feeds(entry.task, reader))
 
     def _set_state(
         self, entry: _Entry, state: TaskState, error: Exception | None = None
@@ -253,11 +255,8 @@ class Worker:
         self.events.state_changed(entry.task.id, state, error)
 
     def _feeders(self, entry: _Entry) -> list[_Entry]:
-        """Return the tasks here that write what ``entry`` reads."""
-        topic = entry.task.reads
-        return [
-            e for e in self._entries.values() if topic is not None and e.task.writes == topic
-        ]
+        """Return the tasks here that write what ``entry`` reads, or may do so."""
+        return [e for e in self._entries.values() if _feeds(e.task, entry.task)]
 
     def _feeders_ended(self, entry: _Entry) -> bool:
         return not any(feeder.live for feeder in self._feeders(entry))
@@ -273,6 +272,14 @@ class Worker:
                 except (StaleEpochError, StateError):
                     log.warning("lease lost", task=str(entry.task.id))
                     entry.task.cancel()
+
+
+def _feeds(writer: Task, reader: Task) -> bool:
+    """Return whether one task may write what the other reads."""
+    if reader.reads is None or writer is reader:
+        return False
+    # Two tasks that route and read topics would wait for each other's end for ever.
+    return writer.writes == reader.reads or (writer.routes and not reader.routes)
 
 
 def _trace(error: Exception) -> str:

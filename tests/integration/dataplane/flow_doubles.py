@@ -1,5 +1,6 @@
 """What the tests of the flow share: a source, a sink in memory, a way to run a chain."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -110,7 +111,14 @@ def condition(text: str) -> Condition:
     return Condition("p", Condition.config_def().parse({"condition": text}))
 
 
-def flow(spark, sinks: Sequence[Any], *steps: Step, source=None, dead_letters=None) -> Flow:
+def flow(
+    spark,
+    sinks: Sequence[Any],
+    *steps: Step,
+    source=None,
+    dead_letters=None,
+    staging: Path | None = None,
+) -> Flow:
     return Flow(
         spark=spark,
         application="copy-uid-0",
@@ -118,6 +126,7 @@ def flow(spark, sinks: Sequence[Any], *steps: Step, source=None, dead_letters=No
         source=source or FrameReader(Numbers()),
         steps=steps,
         sinks=[as_frame_sink(sink) for sink in sinks],
+        staging=staging or Path(tempfile.gettempdir()) / "headrace-test-staging",
         dead_letters=dead_letters,
     )
 

@@ -36,6 +36,7 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
             source=FrameReader(source(tmp_path / "in", **keys).task),
             steps=[],
             sinks=[sink(tmp_path / "out")],
+            staging=tmp_path / "divided",
             dead_letters=letters,
         )
 

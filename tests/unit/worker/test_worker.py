@@ -48,11 +48,12 @@ class Script:
         *steps: Step | Exception | Callable[[], Step],
         reads: str | None = None,
         writes: str | None = None,
+        routes: bool = False,
         poll_interval: timedelta = SOON,
         backoff: Backoff | None = None,
     ) -> None:
         self.id = TaskId(name, 0)
-        self.reads, self.writes = reads, writes
+        self.reads, self.writes, self.routes = reads, writes, routes
         self.poll_interval = poll_interval
         self.backoff = backoff or Backoff(longest=SOON)
         self.steps = list(steps)
@@ -275,3 +276,26 @@ def test_a_task_held_by_another_worker_fails_with_its_name() -> None:
     run.store.lease(task.id, "other", now(), LEASE)
     outcome = run.run()
     assert "run by other" in str(outcome.errors[task.id])
+
+
+@pytest.mark.timeout(20)
+def test_whoever_reads_a_topic_waits_for_tasks_whose_records_choose_theirs() -> None:
+    order: list[str] = []
+
+    def say(name: str, step: Step) -> Callable[[], Step]:
+        def said() -> Step:
+            order.append(name)
+            time.sleep(0.05 if name == "source" else 0)
+            return step
+
+        return said
+
+    steps = [say("source", moved()), say("source", END)]
+    source = Script("source", *steps, reads="captured", writes="own", routes=True)
+    other = Script("other", END, reads="captured too", writes="own", routes=True)
+    sink = Script("sink", say("sink", END), reads="routed")
+    outcome = worker(Told(), source, other, sink, threads=2, once=True).run()
+    assert set(outcome.states.values()) == {TaskState.COMPLETED}
+    assert order[-1] == "sink"
+    assert sink.started == [(True, False)]
+    assert source.started == [(True, True)]

@@ -1,6 +1,13 @@
 """Topics: durable, replayable logs of records, kept as Delta tables."""
 
 from headrace.dataplane.topics.catalog import Topics
+from headrace.dataplane.topics.divided import (
+    ByTopic,
+    StagedTopics,
+    TopicsWriter,
+    rows_in,
+    topic_mark,
+)
 from headrace.dataplane.topics.log import DeltaLog
 from headrace.dataplane.topics.peek import peek
 from headrace.dataplane.topics.place import RowRange
@@ -18,21 +25,26 @@ from headrace.dataplane.topics.writer import TopicWriter
 
 __all__ = [
     "PACKED",
+    "ByTopic",
     "DeltaLog",
     "RowRange",
     "Segment",
+    "StagedTopics",
     "Topic",
     "TopicDescription",
     "TopicFile",
     "TopicReader",
     "TopicWriter",
     "Topics",
+    "TopicsWriter",
     "Upkeep",
     "UpkeepPolicy",
     "packed_row_schema",
     "parse_start",
     "peek",
     "position_sql",
+    "rows_in",
     "stored_schema",
+    "topic_mark",
     "topic_row_schema",
 ]

@@ -41,6 +41,11 @@ class Topics:
                 self._topics[name] = Topic(name, self._folder / name)
             return self._topics[name]
 
+    @property
+    def staging(self) -> Path:
+        """Return a folder beside the topics, to divide batches in that go to several."""
+        return self._folder / "~divided"
+
     def list(self) -> Sequence[Topic]:
         """Return the topics that exist, sorted by name."""
         if not self._folder.exists():

@@ -61,11 +61,11 @@ def packed_row_schema() -> Schema:
     )
 
 
-def topic_rows(frame: DataFrame, *, has_key: bool) -> DataFrame:
-    """Turn a record frame into rows of a topic."""
+def topic_rows(frame: DataFrame, *more: str, has_key: bool) -> DataFrame:
+    """Turn a record frame into rows of a topic, and ``more`` of its columns."""
     key = ["key"] if has_key else []
     offset = "monotonically_increasing_id() AS offset"
-    return frame.selectExpr(*key, "value", "headers", "timestamp", offset)
+    return frame.selectExpr(*key, "value", "headers", "timestamp", offset, *more)
 
 
 def fitted(frame: DataFrame, schema: Schema) -> DataFrame:

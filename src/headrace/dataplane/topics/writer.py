@@ -85,5 +85,7 @@ class TopicWriter(FrameSink):
         files, records = write(self._topic.path, staging_folder(mark))
         return self._staged(mark, files, records)
 
-    def _staged(self, mark: Mark, files: Sequence[AddedFile], rows: int) -> _Staged:
-        return _Staged(self._topic, mark, files, rows, self._appended)
+    def _staged(
+        self, mark: Mark, files: Sequence[AddedFile], rows: int, *, topic: Topic | None = None
+    ) -> _Staged:
+        return _Staged(topic or self._topic, mark, files, rows, self._appended)

@@ -40,6 +40,8 @@ class NoopSink(SinkConnector):
 
 
 class _Noop(FrameSink):
+    takes_many_topics = True
+
     counts_written = True
 
     @override

@@ -1,0 +1,196 @@
+"""Writes batches whose records go to several topics: each topic gets its part once.
+
+One job writes the records as Parquet, a folder for each topic. That costs what writing
+them to one topic does: the source is read once, whatever the number of topics.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from headrace.dataplane.topics.rows import fitted, topic_row_schema, topic_rows
+from headrace.dataplane.topics.writer import TopicWriter
+from headrace.sdk import ConfigError
+from headrace.sdk.delta import stage_parquet, staged_files, staging_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from headrace.dataplane.topics.catalog import Topics
+    from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
+    from headrace.sdk.delta import AddedFile
+
+MOST_TOPICS = 1000
+"""More topics in one batch are taken for a mistake, such as a field that tells rows apart."""
+
+
+@dataclass(frozen=True)
+class StagedTopics:
+    """What a batch staged for each of its topics.
+
+    Args:
+        writes: The topics' parts.
+        held: Rows of topics that hold the batch already.
+    """
+
+    writes: Sequence[StagedWrite]
+    held: int
+
+    @property
+    def rows(self) -> int:
+        """See StagedWrite."""
+        return self.held + sum(write.rows for write in self.writes)
+
+    def commit(self, receipt: str) -> None:
+        """Make the topics' parts visible one by one, each under the topic's own mark.
+
+        Guarantee 2: when this ends in the middle, the batch runs again, and the topics that
+        hold their mark are left as they are.
+        """
+        for write in self.writes:
+            write.commit(receipt)
+
+    def abort(self) -> None:
+        """See StagedWrite."""
+        for write in self.writes:
+            write.abort()
+
+
+class TopicsWriter(TopicWriter):
+    """Appends each batch to the topic that it names, exactly once."""
+
+    def __init__(self, topics: Topics, own: str, appended: Callable[[str], None]) -> None:
+        """Write to any of ``topics``, packed rows to the task's ``own``.
+
+        ``appended`` is called with the topic's name after each append.
+        """
+        super().__init__(topics.get(own), appended)
+        self._topics = topics
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self._topics.get(topic).receipt(mark)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        topic = self._topics.get(batch.topic)
+        return TopicWriter(topic, self._appended).write(frame, batch)
+
+    def write_divided(
+        self, frame: DataFrame, batch: SinkBatch, staging: Path, *, again: bool
+    ) -> StagedTopics:
+        """Stage the records by their column ``topic``; names must be checked.
+
+        Args:
+            frame: The record columns.
+            batch: Whose mark each topic's is made from.
+            staging: A folder on the topics' file system.
+            again: Whether some topics may hold the batch.
+        """
+        brought = topic_row_schema(batch.schema, batch.key_schema)
+        rows = topic_rows(frame, "topic", has_key=batch.key_schema is not None)
+        writes: list[StagedWrite] = []
+        held = 0
+        with ByTopic(rows, staging, batch.mark) as by_topic:
+            for name, folder in by_topic.folders.items():
+                mark = topic_mark(batch.mark, name)
+                if again and self.committed(mark, name) is not None:
+                    held += rows_in(folder)
+                    continue
+                files = self._taken(rows.drop("topic"), name, folder, mark, brought)
+                topic = self._topics.get(name)
+                writes.append(
+                    self._staged(mark, files, sum(f.rows for f in files), topic=topic)
+                )
+        return StagedTopics(writes, held)
+
+    def _taken(
+        self, rows: DataFrame, name: str, folder: Path, mark: Mark, brought: Schema
+    ) -> list[AddedFile]:
+        """Return the files of a topic, now in its own folder."""
+        topic = self._topics.get(name)
+        stored = topic.prepare(brought)
+        if stored != brought:
+            spark = rows.sparkSession
+            part = spark.read.schema(rows.schema).parquet(str(folder))
+            return stage_parquet(fitted(part, stored), topic.path, mark)
+        to = topic.path / staging_folder(mark)
+        shutil.rmtree(to, ignore_errors=True)  # of an attempt that did not commit
+        to.parent.mkdir(parents=True, exist_ok=True)
+        folder.rename(to)
+        return staged_files(topic.path, mark)
+
+
+class ByTopic:
+    """Records staged by topic, for as long as the context lasts.
+
+    Args:
+        frame: Has the column ``topic``, never null.
+        staging: Where to stage.
+        mark: The attempt.
+    """
+
+    def __init__(self, frame: DataFrame, staging: Path, mark: Mark) -> None:
+        """Describe what to stage."""
+        self._frame = frame
+        self._task = staging / mark.application.replace("/", "~")
+        self._mark = mark
+        self._folder = self._task / f"{mark.batch:012d}-{mark.epoch}"
+        self.folders: Mapping[str, Path] = {}
+
+    def __enter__(self) -> Self:
+        """Run the job; then ``folders`` has the folder of each topic."""
+        self._clear_older()
+        try:
+            writer = self._frame.write.mode("overwrite").partitionBy("topic")
+            writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
+                str(self._folder)
+            )
+            self.folders = {
+                unquote(path.name.partition("=")[2]): path
+                for path in sorted(self._folder.glob("topic=*"))
+            }
+            _check_number(len(self.folders))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what is left."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _clear_older(self) -> None:
+        """Remove what crashed attempts left; a newer owner's is not touched."""
+        for path in self._task.glob("*-*"):
+            batch, _, epoch = path.name.partition("-")
+            if (int(batch), int(epoch)) <= (self._mark.batch, self._mark.epoch):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def topic_mark(mark: Mark, topic: str) -> Mark:
+    """Return the mark of a batch's part for one topic."""
+    return replace(mark, application=f"{mark.application}/{topic}")
+
+
+def rows_in(folder: Path) -> int:
+    """Return how many rows the Parquet files of a folder have."""
+    return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
+
+
+def _check_number(count: int) -> None:
+    if count > MOST_TOPICS:
+        raise ConfigError(
+            problem=f"The records of a batch go to {count} topics; {MOST_TOPICS} is the most.",
+            fix="Choose the topic by something of few values, or make the batches smaller.",
+            field="transforms",
+        )

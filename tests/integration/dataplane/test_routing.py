@@ -1,0 +1,218 @@
+"""Records of one batch that go to several topics, each exactly once."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.dataplane.flow_doubles import (
+    TASK,
+    Kept,
+    TargetDownError,
+    batch,
+    flow,
+    read_topic,
+    topic_writer,
+    transform,
+)
+from tests.integration.dataplane.test_flow_gears import Streams, ToLines
+
+from headrace.dataplane import DeadLetters, Step, StreamReader, Topics, TopicsWriter
+from headrace.dataplane.constant import constant_text
+from headrace.model import Counts
+from headrace.sdk import FrameSink, Mark, SinkBatch, ToleranceExceededError, Transform
+from headrace.sdk.config import ConfigDef, ConfigType
+from headrace_plugins.transforms.filter import Filter
+
+pytestmark = pytest.mark.spark
+
+
+class ToTopic(Transform):
+    """Sends records to the topic that an SQL expression names."""
+
+    uses_names = True
+    routes = True
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define("sql", ConfigType.STRING, doc="")
+
+    def apply(self, shape):
+        return replace(shape, topic=self.config.get_str("sql"))
+
+
+def to_topic(sql: str) -> Step:
+    return Step(transform(ToTopic, "to", sql=sql))
+
+
+BY_LAST_DIGIT = to_topic("concat('t', id % 3)")
+THIRDS = {f"t{n}": [i for i in range(30) if i % 3 == n] for n in range(3)}
+
+
+@dataclass
+class Appended:
+    """Topics in a folder; fails once when a topic was appended to."""
+
+    folder: Path
+    names: list[str] = field(default_factory=list)
+    fail_after: str | None = None
+
+    def writer(self) -> TopicsWriter:
+        return TopicsWriter(Topics(self.folder / "topics"), "own", self)
+
+    def __call__(self, name: str) -> None:
+        self.names.append(name)
+        if name == self.fail_after:
+            self.fail_after = None
+            raise TargetDownError
+
+    def flow(self, spark, *steps: Step, **more: Any):
+        staging = self.folder / "topics" / "~divided"
+        return flow(spark, [self.writer()], *steps, staging=staging, **more)
+
+    def ids(self, spark, name: str) -> list[int]:
+        rows = read_topic(spark, self.folder / "topics", name)
+        return sorted(row["value"]["id"] for row in rows)
+
+    def topics(self) -> list[str]:
+        return [topic.name for topic in Topics(self.folder / "topics").list()]
+
+
+def test_a_topic_that_no_data_decides_is_the_one_that_is_written(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path)
+    steps = [to_topic("'other'"), Step(transform(Filter, "few", condition="id < 5"))]
+    counts = to.flow(spark, *steps).run(batch(1, 0, 10))
+    assert counts == Counts(read=10, written=5, filtered=5, filters={"few": 5})
+    assert to.topics() == ["other"]
+    # The same batch under the same mark: the topic has it.
+    assert to.flow(spark, *steps).run(batch(1, 0, 10, again=True)) == counts
+    assert to.ids(spark, "other") == list(range(5))
+
+
+def test_what_spark_computes_without_data_is_one_topic(spark) -> None:
+    frame = spark.range(1)
+    assert constant_text(frame, "regexp_replace('it\\'s', 's$', '!')") == "it'!"
+    assert constant_text(frame, "concat('t', id)") is None
+    assert constant_text(frame, "`id`") is None
+    assert constant_text(frame, "uuid()") is None
+    # A column wins over a function of the same name.
+    assert constant_text(frame.selectExpr("'x' || id AS user"), "concat('t', user)") is None
+
+
+def test_each_topic_gets_its_records_and_the_counts_are_those_of_all(
+    spark, tmp_path: Path
+) -> None:
+    to = Appended(tmp_path)
+    steps = [BY_LAST_DIGIT, Step(transform(Filter, "few", condition="id < 30"))]
+    counts = to.flow(spark, *steps).run(batch(1, 0, 100))
+    assert counts == Counts(read=100, written=30, filtered=70, filters={"few": 70})
+    assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+    assert to.names == ["t0", "t1", "t2"]
+    assert list((tmp_path / "topics" / "~divided").rglob("*.parquet")) == []
+
+
+def test_a_batch_that_ends_between_two_topics_gives_the_same_split_once(
+    spark, tmp_path: Path
+) -> None:
+    to = Appended(tmp_path, fail_after="t1")
+    copy = to.flow(spark, BY_LAST_DIGIT)
+    with pytest.raises(TargetDownError):
+        copy.run(batch(1, 0, 30))
+    assert to.topics() == ["t0", "t1", "t2"]
+    again = replace(batch(1, 0, 30, again=True), epoch=2)
+    assert copy.run(again) == Counts(read=30, written=30)
+    assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+    # And when all hold it already: the position was not stored yet.
+    assert copy.run(replace(again, epoch=3)) == Counts(read=30, written=30)
+    assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+
+
+def test_a_topic_with_more_fields_takes_what_has_fewer(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path)
+    more = Step(transform(ToTopic, "to", sql="concat('t', id % 3)"))
+    wide = [Step(transform(Widen, "wide")), to_topic("'t1'")]
+    to.flow(spark, *wide).run(batch(1, 0, 1))
+    to.flow(spark, more).run(batch(2, 1, 30))
+    assert to.ids(spark, "t1") == [0, *THIRDS["t1"][0:]]
+    assert to.ids(spark, "t2") == THIRDS["t2"]
+
+
+class Widen(Transform):
+    """Adds a field."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def apply(self, shape):
+        columns = shape.value.columns()
+        columns["more"] = columns["id"]
+        return replace(shape, value=shape.value.with_fields(columns))
+
+
+def test_a_name_that_no_topic_can_have_rejects_the_record(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path)
+    step = to_topic("CASE id % 10 WHEN 1 THEN NULL WHEN 2 THEN 'a/b' ELSE 'good' END")
+    with pytest.raises(ToleranceExceededError, match="cannot be that of a topic"):
+        to.flow(spark, step).run(batch(1, 0, 30))
+    letters = DeadLetters(topic_writer(tmp_path / "topics", "dlq"), TASK)
+    counts = to.flow(spark, step, dead_letters=letters).run(batch(1, 0, 30))
+    assert counts == Counts(read=30, written=24, rejected=6)
+    found = read_topic(spark, tmp_path / "topics", "dlq")
+    headers = [{h["key"]: h["value"] for h in row["headers"]} for row in found]
+    causes = {h["__connect.errors.exception.message"] for h in headers}
+    assert causes == {
+        'The name "a/b" cannot be that of a topic.',
+        "The name null cannot be that of a topic.",
+    }
+    assert len(to.ids(spark, "good")) == 24
+
+
+@dataclass
+class Tables(FrameSink):
+    """A table for each topic, each with its own newest mark."""
+
+    tables: dict[str, Kept] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self.tables.setdefault(topic, Kept()).committed(mark, topic)
+
+    def write(self, frame, batch: SinkBatch):
+        self.asked.append(batch.topic)
+        return self.tables.setdefault(batch.topic, Kept()).write(frame, batch)
+
+
+def test_a_sink_gets_one_topic_after_the_other_each_once(spark, tmp_path: Path) -> None:
+    sink = Tables()
+    sink.tables["t1"] = Kept(fail=True)
+    copy = flow(spark, [sink], BY_LAST_DIGIT, staging=tmp_path)
+    with pytest.raises(TargetDownError):
+        copy.run(batch(1, 0, 30))
+    assert sink.asked == ["t0", "t1", "t2"]
+    assert copy.run(batch(1, 0, 30, again=True)) == Counts(read=30, written=30)
+    assert sink.asked[3:] == ["t1", "t2"]
+    found = {
+        name: sorted(row["value"]["id"] for row in table.rows)
+        for name, table in sink.tables.items()
+    }
+    assert found == THIRDS
+    row = sink.tables["t1"].rows[0]
+    assert (row["topic"], row["key"], row["timestamp"].year) == ("t1", None, 2026)
+    assert not any(tmp_path.rglob("*.parquet"))
+
+
+def test_a_record_sink_sees_the_topics_in_one_go(spark, tmp_path: Path) -> None:
+    counts = flow(spark, [ToLines(tmp_path)], BY_LAST_DIGIT).run(batch(1, 0, 6))
+    assert counts == Counts(read=6, written=6)
+    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert sorted(lines) == sorted(f"t{n % 3} {n} 2026" for n in range(6))
+
+
+def test_streams_can_be_merged_into_one_topic(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path)
+    steps = [to_topic("regexp_replace(record.topic, '^[ab]$', 'all')")]
+    counts = to.flow(spark, *steps, source=StreamReader(Streams())).run(batch(1, 0, 2))
+    assert counts == Counts(read=6, written=6)
+    assert to.topics() == ["all"]
+    assert len(read_topic(spark, tmp_path / "topics", "all")) == 6
