@@ -32,6 +32,7 @@ from headrace.worker import (
     CaptureTask,
     HostSupervisor,
     Owner,
+    Progress,
     StoredTaskContext,
     Worker,
 )
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from headrace.control import TaskPlan
     from headrace.dataplane import Stage
-    from headrace.model import Definition
+    from headrace.model import Definition, TaskId
     from headrace.settings import Settings
     from headrace.store import Store
     from headrace.worker import BatchLoop, Events, Outcome, Task
@@ -78,6 +79,7 @@ class Runtime:
     _worker: Worker | None = field(default=None, init=False)
     _hosts: HostSupervisor | None = field(default=None, init=False)
     _stop_asked: bool = field(default=False, init=False)
+    _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
 
     @cached_property
     def registry(self) -> Registry:
@@ -146,12 +148,24 @@ class Runtime:
         )
         upkeep.start()
         try:
-            worker.add(self._task(plan, jobs, hosts) for plan in plans)
+            tasks = [self._task(plan, jobs, hosts) for plan in plans]
+            self._tasks = {task.id: task for task in tasks}
+            worker.add(tasks)
             return worker.run()
         finally:
             ended.set()
             hosts.close()
             upkeep.join()
+
+    def progress(self, task: TaskId) -> Progress | None:
+        """Return what a task of the run is doing; None when it waits. Any thread may ask."""
+        batch = self.state.unfinished_batch(task)
+        if batch is None:
+            return None
+        done, parts = SparkJobs(self.spark).progress(task)
+        running = self._tasks.get(task)
+        lag = running.lag if isinstance(running, BatchTask) else None
+        return Progress(batch.id, done, parts, lag)
 
     def stop(self) -> None:
         """Stop the run: what is moving is finished, or cancelled after a grace period."""

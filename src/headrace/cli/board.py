@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from headrace.cli.scoreboard import TaskScore
     from headrace.model import TaskId
+    from headrace.sdk import Lag
+    from headrace.worker import Progress
 
 _AROUND = 4
 """Lines that are not tasks: the heading, the rule below it, the total, the cursor."""
@@ -32,18 +34,17 @@ class Pulse:
     """What a running task is doing right now.
 
     Args:
-        batch: The batch that runs.
-        since: When it was first seen, in seconds of the scoreboard's clock.
-        spark_done: Spark tasks of its running stages that are done.
-        spark_total: All Spark tasks of these.
-        lag_rows: How far the task is behind its source, where that is known.
+        progress: What it says of itself.
+        since: When its batch was first seen, in seconds of the scoreboard's clock.
     """
 
-    batch: int
+    progress: Progress
     since: float
-    spark_done: int = 0
-    spark_total: int = 0
-    lag_rows: int | None = None
+
+    @property
+    def lag(self) -> Lag | None:
+        """Return how far the task is behind its source, where that is known."""
+        return self.progress.lag
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def draw(view: View, *, width: int, height: int) -> RenderableType:
 
     if not view.scores:
         return Text(f"starting Spark, {span(view.seconds)}", style="dim")
-    lag = any(pulse.lag_rows is not None for pulse in view.pulses.values())
+    lag = any(pulse.lag is not None for pulse in view.pulses.values())
     table = Table(box=None, pad_edge=False, show_footer=True, header_style="dim")
     total = _Total.of(view)
     table.add_column("task", total.states, no_wrap=True, overflow="ellipsis", ratio=1)
@@ -134,8 +135,8 @@ def _cells(view: View, score: TaskScore) -> dict[str, RenderableType]:
     from rich.text import Text
 
     pulse = view.pulses.get(score.task)
-    rate = view.rates(score)[0]
-    lag = pulse.lag_rows if pulse else None
+    rate, bytes_rate = view.rates(score)
+    lag = pulse.lag if pulse else None
     state, style = score.state.value.lower(), _STYLES.get(score.state, "")
     if score.retry is not None and not score.is_over:
         wait = max(0.0, score.retry.at - view.now)
@@ -146,8 +147,8 @@ def _cells(view: View, score: TaskScore) -> dict[str, RenderableType]:
         "rows": Text(count(score.counts.read)),
         "rows/s": Text("" if score.is_over else count(rate)),
         "bytes": Text(size(score.counts.size_bytes)),
-        "lag": Text("" if lag is None else count(lag)),
-        "ETA": Text(span(lag / rate) if lag is not None and rate > 0 else ""),
+        "lag": Text("" if lag is None else _behind(lag)),
+        "ETA": Text("" if lag is None else _eta(lag, rate, bytes_rate)),
         "batch": Text("" if score.is_over else _batch(view, score, pulse)),
     }
 
@@ -157,5 +158,20 @@ def _batch(view: View, score: TaskScore, pulse: Pulse | None) -> str:
         if score.recent or score.began is None:
             return "waiting for data" if score.recent else ""
         return "starting" if not score.batches else "waiting for data"
-    spark = f", {pulse.spark_done}/{pulse.spark_total} parts" if pulse.spark_total else ""
-    return f"#{pulse.batch} for {span(view.now - pulse.since)}{spark}"
+    now = pulse.progress
+    spark = f", {now.spark_done}/{now.spark_total} parts" if now.spark_total else ""
+    return f"#{now.batch} for {span(view.now - pulse.since)}{spark}"
+
+
+def _behind(lag: Lag) -> str:
+    if lag.rows is not None:
+        return count(lag.rows)
+    return "" if lag.size_bytes is None else size(lag.size_bytes)
+
+
+def _eta(lag: Lag, rows_per_second: float, bytes_per_second: float) -> str:
+    if lag.rows is not None and rows_per_second > 0:
+        return span(lag.rows / rows_per_second)
+    if lag.size_bytes is not None and bytes_per_second > 0:
+        return span(lag.size_bytes / bytes_per_second)
+    return ""

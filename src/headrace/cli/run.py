@@ -12,13 +12,11 @@ import typer
 from headrace.cli.invocation import Invocation, invocation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.bootstrap import Runtime
     from headrace.cli.scoreboard import Scoreboard
     from headrace.cli.summary import Summary
     from headrace.cli.terminal import Terminal
-    from headrace.model import Definition, TaskId
+    from headrace.model import Definition
     from headrace.worker import Events
 
 
@@ -99,7 +97,7 @@ def _watch(
     if not invocation.quiet:
         if _is_live(runtime, terminal):
             interval = runtime.settings.progress_interval
-            shown = watch.live(scoreboard, terminal, _probe(runtime), interval)
+            shown = watch.live(scoreboard, terminal, runtime.progress, interval)
         else:
             shown = watch.lines(scoreboard, terminal)
         watching.enter_context(shown)
@@ -109,19 +107,6 @@ def _watch(
 def _is_live(runtime: Runtime, terminal: Terminal) -> bool:
     wanted = runtime.settings.progress
     return wanted == "always" or (wanted == "auto" and terminal.interactive)
-
-
-def _probe(runtime: Runtime) -> Callable[[TaskId], tuple[int, int, int] | None]:
-    from headrace.dataplane import SparkJobs
-
-    def probe(task: TaskId) -> tuple[int, int, int] | None:
-        """Only of running tasks: the session and the store are open by then."""
-        batch = runtime.state.unfinished_batch(task)
-        if batch is None:
-            return None
-        return batch.id, *SparkJobs(runtime.spark).progress(task)
-
-    return probe
 
 
 def _show(summary: Summary, invocation: Invocation, *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.cli.scoreboard import Scoreboard, TaskScore
     from headrace.cli.terminal import Terminal
     from headrace.model import Batch, TaskId
+    from headrace.worker import Progress
 
 log = structlog.get_logger(__name__)
 
@@ -30,15 +31,12 @@ LINE_INTERVAL = 10.0
 """Seconds between two lines of one task, where there is no screen."""
 _TICK = 0.2
 
-Probe = "Callable[[TaskId], tuple[int, int, int] | None]"
-"""Gives the number of the batch that a task runs and its Spark tasks, done and all."""
-
 
 @contextmanager
 def live(
     scoreboard: Scoreboard,
     terminal: Terminal,
-    probe: Callable[[TaskId], tuple[int, int, int] | None],
+    probe: Callable[[TaskId], Progress | None],
     interval: timedelta,
 ) -> Iterator[None]:
     """Draw the board again and again while the body runs.
@@ -75,7 +73,7 @@ class Pulses:
     def __init__(
         self,
         scoreboard: Scoreboard,
-        probe: Callable[[TaskId], tuple[int, int, int] | None],
+        probe: Callable[[TaskId], Progress | None],
     ) -> None:
         """Ask ``probe`` about the running tasks of ``scoreboard``."""
         self._scoreboard = scoreboard
@@ -91,10 +89,9 @@ class Pulses:
                 continue
             found = self._probe(score.task)
             if found is not None:
-                batch, done, total = found
                 before = self.seen.get(score.task)
-                since = before.since if before and before.batch == batch else now
-                seen[score.task] = Pulse(batch, since, done, total)
+                since = before.since if before and before.progress.batch == found.batch else now
+                seen[score.task] = Pulse(found, since)
         self.seen = seen  # replaced whole, so that the drawing thread needs no lock
 
 

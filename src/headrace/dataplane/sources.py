@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import (
         FrameSource,
+        Lag,
         Position,
         ReadLimit,
         Split,
@@ -48,6 +49,9 @@ class SourceReader(Protocol):
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """See ReplayableSource."""
 
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """See ReplayableSource."""
+
     def acknowledge(self, position: Position) -> None:
         """See ReplayableSource."""
 
@@ -62,6 +66,7 @@ class FrameReader:
         """Read from ``source``."""
         self._source = source
         self.latest = source.latest
+        self.lag = source.lag
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
@@ -77,6 +82,7 @@ class SplitReader:
         """Read from ``source``."""
         self._source = source
         self.latest = source.latest
+        self.lag = source.lag
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
@@ -99,6 +105,7 @@ class StreamReader:
         """Read from ``source``."""
         self._source = source
         self.latest = source.latest
+        self.lag = source.lag
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
@@ -116,6 +123,7 @@ class TopicSource:
         self._reader = reader
         self._ordered = ordered
         self.latest = reader.latest
+        self.lag = reader.lag
         self.acknowledge = reader.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:

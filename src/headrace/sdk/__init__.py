@@ -36,7 +36,7 @@ from headrace.sdk.fieldpath import FieldPath, field_path, field_paths, with_fiel
 from headrace.sdk.frames import checked_rows, rows
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.part import Part
-from headrace.sdk.position import Position, ReadLimit
+from headrace.sdk.position import Lag, Position, ReadLimit
 from headrace.sdk.projection import project
 from headrace.sdk.record import Header, Record
 from headrace.sdk.schema import Field, Schema, Type, validate_value
@@ -91,6 +91,7 @@ __all__ = [
     "FrameSource",
     "Header",
     "HeadraceError",
+    "Lag",
     "Ledger",
     "Mark",
     "Part",

@@ -174,6 +174,14 @@ def _object(text: str) -> dict[str, Any]:
 Position.EMPTY = Position()
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a task is behind its source; None where that is not known cheaply."""
+
+    rows: int | None = None
+    size_bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimit:
     """How far one batch may go.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from headrace.sdk.connector import Connector
-from headrace.sdk.position import Position
+from headrace.sdk.position import Lag, Position, ReadLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk.config import Config
     from headrace.sdk.connector import TaskContext
-    from headrace.sdk.position import ReadLimit
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
 
@@ -64,6 +63,15 @@ class ReplayableSource(SourceTask):
     def size_bytes(self, start: Position, end: Position) -> int | None:
         """Return the size of the range's input, or None when it is not known cheaply."""
         return None
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """Return how much lies between ``start`` and all that is there, or ``until``.
+
+        Called now and then while batches run, to show how far behind the task is, so it
+        must be cheap. The default knows the size alone.
+        """
+        end = self.latest(start, ReadLimit(until=until))
+        return Lag(size_bytes=self.size_bytes(start, end))
 
     def acknowledge(self, position: Position) -> None:
         """Learn that everything up to ``position`` is durable in the target.

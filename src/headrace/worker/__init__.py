@@ -11,7 +11,7 @@ from headrace.worker.hosts import HostSupervisor
 from headrace.worker.loop import BatchLoop, Flow, Reader
 from headrace.worker.owners import Owner
 from headrace.worker.retry import Backoff
-from headrace.worker.task import BatchTask, Step, Task
+from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.worker import Events, Outcome, Worker
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "HostSupervisor",
     "Outcome",
     "Owner",
+    "Progress",
     "Reader",
     "Step",
     "StoredConnectorContext",

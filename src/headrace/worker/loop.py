@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,8 +11,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.model import Batch, Counts, Lease
-    from headrace.sdk import Position, ReadLimit
+    from headrace.sdk import Lag, Position, ReadLimit
     from headrace.store import Store
+
+
+LAG_INTERVAL = timedelta(seconds=1)
 
 
 class Reader(Protocol):
@@ -19,6 +23,9 @@ class Reader(Protocol):
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """Return the end of the next batch; ``start`` when nothing new is there."""
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """Return how much lies between ``start`` and all that is there, or ``until``."""
 
     def acknowledge(self, position: Position) -> None:
         """Learn that everything up to ``position`` is durable in the target."""
@@ -50,6 +57,10 @@ class BatchLoop:
     flow: Flow
     limit: ReadLimit
     clock: Callable[[], datetime]
+    lag: Lag | None = None
+    """How much was there from the start of the running batch on; measured at most once in
+    ``LAG_INTERVAL``, and read by other threads."""
+    _measured: datetime | None = None
     _known: Position | None = None
     """Where the task stands, when it is certain that no batch is unfinished. Only the
     holder of the lease moves it, so that an idle poll needs no look into the store."""
@@ -94,6 +105,13 @@ class BatchLoop:
             self._known = start
         end = self.reader.latest(self._known, self.limit)
         if end == self._known:
+            self.lag = None
             return None
+        self._measure_lag(self._known)
         # Guarantee 2: the intent, with its id and bounds, is stored before data moves.
         return self.store.begin_batch(task, epoch, self._known, end, self.clock())
+
+    def _measure_lag(self, start: Position) -> None:
+        now = self.clock()
+        if self._measured is None or now - self._measured >= LAG_INTERVAL:
+            self.lag, self._measured = self.reader.lag(start, self.limit.until), now

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.model import Batch, Lease, TaskId
+    from headrace.sdk import Lag
     from headrace.worker.loop import BatchLoop
 
 
@@ -27,6 +28,23 @@ class Step:
 
     batch: Batch | None = None
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a running task is doing.
+
+    Args:
+        batch: The batch that runs.
+        spark_done: Spark tasks of its running stages that are done.
+        spark_total: All Spark tasks of these.
+        lag: How much was there when it began, where that is known.
+    """
+
+    batch: int
+    spark_done: int = 0
+    spark_total: int = 0
+    lag: Lag | None = None
 
 
 class Task(Protocol):
@@ -106,6 +124,12 @@ class BatchTask:
         self._jobs = jobs
         self._parts: Assembled | None = None
         self._once = False
+
+    @property
+    def lag(self) -> Lag | None:
+        """Return how far the task was behind when its batch began, where that is known."""
+        parts = self._parts
+        return parts.loop.lag if parts is not None else None
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         """See Task."""

@@ -12,7 +12,8 @@ from tests.unit.cli.conftest import FakeClock
 from headrace.cli.board import Pulse, View, draw
 from headrace.cli.scoreboard import Scoreboard
 from headrace.model import Batch, TaskId, TaskState
-from headrace.sdk import RetriableError, SinkError
+from headrace.sdk import Lag, RetriableError, SinkError
+from headrace.worker import Progress
 
 MakeBatch = Callable[..., Batch]
 SECOND = timedelta(seconds=1)
@@ -48,7 +49,7 @@ def test_a_task_has_a_line_with_its_figures(
     clock.pass_(2)
     board.batch_finished(batch(read=1_200_000, size_bytes=34_500_000), 2 * SECOND)
     clock.pass_(3)
-    pulse = Pulse(batch=7, since=clock() - 3, spark_done=3, spark_total=8)
+    pulse = Pulse(Progress(7, 3, 8), since=clock() - 3)
     head, line, total = _drawn(_view(board, {TASK: pulse}))
     assert head.split() == ["task", "state", "rows", "rows/s", "bytes", "batch"]
     assert line.split("  ")[0] == "flights-0"
@@ -59,7 +60,7 @@ def test_a_task_has_a_line_with_its_figures(
 
 def test_the_clock_moves_though_no_batch_ends(board: Scoreboard, clock: FakeClock) -> None:
     board.state_changed(TASK, TaskState.RUNNING, None)
-    pulse = {TASK: Pulse(batch=1, since=clock())}
+    pulse = {TASK: Pulse(Progress(1), since=clock())}
     clock.pass_(1.0)
     first = _drawn(_view(board, pulse))
     clock.pass_(99)
@@ -75,11 +76,24 @@ def test_lag_and_eta_are_shown_where_they_are_known(
     board.state_changed(TASK, TaskState.RUNNING, None)
     clock.pass_(1)
     board.batch_finished(batch(read=100), SECOND)
-    head, line, _ = _drawn(_view(board, {TASK: Pulse(2, clock(), lag_rows=12_000)}))
+    pulse = Pulse(Progress(2, lag=Lag(rows=12_000)), clock())
+    head, line, _ = _drawn(_view(board, {TASK: pulse}))
     assert "lag" in head
     assert "ETA" in head
     assert "12,000" in line
     assert "2:00" in line
+
+
+def test_lag_is_shown_in_bytes_where_rows_are_not_known(
+    board: Scoreboard, clock: FakeClock, batch: MakeBatch
+) -> None:
+    board.state_changed(TASK, TaskState.RUNNING, None)
+    clock.pass_(1)
+    board.batch_finished(batch(read=100, size_bytes=1_000_000), SECOND)
+    pulse = Pulse(Progress(2, lag=Lag(size_bytes=60_000_000)), clock())
+    _, line, _ = _drawn(_view(board, {TASK: pulse}))
+    assert "60.0 MB" in line
+    assert "1:00" in line
 
 
 def test_a_retry_counts_down(board: Scoreboard, clock: FakeClock) -> None:
@@ -125,7 +139,7 @@ def test_tasks_that_are_over_make_room_first(hundred: Scoreboard) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_no_line_is_wider_than_the_screen_or_broken(hundred: Scoreboard, width: int) -> None:
-    pulses = {score.task: Pulse(12, hundred.clock()) for score in hundred.scores()}
+    pulses = {score.task: Pulse(Progress(12), hundred.clock()) for score in hundred.scores()}
     lines = _drawn(_view(hundred, pulses), width=width, height=20)
     assert len(lines) == 18
     assert max(map(len, lines)) <= width

@@ -17,6 +17,7 @@ from headrace.cli.terminal import Terminal
 from headrace.cli.watch import JsonEvents, News, Pulses, live
 from headrace.model import Batch, TaskId, TaskState
 from headrace.sdk import RetriableError, SinkError
+from headrace.worker import Progress
 
 MakeBatch = Callable[..., Batch]
 TASK = TaskId("flights", 0)
@@ -101,9 +102,9 @@ def test_the_age_of_a_batch_begins_when_it_is_first_seen(
     asked: list[TaskId] = []
     running = {TASK: 1}
 
-    def probe(task: TaskId) -> tuple[int, int, int] | None:
+    def probe(task: TaskId) -> Progress | None:
         asked.append(task)
-        return running[task], 0, 4
+        return Progress(running[task], 0, 4)
 
     pulses = Pulses(board, probe)
     pulses.refresh()
@@ -125,7 +126,7 @@ def test_the_screen_goes_on_while_the_probe_hangs_and_while_batches_last() -> No
     board = Scoreboard(time.monotonic)
     hanging, over = threading.Event(), threading.Event()
 
-    def probe(_task: TaskId) -> tuple[int, int, int] | None:
+    def probe(_task: TaskId) -> Progress | None:
         hanging.set()
         over.wait(10)
         return None
@@ -151,7 +152,7 @@ def test_a_probe_that_raises_does_not_end_the_run() -> None:
     board.state_changed(TASK, TaskState.RUNNING, None)
     asked = threading.Semaphore(0)
 
-    def probe(_task: TaskId) -> tuple[int, int, int] | None:
+    def probe(_task: TaskId) -> Progress | None:
         asked.release()
         raise OSError
 

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.model import Batch, Counts, Lease, TaskId
-from headrace.sdk import DataLostError, Position, ReadLimit, RetriableError, StaleEpochError
+from headrace.sdk import (
+    DataLostError,
+    Lag,
+    Position,
+    ReadLimit,
+    RetriableError,
+    StaleEpochError,
+)
 from headrace.store import MemoryStore
 from headrace.worker import BatchLoop
 
@@ -43,6 +50,10 @@ class Log:
         if limit.rows is not None:
             end = min(end, at(start) + limit.rows)
         return start if end == at(start) else Position.of(PARTITION, {"row": end})
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        end = self.latest(start, ReadLimit(until=until))
+        return Lag(rows=at(end) - at(start))
 
     def read(self, start: Position, end: Position) -> list[int]:
         if at(start) < self.trimmed:

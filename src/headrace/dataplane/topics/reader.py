@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dataplane.topics.place import Place, RowRange
 from headrace.dataplane.topics.segments import TopicFile
-from headrace.sdk import Position
+from headrace.sdk import Lag, Position, ReadLimit
 from headrace.sdk.errors import ConfigError, DataLostError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.topics.log import Commit
     from headrace.dataplane.topics.segments import Segment
     from headrace.dataplane.topics.topic import Topic
-    from headrace.sdk import ReadLimit, Schema
+    from headrace.sdk import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,12 @@ class TopicReader:
                 rows, size = rows + file.rows, bytes_then
             end = step.place
         return start if end == place else self._position(end)
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """See ReplayableSource; rows and bytes that retention has yet to remove."""
+        end = self._place(self.latest(start, ReadLimit(until=until)))
+        files = [step.file.file for step in self._steps(self._place(start), end) if step.file]
+        return Lag(sum(file.rows for file in files), sum(file.size_bytes for file in files))
 
     def files(self, start: Position, end: Position) -> list[TopicFile]:
         """Return the files of the range, in order.

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from tests.unit.dataplane.topics.made_topics import START, append, at, ids, set_time
 
 from headrace.dataplane.topics import Topic, TopicReader, Topics, parse_start
-from headrace.sdk import ConfigError, DataLostError, Mark, Position, ReadLimit
+from headrace.sdk import ConfigError, DataLostError, Lag, Mark, Position, ReadLimit
 
 ALL = ReadLimit.unlimited()
 
@@ -71,6 +71,14 @@ def test_a_bound_is_never_passed(topic: Topic):
     assert ids(reader, Position(), end) == list(range(11))
     assert reader.latest(end, limit) == end
     assert reader.latest(at(topic, 3), limit) == at(topic, 3)
+
+
+def test_the_lag_is_what_lies_between_a_position_and_the_end_or_a_bound(topic: Topic):
+    reader = TopicReader(topic)
+    assert reader.lag(Position()).rows == 12
+    assert reader.lag(at(topic, 1)).rows == 6
+    assert reader.lag(at(topic, 1), until=place(topic, 3, 2)).rows == 5
+    assert reader.lag(at(topic, 3)) == Lag(0, 0)
 
 
 def test_versions_without_rows_move_the_position_only(topic: Topic):
