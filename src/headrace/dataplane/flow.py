@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
-
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.failures import REJECTED, translated
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.routing import Routes
+from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts
-from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError, literal, quote
+from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +29,25 @@ if TYPE_CHECKING:
     from headrace.dataplane.packed import Packed
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Schema, Shape, StagedWrite
+    from headrace.sdk import FrameSink, Schema
     from headrace.sdk.delta import AddedFile
+
+
+@dataclass(frozen=True)
+class StreamFrame:
+    """The records of one stream in one batch.
+
+    Args:
+        frame: The records, as the source gave them.
+        topic: The topic or stream that they belong to.
+        application: Names the task and the stream in marks.
+        rows: How many there are, where the source knows.
+    """
+
+    frame: DataFrame
+    topic: str
+    application: str
+    rows: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +83,8 @@ class Flow:
 
     def _run(self, data: SourceFrame, batch: Batch) -> Counts:
         if data.frame is not None:
-            return self._run_stream(data.frame, self.topic, self.application, batch)
+            whole = StreamFrame(data.frame, self.topic, self.application, data.rows)
+            return self._run_stream(whole, batch)
         if data.packed is None:
             return Counts()  # the range holds no records, only a change of schema, say
         topics = [sink for sink in self.sinks if isinstance(sink, TopicWriter)]
@@ -76,10 +92,10 @@ class Flow:
             return self._copy_packed(data.packed, topics, batch)
         total = Counts()
         for stream in data.packed.streams(self.spark):
-            rows = data.packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
+            frame = data.packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
             # Each stream goes by itself, under a mark of its own.
-            application = f"{self.application}/{stream.name}"
-            total = total.plus(self._run_stream(rows, stream.name, application, batch))
+            part = StreamFrame(frame, stream.name, f"{self.application}/{stream.name}")
+            total = total.plus(self._run_stream(part, batch))
         return total
 
     def _copy_packed(
@@ -106,26 +122,32 @@ class Flow:
             staged.commit(counts.to_json())
         return counts
 
-    def _run_stream(
-        self, frame: DataFrame, topic: str, application: str, batch: Batch
-    ) -> Counts:
-        routes = Routes(topic, self.topic, self.staging, again=batch.again)
+    def _run_stream(self, stream: StreamFrame, batch: Batch) -> Counts:
+        routes = Routes(stream.topic, self.topic, self.staging, again=batch.again)
 
         def chained(records: RecordFrame) -> tuple[RecordFrame, str | None]:
             return routes.checked(apply_chain(records, self.steps), self.sinks)
 
-        came = self._records(frame, topic, batch)
+        came = self._records(stream, batch)
         records, target = chained(came)
         counts = Counts()
-        for sink, mark in self._marks(application, batch):
-            to = SinkBatch(mark, target or topic, *_schemas(records))
+        for sink, mark in self._marks(stream.application, batch):
+            to = SinkBatch(mark, target or stream.topic, *_schemas(records))
             taker = sink if target else routes.divided(sink)
             receipt = taker.committed(mark, to.topic) if batch.again else None
             if receipt is not None:
                 counts = _received(receipt)
                 continue
-            counts, staged = self._stage(taker, records, to, batch)
+            tally = Tally.of(
+                records.shape,
+                known=stream.rows,
+                counting=taker.counting,
+                tolerant=self.dead_letters is not None,
+            )
+            staged = taker.write(self._good(records, tally, ordered=taker.ordered), to)
             try:
+                counts = tally.counts(staged.rows)
+                _check_balance(counts, batch)
                 if counts.rejected:
                     self._reject(chained(came.with_original())[0], to, counts)
             except BaseException:
@@ -146,66 +168,27 @@ class Flow:
         marks = [Mark(name, batch.id, batch.epoch) for name in names]
         return list(zip(self.sinks, marks, strict=True))
 
-    def _records(self, frame: DataFrame, topic: str, batch: Batch) -> RecordFrame:
+    def _records(self, stream: StreamFrame, batch: Batch) -> RecordFrame:
         # The time of the intent, so that a batch that runs again gives the same records.
         begun = f"timestamp_micros({int(batch.begun.timestamp() * 1_000_000)})"
-        return record_frame(frame, topic, timestamp=begun)
+        return record_frame(stream.frame, stream.topic, timestamp=begun)
 
-    def _stage(
-        self, sink: FrameSink, records: RecordFrame, to: SinkBatch, batch: Batch
-    ) -> tuple[Counts, StagedWrite]:
-        seen = Observation() if self._must_count(records, sink) else None
-        good = self._good(records, seen, ordered=sink.ordered)
-        staged = sink.write(good, to)
-        try:
-            counts = _counts(seen, staged.rows)
-            _check_balance(counts, batch)
-        except BaseException:
-            staged.abort()
-            raise
-        return counts, staged
-
-    def _must_count(self, records: RecordFrame, sink: FrameSink) -> bool:
-        """Return whether the sink alone cannot tell what became of every record read.
-
-        A record that is not dropped is either written, or rejected, which fails the job
-        when nothing is tolerated.
-        """
-        dropped = records.shape.dropped is not None
-        rejected = records.shape.error is not None and self.dead_letters is not None
-        return dropped or rejected or not sink.counts_written
-
-    def _good(
-        self, records: RecordFrame, seen: Observation | None, *, ordered: bool
-    ) -> DataFrame:
-        """Count everything, if asked to, and let only good records through."""
-        if seen is not None:
+    def _good(self, records: RecordFrame, tally: Tally, *, ordered: bool) -> DataFrame:
+        """Count everything that must be, and let only good records through."""
+        if tally.seen is not None:
             # Spark copies each row to count it; flat rows are the cheapest to copy.
             records = records.named()
         shape = records.shape
-        frame = records.frame
-        if seen is not None:
-            frame = frame.observe(seen, *(F.expr(sql) for sql in self._measures(shape)))
+        aliases = [step.transform.alias for step in self.steps]
+        frame = tally.over(records.frame, shape, aliases)
         keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
         if shape.error is not None:
             keep.append(self._tolerated(shape.error))
         if keep:
             frame = frame.where(" AND ".join(keep))
-        frame = frame.selectExpr(*records.columns())
         if ordered and records.position is None:
-            frame = frame.selectExpr("*", "array(monotonically_increasing_id()) AS position")
-        return frame.drop("dropped", "error")
-
-    def _measures(self, shape: Shape) -> list[str]:
-        measures = ["count(1) AS read"]
-        if shape.dropped is not None:
-            measures += [
-                f"count_if({shape.dropped} = {literal(alias)}) AS {quote(f'filter:{alias}')}"
-                for alias in (step.transform.alias for step in self.steps)
-            ]
-        if shape.error is not None:
-            measures.append(f"count_if({shape.error} IS NOT NULL) AS rejected")
-        return measures
+            records = replace(records, position="array(monotonically_increasing_id())")
+        return frame.selectExpr(*records.columns())
 
     def _tolerated(self, error: str) -> str:
         if self.dead_letters is not None:
@@ -236,25 +219,6 @@ def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
     shape = records.shape
     assert shape.value.schema is not None
     return shape.value.schema, shape.key.schema
-
-
-def _counts(seen: Observation | None, written: int) -> Counts:
-    if seen is None:
-        return Counts(read=written, written=written)
-    found = seen.get
-    filters = {
-        name.removeprefix("filter:"): int(rows)
-        for name, rows in found.items()
-        if name.startswith("filter:") and rows
-    }
-    read, rejected = int(found.get("read", 0)), int(found.get("rejected", 0))
-    return Counts(
-        read=read,
-        written=written,
-        filtered=sum(filters.values()),
-        rejected=rejected,
-        filters=filters,
-    )
 
 
 def _received(receipt: str) -> Counts:

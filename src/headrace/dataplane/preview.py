@@ -65,10 +65,15 @@ def _few(spark: SparkSession, frame: DataFrame, rows: int) -> DataFrame:
 
 
 def _stage(name: str, records: RecordFrame) -> Stage:
-    columns = ["key", "value"]
-    columns += [c for c in ("dropped", "error") if getattr(records.shape, c) is not None]
-    frame = records.frame.selectExpr(*records.columns()).select(*columns)
-    texts = frame.toJSON().collect()
+    shape = records.shape
+    columns = {
+        "key": shape.key.sql(),
+        "value": shape.value.sql(),
+        "dropped": shape.dropped,
+        "error": shape.error,
+    }
+    chosen = [f"{sql} AS {name}" for name, sql in columns.items() if sql is not None]
+    texts = records.frame.selectExpr(*chosen).toJSON().collect()
     return Stage(name, _fields(records), [_record(json.loads(str(text))) for text in texts])
 
 

@@ -92,7 +92,7 @@ class RecordFrame:
         return f"named_struct({', '.join(f'{literal(n)}, {sql}' for n, sql in parts.items())})"
 
     def columns(self) -> list[str]:
-        """Return the SQL of the record columns, named, for one last projection."""
+        """Return the SQL of the columns that sinks get, for one last projection."""
         shape = self.shape
         return [
             f"{shape.key.sql()} AS key",
@@ -101,8 +101,6 @@ class RecordFrame:
             f"{shape.timestamp} AS timestamp",
             f"{shape.topic} AS topic",
             f"{shape.partition} AS partition",
-            *([f"{shape.dropped} AS dropped"] if shape.dropped else []),
-            *([f"{shape.error} AS error"] if shape.error else []),
             *([f"{self.position} AS position"] if self.position else []),
         ]
 

@@ -88,7 +88,7 @@ class _DividedTopics(FrameSink):
 
     def __init__(self, writer: TopicsWriter, routes: Routes) -> None:
         self._writer, self._routes = writer, routes
-        self.counts_written = writer.counts_written  # type: ignore[misc]  # as below
+        self.counting = writer.counting  # type: ignore[misc]  # as below
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
@@ -111,7 +111,7 @@ class _Divided(FrameSink):
     def __init__(self, sink: FrameSink, routes: Routes) -> None:
         self._sink, self._routes = sink, routes
         self.ordered = sink.ordered  # type: ignore[misc]  # the class attribute of this one sink
-        self.counts_written = sink.counts_written  # type: ignore[misc]
+        self.counting = sink.counting  # type: ignore[misc]
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:

@@ -36,11 +36,13 @@ class SourceFrame:
         frame: Record columns; None when the range is empty, or when it is packed.
         packed: The rows of many streams.
         size_bytes: Size of the input; 0 when unknown.
+        rows: How many records there are, when the source knows without reading them.
     """
 
     frame: DataFrame | None
     packed: Packed | None = None
     size_bytes: int = 0
+    rows: int | None = None
 
 
 class SourceReader(Protocol):
@@ -72,7 +74,8 @@ class FrameReader:
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         """See SourceReader."""
         frame = self._source.read(spark, start, end)
-        return SourceFrame(frame, size_bytes=self._source.size_bytes(start, end) or 0)
+        size = self._source.size_bytes(start, end) or 0
+        return SourceFrame(frame, size_bytes=size, rows=self._source.rows(start, end))
 
 
 class SplitReader:
@@ -95,7 +98,8 @@ class SplitReader:
 
         types = T.StructType.fromJson(to_spark_json(schema))
         frame = over_parts(spark, splits, rows, types).selectExpr("struct(*) AS value")
-        return SourceFrame(frame, size_bytes=source.size_bytes(start, end) or 0)
+        size = source.size_bytes(start, end) or 0
+        return SourceFrame(frame, size_bytes=size, rows=source.rows(start, end))
 
 
 class StreamReader:
@@ -144,4 +148,5 @@ class TopicSource:
         if any(file.segment for file in files):
             frame = frame.where(within.sql())
         order = [f"{position_sql(files)} AS position"] if self._ordered else []
-        return SourceFrame(frame.selectExpr(*names, *order), size_bytes=size)
+        rows = self._reader.count(start, end)
+        return SourceFrame(frame.selectExpr(*names, *order), size_bytes=size, rows=rows)

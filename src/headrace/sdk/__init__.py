@@ -43,6 +43,7 @@ from headrace.sdk.schema import Field, Schema, Type, validate_value
 from headrace.sdk.schema_builder import SchemaBuilder
 from headrace.sdk.sink import (
     BatchSink,
+    Counting,
     FrameSink,
     Mark,
     RecordSink,
@@ -83,6 +84,7 @@ __all__ = [
     "Connector",
     "ConnectorContext",
     "Contract",
+    "Counting",
     "DataLostError",
     "DeliveryGuarantee",
     "Field",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from typing_extensions import override
@@ -98,15 +99,27 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
         """Let go of everything, promptly. Called once, also after a failed start."""
 
 
+class Counting(Enum):
+    """Where a sink's count of records comes from.
+
+    The balance of a batch needs it. To count the records on their way costs a pass over
+    each row, which a source that knows the length of a range and a sink that measures
+    what it wrote make needless.
+    """
+
+    CLAIMED = "claimed"
+    """The sink's own word: the runtime checks it against a count that it made itself."""
+    MEASURED = "measured"
+    """The written data, such as the footers of its files."""
+    UNKNOWN = "unknown"
+    """Nothing: the sink keeps nothing that could be counted, and ``rows`` is not read."""
+
+
 class FrameSink(SinkTask):
     """Writes whole DataFrames in two steps, so that nothing half-done is visible."""
 
-    counts_written: ClassVar[bool] = False
-    """Whether ``StagedWrite.rows`` comes from the written data itself, as file footers do.
-
-    The runtime then need not count the records on their way for the balance of a batch
-    that drops and rejects none, which costs a pass over each row.
-    """
+    counting: ClassVar[Counting] = Counting.CLAIMED
+    """Where ``StagedWrite.rows`` comes from, so that nothing is counted twice."""
 
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:

@@ -64,14 +64,21 @@ class ReplayableSource(SourceTask):
         """Return the size of the range's input, or None when it is not known cheaply."""
         return None
 
+    def rows(self, start: Position, end: Position) -> int | None:
+        """Return how many records the range holds, or None when that is not known cheaply.
+
+        It must be exact: the balance of the batch is drawn from it (Guarantee 4).
+        """
+        return None
+
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """Return how much lies between ``start`` and all that is there, or ``until``.
 
         Called now and then while batches run, to show how far behind the task is, so it
-        must be cheap. The default knows the size alone.
+        must be cheap.
         """
         end = self.latest(start, ReadLimit(until=until))
-        return Lag(size_bytes=self.size_bytes(start, end))
+        return Lag(self.rows(start, end), self.size_bytes(start, end))
 
     def acknowledge(self, position: Position) -> None:
         """Learn that everything up to ``position`` is durable in the target.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.topics.segments import Segment
     from headrace.dataplane.topics.topic import Topic
     from headrace.sdk import Schema
+    from headrace.sdk.delta import AddedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,12 @@ class TopicReader:
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """See ReplayableSource; rows and bytes that retention has yet to remove."""
-        end = self._place(self.latest(start, ReadLimit(until=until)))
-        files = [step.file.file for step in self._steps(self._place(start), end) if step.file]
+        files = self._added(start, self.latest(start, ReadLimit(until=until)))
         return Lag(sum(file.rows for file in files), sum(file.size_bytes for file in files))
+
+    def count(self, start: Position, end: Position) -> int:
+        """Return how many rows the range holds, as the log says."""
+        return sum(file.rows for file in self._added(start, end))
 
     def files(self, start: Position, end: Position) -> list[TopicFile]:
         """Return the files of the range, in order.
@@ -120,6 +124,10 @@ class TopicReader:
 
     def acknowledge(self, position: Position) -> None:
         """See ReplayableSource; a topic keeps its rows by its own retention."""
+
+    def _added(self, start: Position, end: Position) -> list[AddedFile]:
+        steps = self._steps(self._place(start), self._place(end))
+        return [step.file.file for step in steps if step.file is not None]
 
     def _steps(self, place: Place, until: Place) -> Iterator[_Step]:
         first = place.version if place.index is not None else place.version + 1

@@ -14,7 +14,7 @@ from headrace.dataplane.topics.rows import (
     topic_row_schema,
     topic_rows,
 )
-from headrace.sdk import FrameSink
+from headrace.sdk import Counting, FrameSink
 from headrace.sdk.delta import discard_staged, stage_parquet, staging_folder
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _Staged:
 class TopicWriter(FrameSink):
     """Appends records to one topic exactly once."""
 
-    counts_written = True
+    counting = Counting.MEASURED
 
     def __init__(self, topic: Topic, appended: Callable[[str], None]) -> None:
         """Write to ``topic``; call ``appended`` with its name after each append."""

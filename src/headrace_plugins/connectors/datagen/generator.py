@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from headrace.sdk import Lag, Position, ReadLimit, SourceTask
+from headrace.sdk import Position, SourceTask
 from headrace_plugins.connectors.datagen.arrays import make_rows
 from headrace_plugins.connectors.datagen.pace import Lane, Rate
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.sdk import TaskContext
+    from headrace.sdk import ReadLimit, TaskContext
     from headrace_plugins.connectors.datagen.plan import Plan
 
 __all__ = ["BATCH_ROWS", "Generator", "Settings"]
@@ -115,12 +115,11 @@ class Generator(SourceTask):
 
     def size_bytes(self, start: Position, end: Position) -> int | None:
         """Return about how large the rows are in Arrow."""
-        return (self.row(end) - self.row(start)) * self._row_bytes
+        return self.rows(start, end) * self._row_bytes
 
-    def lag(self, start: Position, until: Position | None = None) -> Lag:
-        """See ReplayableSource; what a rate holds back is not yet there."""
-        rows = self.row(self.latest(start, ReadLimit(until=until))) - self.row(start)
-        return Lag(rows, rows * self._row_bytes)
+    def rows(self, start: Position, end: Position) -> int:
+        """See ReplayableSource."""
+        return self.row(end) - self.row(start)
 
     def parts(self, start: int, end: int) -> list[tuple[int, int]]:
         """Divide a range of this task's rows; the same range gives the same parts."""

@@ -11,7 +11,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, FrameSink, quote
+from headrace.sdk import ConfigError, Counting, FrameSink, quote
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
 from headrace_plugins.connectors.delta.fitting import Evolution, Fit, fit
 from headrace_plugins.connectors.delta.rows import (
@@ -90,7 +90,7 @@ class DeltaTask(FrameSink):
     """Writes the records of one task; see DeltaSink."""
 
     ordered = True
-    counts_written = True
+    counting = Counting.MEASURED
 
     def __init__(self, settings: Settings) -> None:
         """Write as ``settings`` say."""

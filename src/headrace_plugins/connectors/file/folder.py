@@ -13,7 +13,15 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, FrameSink, Schema, StagedWrite, StaleEpochError, Type
+from headrace.sdk import (
+    ConfigError,
+    Counting,
+    FrameSink,
+    Schema,
+    StagedWrite,
+    StaleEpochError,
+    Type,
+)
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
@@ -60,7 +68,7 @@ class FolderSink(FrameSink):
     something else; a text file takes it as ``null``.
     """
 
-    counts_written = True
+    counting = Counting.MEASURED
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings

@@ -12,7 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import FrameSink, StagedWrite
+from headrace.sdk import Counting, FrameSink, StagedWrite
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
     Committed,
@@ -44,7 +44,7 @@ class LineFileSink(FrameSink):
     """
 
     ordered = True
-    counts_written = True
+    counting = Counting.MEASURED
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings

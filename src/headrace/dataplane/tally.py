@@ -1,0 +1,82 @@
+"""Counts what becomes of the records of one write, as cheaply as its balance allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.model import Counts
+from headrace.sdk import Counting, literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Shape
+
+_FILTER = "filter:"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The count of one write.
+
+    Args:
+        known: How many records the source says there are; None when it does not know.
+        counting: Where the sink's count comes from.
+        seen: Spark's own count on the way, where those two are not enough.
+    """
+
+    known: int | None
+    counting: Counting
+    seen: Observation | None
+
+    @classmethod
+    def of(
+        cls, shape: Shape, *, known: int | None, counting: Counting, tolerant: bool
+    ) -> Tally:
+        """Choose how to count.
+
+        Without dead letters a rejected record fails the job, so only a filter or a
+        tolerated error can make a difference between what is read and what is written.
+        """
+        parts = shape.dropped is not None or (shape.error is not None and tolerant)
+        enough = known is not None or counting is Counting.MEASURED
+        return cls(known, counting, None if enough and not parts else Observation())
+
+    def over(self, frame: DataFrame, shape: Shape, aliases: Sequence[str]) -> DataFrame:
+        """Count the records of ``frame`` by what the shape's expressions say of each."""
+        if self.seen is None:
+            return frame
+        measures = ["count(1) AS read"]
+        if shape.dropped is not None:
+            measures += [
+                f"count_if({shape.dropped} = {literal(alias)}) AS {quote(_FILTER + alias)}"
+                for alias in aliases
+            ]
+        if shape.error is not None:
+            measures.append(f"count_if({shape.error} IS NOT NULL) AS rejected")
+        return frame.observe(self.seen, *(F.expr(measure) for measure in measures))
+
+    def counts(self, written: int) -> Counts:
+        """Return the counts after the job, given what the sink says it wrote."""
+        found = self.seen.get if self.seen is not None else {}
+        filters = {
+            name.removeprefix(_FILTER): int(rows)
+            for name, rows in found.items()
+            if name.startswith(_FILTER) and rows
+        }
+        filtered, rejected = sum(filters.values()), int(found.get("rejected", 0))
+        if self.seen is not None:
+            read = int(found.get("read", 0))
+        else:
+            read = written if self.known is None else self.known
+        if self.counting is Counting.UNKNOWN:
+            written = read - filtered - rejected
+        return Counts(
+            read=read, written=written, filtered=filtered, rejected=rejected, filters=filters
+        )
