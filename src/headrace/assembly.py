@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from headrace.dataplane import (
     DeadLetters,
@@ -24,10 +25,12 @@ from headrace.dataplane import (
 from headrace.dataplane.host import CaptureSpec, Pace
 from headrace.sdk import (
     CaptureSource,
+    CodeTransform,
     ConfigError,
     FrameSource,
     SplitSource,
     StreamSplitSource,
+    TransformContext,
 )
 from headrace.worker import BatchLoop, StoredConnectorContext, StoredTaskContext
 
@@ -65,6 +68,7 @@ class Assembler:
     store: Store
     topics: Topics
     scratch: Path
+    state: Path
     clock: Callable[[], datetime]
     appended: Callable[[str], None]
 
@@ -81,7 +85,7 @@ class Assembler:
                 application=self.application(plan),
                 topic=plan.stream,
                 source=source,
-                steps=steps_of(plan),
+                steps=self.steps(plan, self.state / self.application(plan), started),
                 sinks=sinks,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
@@ -166,6 +170,16 @@ class Assembler:
         task.start(context)
         return as_frame_sink(task)
 
+    def steps(self, plan: TaskPlan, state: Path, started: ExitStack) -> list[Step]:
+        """Return the chain of a task; its code is started, and keeps state below ``state``."""
+        steps = [Step(step.transform, step.predicate, step.negate) for step in plan.steps]
+        for transform in (step.transform for step in steps):
+            if isinstance(transform, CodeTransform):
+                folder = state / f"transform-{quote(transform.alias, safe='')}"
+                started.callback(transform.stop)
+                transform.start(TransformContext(plan.id.connector, plan.id.number, folder))
+        return steps
+
     def _dead_letters(self, plan: TaskPlan) -> DeadLetters | None:
         name = plan.common.errors.dead_letter_topic
         if name is None:
@@ -187,11 +201,6 @@ def reader_of(task: SourceTask) -> SourceReader:
         field="topic",
         fix="Put a topic between this source and its sinks.",
     )
-
-
-def steps_of(plan: TaskPlan) -> list[Step]:
-    """Return the chain of a task."""
-    return [Step(step.transform, step.predicate, step.negate) for step in plan.steps]
 
 
 def connector_context(store: Store, name: str) -> StoredConnectorContext:

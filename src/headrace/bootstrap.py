@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from headrace.assembly import Assembler, connector_context, reader_of, steps_of
+from headrace.assembly import Assembler, connector_context, reader_of
 from headrace.control import (
     Findings,
     check_definition,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.control import TaskPlan
-    from headrace.dataplane import Stage
+    from headrace.dataplane import SourceReader, Stage
     from headrace.model import Definition, TaskId
     from headrace.settings import Settings
     from headrace.store import Store
@@ -188,16 +189,19 @@ class Runtime:
         plan = scratch._plans(definition)[0]
         assembler = scratch._assembler
         lease = scratch.state.lease(plan.id, "preview", now(), self.settings.lease)
-        if plan.source is None:
-            topic = assembler.topic_source(plan, [])
-            return preview(self.spark, topic, plan.stream, steps_of(plan), rows)
-        task = assembler.source_task(plan.source, plan.id.connector)
         folder = self.settings.home / "scratch" / f"{plan.id}-preview"
-        task.start(StoredTaskContext(scratch.state, lease, folder, threading.Event()))
-        try:
-            return preview(self.spark, reader_of(task), plan.stream, steps_of(plan), rows)
-        finally:
-            task.stop()
+        with ExitStack() as started:
+            steps = assembler.steps(plan, folder / "state", started)
+            if plan.source is None:
+                source: SourceReader = assembler.topic_source(plan, [])
+            else:
+                task = assembler.source_task(plan.source, plan.id.connector)
+                started.callback(task.stop)
+                context = StoredTaskContext(scratch.state, lease, folder, threading.Event())
+                task.start(context)
+                source = reader_of(task)
+            return preview(self.spark, source, plan.stream, steps, rows)
+        raise AssertionError  # an ExitStack lets nothing pass in silence
 
     def close(self) -> None:
         """Let go of everything that was opened."""
@@ -228,6 +232,7 @@ class Runtime:
             store=self.state,
             topics=self.topics,
             scratch=self.settings.home / "scratch",
+            state=self.settings.home / "state",
             clock=now,
             appended=self._appended,
         )

@@ -261,6 +261,7 @@ def _assembler(bench: Bench, store: SqliteStore) -> Assembler:
         store=store,
         topics=Topics(bench.home / "topics"),
         scratch=bench.home / "scratch",
+        state=bench.home / "state",
         clock=now,
         appended=lambda _: None,
     )

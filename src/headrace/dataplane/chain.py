@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
-from headrace.sdk import ConfigError, Part, Shape, UnfitRecordError, sql_type
+from headrace.dataplane.code_steps import run_code
+from headrace.sdk import (
+    CodeTransform,
+    ConfigError,
+    Part,
+    Shape,
+    TransformBatch,
+    UnfitRecordError,
+    sql_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.records import RecordFrame
     from headrace.sdk import Predicate, Transform
 
+_FIRST = TransformBatch(1, "", datetime.fromtimestamp(0, UTC))
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 
 
@@ -45,21 +56,34 @@ class Step:
             after = replace(self.transform.refusing(shape, error), unfit=True)
         if self.predicate is None:
             return after
+        return _where(self.condition(shape), after, shape, self.transform.alias)
+
+    def condition(self, shape: Shape) -> str:
+        """Return SQL that is true for the records that the step is meant for."""
+        if self.predicate is None:
+            return "true"
         condition = self.predicate.condition(shape)
-        condition = f"NOT ({condition})" if self.negate else f"({condition})"
-        return _where(condition, after, shape, self.transform.alias)
+        return f"NOT ({condition})" if self.negate else f"({condition})"
 
 
-def apply_chain(records: RecordFrame, steps: Sequence[Step]) -> RecordFrame:
-    """Return the records after all steps. Builds expressions; no job runs."""
+def apply_chain(
+    records: RecordFrame, steps: Sequence[Step], batch: TransformBatch | None = None
+) -> RecordFrame:
+    """Return the records after all steps, which belong to ``batch``.
+
+    Builds expressions; a job runs only where a step of code needs one for its state.
+    Without a batch the records are taken for a first one.
+    """
     for step in steps:
-        records = _apply(records, step)
+        records = _apply(records, step, batch or _FIRST)
     return records
 
 
-def _apply(records: RecordFrame, step: Step) -> RecordFrame:
+def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFrame:
     before = records.named() if step.uses_names else records
     try:
+        if isinstance(step.transform, CodeTransform):
+            return _run_code(before, step, step.transform, batch)
         return replace(before, shape=step.apply(before.shape)).settled()
     except AnalysisException as error:
         wrong = _not_analysed(before, step, error)
@@ -73,6 +97,16 @@ def _apply(records: RecordFrame, step: Step) -> RecordFrame:
     return replace(before, shape=step.transform.refusing(before.shape, refusal)).settled()
 
 
+def _run_code(
+    before: RecordFrame, step: Step, transform: CodeTransform, batch: TransformBatch
+) -> RecordFrame:
+    try:
+        return run_code(before, transform, step.condition(before.shape), batch)
+    except UnfitRecordError as error:
+        refused = transform.refusing(before.shape, error)
+        return replace(before, shape=replace(refused, unfit=True)).settled()
+
+
 def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> ConfigError:
     message = (error.getMessage() or str(error)).partition("\n")[0]
     wrong = ConfigError(
@@ -84,11 +118,13 @@ def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> 
     return wrong
 
 
-def chain_frames(records: RecordFrame, steps: Sequence[Step]) -> list[RecordFrame]:
+def chain_frames(
+    records: RecordFrame, steps: Sequence[Step], batch: TransformBatch | None = None
+) -> list[RecordFrame]:
     """Return the records before the first step and after each, for a preview."""
     frames = [records]
     for step in steps:
-        frames.append(_apply(frames[-1], step))
+        frames.append(_apply(frames[-1], step, batch or _FIRST))
     return frames
 
 

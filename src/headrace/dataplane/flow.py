@@ -16,7 +16,7 @@ from headrace.dataplane.routing import Routes
 from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts
-from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError
+from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError, TransformBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,10 +123,11 @@ class Flow:
         return counts
 
     def _run_stream(self, stream: StreamFrame, batch: Batch) -> Counts:
+        of = TransformBatch(batch.id, stream.topic, batch.begun)
         routes = Routes(stream.topic, self.topic, self.staging, again=batch.again)
 
         def chained(records: RecordFrame) -> tuple[RecordFrame, str | None]:
-            return routes.checked(apply_chain(records, self.steps), self.sinks)
+            return routes.checked(apply_chain(records, self.steps, of), self.sinks)
 
         came = self._records(stream, batch)
         records, target = chained(came)

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from typing_extensions import override
 
+from headrace.dataplane.recordrows import records_of
 from headrace.sdk import (
     BatchSink,
     FrameSink,
-    Header,
-    Record,
     RecordSink,
     Schema,
     SinkBatch,
-    Struct,
     Type,
     conform,
     to_arrow,
@@ -122,7 +120,8 @@ class _RecordGear(FrameSink):
             rows = 0
             for part in batches:
                 for start in range(0, part.num_rows, _PUT_ROWS):
-                    records = _records(part.slice(start, _PUT_ROWS), batch)
+                    some = part.slice(start, _PUT_ROWS)
+                    records = records_of(some, batch.schema, batch.key_schema)
                     sink.put(records)
                     rows += len(records)
             sink.flush()
@@ -148,25 +147,3 @@ def _collect(frame: DataFrame, run: Any) -> list[tuple[dict[str, object], int]]:
     return [
         (json.loads(text), rows) for text, rows in frame.mapInArrow(run, _MESSAGE).collect()
     ]
-
-
-def _records(rows: pa.RecordBatch, batch: SinkBatch) -> list[Record]:
-    return [
-        Record(
-            topic=row["topic"],
-            key=_value(row["key"], batch.key_schema),
-            key_schema=batch.key_schema,
-            value=_value(row["value"], batch.schema),
-            value_schema=batch.schema,
-            partition=row["partition"],
-            headers=tuple(Header(h["key"], h["value"]) for h in row["headers"] or ()),
-            timestamp=row["timestamp"],
-        )
-        for row in rows.to_pylist()
-    ]
-
-
-def _value(value: Any, schema: Schema | None) -> Any:
-    if value is None or schema is None or schema.type is not Type.STRUCT:
-        return value
-    return Struct.of(schema, value)

@@ -1,6 +1,14 @@
 """All that the author of a plugin may import."""
 
 from headrace.sdk.arrow import from_arrow, to_arrow, to_arrow_type
+from headrace.sdk.code_transform import (
+    ArrowTransform,
+    CodeTransform,
+    FrameTransform,
+    RecordTransform,
+    TransformBatch,
+    TransformContext,
+)
 from headrace.sdk.conform import conform
 from headrace.sdk.connector import (
     BoundaryKind,
@@ -72,12 +80,14 @@ from headrace.sdk.transform import DATA_EXCEPTION, ERROR_TYPE, Predicate, Shape,
 __all__ = [
     "DATA_EXCEPTION",
     "ERROR_TYPE",
+    "ArrowTransform",
     "BatchSink",
     "BoundaryKind",
     "CaptureSource",
     "CapturedBatch",
     "Category",
     "Change",
+    "CodeTransform",
     "Column",
     "ConfigError",
     "ConfigErrors",
@@ -91,6 +101,7 @@ __all__ = [
     "FieldPath",
     "FrameSink",
     "FrameSource",
+    "FrameTransform",
     "Header",
     "HeadraceError",
     "Lag",
@@ -104,6 +115,7 @@ __all__ = [
     "Record",
     "RecordError",
     "RecordSink",
+    "RecordTransform",
     "ReplayableSource",
     "RetriableError",
     "Schema",
@@ -128,6 +140,8 @@ __all__ = [
     "TaskContext",
     "ToleranceExceededError",
     "Transform",
+    "TransformBatch",
+    "TransformContext",
     "Type",
     "UnfitRecordError",
     "checked_rows",

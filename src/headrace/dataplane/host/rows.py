@@ -166,7 +166,7 @@ class Sorter:
             value = known_value = widen(known_value, values) or TEXT
         columns = {} if key is None else {"key": to_array(keys, key)}
         columns["value"] = to_array(values, value)
-        columns["headers"] = pa.array([_headers(r.headers) for r in records], _HEADERS)
+        columns["headers"] = pa.array([header_rows(r.headers) for r in records], _HEADERS)
         columns["timestamp"] = pa.array([r.timestamp or now for r in records], _TIME)
         # Remembered only now: values that do not fit must not shape those that do.
         self.inferred[topic] = (known_key, known_value)
@@ -272,7 +272,8 @@ def _kind(record: Record) -> tuple[Schema | None, Schema | None]:
     return record.key_schema, record.value_schema
 
 
-def _headers(headers: tuple[Header, ...]) -> list[dict[str, str | None]] | None:
+def header_rows(headers: tuple[Header, ...]) -> list[dict[str, str | None]] | None:
+    """Return headers as topics hold them."""
     if not headers:
         return None
     return [
@@ -308,7 +309,7 @@ def _rejected(topic: str, record: Record, error: RecordError) -> Rejected:
         value=_text(record.value),
         error=_told(error),
         key=_text(record.key),
-        headers=tuple(_headers(record.headers) or ()),
+        headers=tuple(header_rows(record.headers) or ()),
         timestamp=record.timestamp,
     )
 
