@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from headrace.dataplane import (
     DeadLetters,
+    Evolution,
     Flow,
     FrameReader,
     SplitReader,
@@ -89,6 +90,7 @@ class Assembler:
                 sinks=sinks,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
+                evolution=Evolution(policies=plan.policies, memory=context.schemas),
             )
             loop = BatchLoop(
                 store=self.store,

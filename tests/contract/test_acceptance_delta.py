@@ -31,7 +31,6 @@ class DeltaDriver(SinkDriver):
             BadConfig({"path": ""}, "path"),
             BadConfig({"mode": "replace"}, "mode"),
             BadConfig({"mode": "append", "delete.enabled": "true"}, "delete.enabled"),
-            BadConfig({"schema.evolution": "guess"}, "schema.evolution"),
             BadConfig({"table.properties": "nonsense"}, "table.properties"),
             BadConfig({"optimize.interval.commits": "-1"}, "optimize.interval.commits"),
         ]

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from headrace.control.evolution_keys import evolution_of, plugin_keys
 from headrace.control.runtime_keys import CommonConfig, parse_common
 from headrace.model import TaskId
-from headrace.sdk import ConfigError, ConfigErrors, SinkConnector, SourceConnector
+from headrace.sdk import (
+    ConfigError,
+    ConfigErrors,
+    EvolutionPolicy,
+    SinkConnector,
+    SourceConnector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +35,11 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """A sink of one task."""
+    """A sink of one task, and what it does when the schema of its records changes."""
 
     connector: type[SinkConnector]
     config: Mapping[str, str]
+    evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class TaskPlan:
         to_topic: The topic it writes, if any.
         steps: The chain.
         common: The runtime's keys.
+        evolution: What is done in ``to_topic`` when the schema of the records changes.
     """
 
     id: TaskId
@@ -66,6 +75,12 @@ class TaskPlan:
     from_topic: str | None = None
     to_topic: str | None = None
     steps: Sequence[StepPlan] = field(default=())
+    evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
+
+    @property
+    def policies(self) -> list[EvolutionPolicy]:
+        """Return what each target does when the schema of the records changes."""
+        return [sink.evolution for sink in self.sinks] or [self.evolution]
 
     @property
     def routes(self) -> bool:
@@ -143,18 +158,26 @@ def _source_tasks(
             to_topic=None if definition.sinks else definition.topics[0],
             common=common,
             steps=_steps(definition, registry),
+            evolution=evolution_of(definition, spec),
         )
         for number, config in enumerate(configs)
     ]
 
 
 def _sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:
-    return [SinkPlan(registry.sink(spec.plugin), spec.config) for spec in definition.sinks]
+    return [
+        SinkPlan(
+            registry.sink(spec.plugin),
+            plugin_keys(spec.config),
+            evolution_of(definition, spec),
+        )
+        for spec in definition.sinks
+    ]
 
 
 def _parsed(connector: Connector, spec: PluginSpec) -> Config:
     try:
-        return connector.config_def().parse(spec.config)
+        return connector.config_def().parse(plugin_keys(spec.config))
     except ConfigErrors as several:
         raise ConfigErrors(
             ConfigError(error.problem, fix=error.fix, field=spec.field(error.field))

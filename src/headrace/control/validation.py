@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.control.evolution_keys import evolution_keys, plugin_keys
 from headrace.control.runtime_keys import common_def, common_props
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
+from headrace.sdk.config import evolution_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,11 +60,16 @@ class _Check:
         except PluginNotFoundError as error:
             self.errors.append(error)
             return
-        keys = plugin.config_def()
-        config = self._parse(keys, spec.config, spec.place)
-        self._unknown(keys, spec.config, spec.place, prefixes=("connector.class", "topic"))
+        keys, props = plugin.config_def(), plugin_keys(spec.config)
+        config = self._parse(keys, props, spec.place)
+        self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
         if config is not None:
-            self._extend(plugin.check(keys.parse(spec.config)), spec.place)
+            self._extend(plugin.check(keys.parse(props)), spec.place)
+        self._section(evolution_config(), evolution_keys(spec.config), spec.place)
+
+    def _section(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> None:
+        self._parse(keys, props, place)
+        self._unknown(keys, props, place)
 
     def step(self, step: StepSpec) -> None:
         name, _, part = step.transform.partition("$")

@@ -2,6 +2,7 @@
 
 from headrace.dataplane.chain import Step
 from headrace.dataplane.deadletters import DeadLetters
+from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.jobs import SparkJobs
 from headrace.dataplane.prepare import prepare
@@ -26,6 +27,7 @@ from headrace.dataplane.topics import (
 
 __all__ = [
     "DeadLetters",
+    "Evolution",
     "Flow",
     "FrameReader",
     "SourceReader",

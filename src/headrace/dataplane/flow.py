@@ -6,10 +6,11 @@ and the sinks differ (Guarantee 7).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import REJECTED, translated
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.routing import Routes
@@ -63,6 +64,7 @@ class Flow:
         sinks: Where the records go; each gets all of them.
         staging: A folder on the topics' file system, to divide batches by topic in.
         dead_letters: Where rejected records go; None stops the task at the first.
+        evolution: What the sinks do when the schema of the records changes.
     """
 
     spark: SparkSession
@@ -73,6 +75,7 @@ class Flow:
     sinks: Sequence[FrameSink]
     staging: Path
     dead_letters: DeadLetters | None = None
+    evolution: Evolution = field(default_factory=Evolution)
 
     def run(self, batch: Batch) -> Counts:
         """Move one batch; return its counts when it is durable in every sink."""
@@ -132,31 +135,36 @@ class Flow:
         came = self._records(stream, batch)
         records, target = chained(came)
         counts = Counts()
-        for sink, mark in self._marks(stream.application, batch):
-            to = SinkBatch(mark, target or stream.topic, *_schemas(records))
+        for number, (sink, mark) in enumerate(self._marks(stream.application, batch)):
+            place = Target(sink, number, target or stream.topic, is_one=target is not None)
+            fitted = self.evolution.fitted(records, place)
+            policy = self.evolution.policy(number)
+            to = SinkBatch(mark, place.topic, *_schemas(fitted), policy)
             taker = sink if target else routes.divided(sink)
             receipt = taker.committed(mark, to.topic) if batch.again else None
             if receipt is not None:
                 counts = _received(receipt)
                 continue
             tally = Tally.of(
-                records.shape,
+                fitted.shape,
                 known=stream.rows,
                 counting=taker.counting,
                 tolerant=self.dead_letters is not None,
             )
-            staged = taker.write(self._good(records, tally, ordered=taker.ordered), to)
+            staged = taker.write(self._good(fitted, tally, ordered=taker.ordered), to)
             try:
                 counts = tally.counts(staged.rows)
                 _check_balance(counts, batch)
                 if counts.rejected:
-                    self._reject(chained(came.with_original())[0], to, counts)
+                    again = chained(came.with_original())[0]
+                    self._reject(self.evolution.fitted(again, place), to, counts)
             except BaseException:
                 staged.abort()
                 raise
             # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
             # transaction that makes the data visible.
             staged.commit(counts.to_json())
+            self.evolution.accept(place, to.schema)
         return counts
 
     def _marks(self, application: str, batch: Batch) -> list[tuple[FrameSink, Mark]]:

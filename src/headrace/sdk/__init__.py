@@ -1,6 +1,7 @@
 """All that the author of a plugin may import."""
 
 from headrace.sdk.arrow import from_arrow, to_arrow, to_arrow_type
+from headrace.sdk.changes import ChangeKind, SchemaChange, schema_changes
 from headrace.sdk.code_transform import (
     ArrowTransform,
     CodeTransform,
@@ -31,6 +32,7 @@ from headrace.sdk.errors import (
     PluginNotFoundError,
     RecordError,
     RetriableError,
+    SchemaChangeError,
     SetupError,
     SinkError,
     SourceError,
@@ -40,12 +42,14 @@ from headrace.sdk.errors import (
     UnfitRecordError,
 )
 from headrace.sdk.evolution import evolve
+from headrace.sdk.evolving import EVOLUTION_KINDS, EvolutionPolicy, Handling
 from headrace.sdk.fieldpath import FieldPath, field_path, field_paths, with_field_syntax
 from headrace.sdk.frames import checked_rows, rows
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.part import Part
 from headrace.sdk.position import Lag, Position, ReadLimit
 from headrace.sdk.projection import project
+from headrace.sdk.reconciling import Handled, Member, Move, Reconciled, reconcile
 from headrace.sdk.record import Header, Record
 from headrace.sdk.schema import Field, Schema, Type, validate_value
 from headrace.sdk.schema_builder import SchemaBuilder
@@ -80,6 +84,7 @@ from headrace.sdk.transform import DATA_EXCEPTION, ERROR_TYPE, Predicate, Shape,
 __all__ = [
     "DATA_EXCEPTION",
     "ERROR_TYPE",
+    "EVOLUTION_KINDS",
     "ArrowTransform",
     "BatchSink",
     "BoundaryKind",
@@ -87,6 +92,7 @@ __all__ = [
     "CapturedBatch",
     "Category",
     "Change",
+    "ChangeKind",
     "CodeTransform",
     "Column",
     "ConfigError",
@@ -97,21 +103,27 @@ __all__ = [
     "Counting",
     "DataLostError",
     "DeliveryGuarantee",
+    "EvolutionPolicy",
     "Field",
     "FieldPath",
     "FrameSink",
     "FrameSource",
     "FrameTransform",
+    "Handled",
+    "Handling",
     "Header",
     "HeadraceError",
     "Lag",
     "Ledger",
     "Mark",
+    "Member",
+    "Move",
     "Part",
     "PluginNotFoundError",
     "Position",
     "Predicate",
     "ReadLimit",
+    "Reconciled",
     "Record",
     "RecordError",
     "RecordSink",
@@ -120,6 +132,8 @@ __all__ = [
     "RetriableError",
     "Schema",
     "SchemaBuilder",
+    "SchemaChange",
+    "SchemaChangeError",
     "SchemaMemory",
     "SetupError",
     "Shape",
@@ -158,7 +172,9 @@ __all__ = [
     "parse_ddl",
     "project",
     "quote",
+    "reconcile",
     "rows",
+    "schema_changes",
     "schema_from_json",
     "schema_to_json",
     "sql_null",

@@ -17,6 +17,7 @@ __all__ = [
     "PluginNotFoundError",
     "RecordError",
     "RetriableError",
+    "SchemaChangeError",
     "SetupError",
     "SinkError",
     "SourceError",
@@ -276,6 +277,12 @@ class ToleranceExceededError(HeadraceError):
             "message": self.message,
             "record": self.record,
         }
+
+
+class SchemaChangeError(HeadraceError):
+    """The schema of the records has changed in a way that the connector does not allow."""
+
+    code = "schema.changed"
 
 
 class SinkError(HeadraceError):

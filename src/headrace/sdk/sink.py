@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from typing_extensions import override
 
 from headrace.sdk.connector import Connector
+from headrace.sdk.evolving import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,12 +52,14 @@ class SinkBatch:
             writes many. For a sink that takes many at once, the one they come from.
         schema: The schema of the records' values.
         key_schema: The schema of their keys; None when they have none.
+        evolution: What the target does when the schema is not its own.
     """
 
     mark: Mark
     topic: str
     schema: Schema
     key_schema: Schema | None = None
+    evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
 
 
 class StagedWrite(Protocol):
@@ -128,6 +131,14 @@ class FrameSink(SinkTask):
         Called before each attempt. A sink whose target holds a newer batch of the
         same application raises StateError: batches never go back.
         """
+
+    def known_schema(self, topic: str) -> Schema | None:
+        """Return the schema of the values that the target holds, if it can tell exactly.
+
+        Called before each batch, so it has to be quick. The default is None: the runtime
+        then remembers the schema of the last batch that the target has taken.
+        """
+        return None
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:

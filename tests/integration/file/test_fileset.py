@@ -215,16 +215,6 @@ def test_columns_of_csv_are_matched_by_name_and_new_ones_are_added(
     ]
 
 
-def test_new_columns_are_left_out_if_the_schema_may_not_evolve(
-    source: Source, tmp_path: Path
-) -> None:
-    put(tmp_path / "a.csv", "id\n1\n", age=10)
-    reading = source(tmp_path, schema_evolution="ignore")
-    reading.rows()
-    put(tmp_path / "b.csv", "more,id\nx,2\n")
-    assert reading.rows() == [{"id": 2}]
-
-
 def test_a_declared_schema_may_rename_the_columns_by_their_order(
     source: Source, tmp_path: Path
 ) -> None:

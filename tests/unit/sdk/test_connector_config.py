@@ -46,6 +46,15 @@ OURS = """
 batch.max.rows|LONG|MEDIUM|10000000|[1,...]|Batches|1
 batch.max.bytes|LONG|MEDIUM|null|[1,...]|Batches|2
 poll.interval.ms|LONG|MEDIUM|1000|[1,...]|Batches|3
+schema.evolution|STRING|MEDIUM|evolve|[evolve, lenient, ignore, reject]|Schema Evolution|1
+schema.evolution.add|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|2
+schema.evolution.widen|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|3
+schema.evolution.narrow|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|4
+schema.evolution.retype|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|5
+schema.evolution.rename|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|6
+schema.evolution.drop|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|7
+schema.evolution.reorder|STRING|LOW|null|[evolve, lenient, ignore, reject]|Schema Evolution|8
+schema.evolution.renames|LIST|LOW||old:new pairs|Schema Evolution|9
 """
 
 
@@ -156,6 +165,7 @@ def test_groups_come_in_the_order_of_first_use() -> None:
         "Predicates",
         "Error Handling",
         "Batches",
+        "Schema Evolution",
         "Topic Creation",
         "Exactly Once Support",
         "offsets.topic",

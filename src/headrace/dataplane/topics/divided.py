@@ -81,6 +81,10 @@ class TopicsWriter(TopicWriter):
         return self._topics.get(topic).receipt(mark)
 
     @override
+    def known_schema(self, topic: str) -> Schema | None:
+        return self._topics.get(topic).value_schema()
+
+    @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         topic = self._topics.get(batch.topic)
         return TopicWriter(topic, self._appended).write(frame, batch)

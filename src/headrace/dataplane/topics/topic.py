@@ -105,6 +105,14 @@ class Topic:
         with self._lock:
             return self._current_schema()
 
+    def value_schema(self) -> Schema | None:
+        """Return the schema of the records' values; None for a topic without any yet."""
+        if not self.exists():
+            return None
+        with self._lock:
+            field = self._current_schema().field("value")
+        return None if field is None else field.schema
+
     def has_changed(self, after: int, version: int) -> bool:
         """Return whether the schema may have changed behind ``after``, up to ``version``."""
         try:

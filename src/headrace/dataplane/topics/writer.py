@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.dataplane.topics.topic import Topic
-    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
     from headrace.sdk.delta import AddedFile
 
 
@@ -60,6 +60,11 @@ class TopicWriter(FrameSink):
     def committed(self, mark: Mark, topic: str) -> str | None:
         """See FrameSink."""
         return self._topic.receipt(mark)
+
+    @override
+    def known_schema(self, topic: str) -> Schema | None:
+        """See FrameSink."""
+        return self._topic.value_schema()
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:

@@ -2,6 +2,7 @@
 
 from headrace.sdk.config.connector import sink_connector_config, source_connector_config
 from headrace.sdk.config.definition import NO_DEFAULT, ConfigDef, Rule
+from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.infos import ConfigInfos, ConfigValue
 from headrace.sdk.config.key import ConfigKey, Importance, Recommender, Width
 from headrace.sdk.config.parsing import ConfigType, invalid, missing
@@ -46,6 +47,7 @@ __all__ = [
     "ValidString",
     "Validator",
     "Width",
+    "evolution_config",
     "invalid",
     "missing",
     "sink_connector_config",

@@ -1,10 +1,11 @@
 """The keys that every connector takes beside its own, whether source or sink.
 
 Names, defaults, groups and places are Kafka Connect's, so that its definitions and consoles
-work as they are; the group Batches is ours.
+work as they are; the groups Batches and Schema Evolution are ours.
 """
 
 from headrace.sdk.config.definition import ConfigDef
+from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.key import Importance, Width
 from headrace.sdk.config.parsing import ConfigType
 from headrace.sdk.config.validators import (
@@ -25,7 +26,7 @@ _BATCHES = "Batches"
 
 def connector_config() -> ConfigDef:
     """Give the keys that every connector takes beside its own."""
-    return _with_batches(_with_errors(_with_plugins(_common())))
+    return evolution_config(_with_batches(_with_errors(_with_plugins(_common()))))
 
 
 def _common() -> ConfigDef:

@@ -17,7 +17,6 @@ from headrace.sdk.config import (
     ValidString,
     invalid,
 )
-from headrace_plugins.connectors.delta.fitting import Evolution
 from headrace_plugins.connectors.delta.sink import TOPIC, DeltaTask, Settings
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ class DeltaSink(SinkConnector):
                 keys=config.get_list("key.fields"),
                 deletes=config.get_bool("delete.enabled"),
                 partition_by=config.get_list("partition.by"),
-                evolution=Evolution(config.get_str("schema.evolution")),
                 properties=properties,
                 merge_bytes=config.get_int("merge.spark.threshold.bytes"),
                 upkeep_commits=config.get_int("optimize.interval.commits"),
@@ -153,17 +151,6 @@ def _with_table(definition: ConfigDef) -> ConfigDef:
             order=6,
         )
         .define(
-            "schema.evolution",
-            ConfigType.STRING,
-            Evolution.EVOLVE.value,
-            validator=ValidString(*(policy.value for policy in Evolution)),
-            doc="What happens to a field that the table has no column for: evolve adds the "
-            "column, ignore leaves the field out, reject stops the task. Only evolve lets "
-            "the type of a column grow, where Delta can do so without writing it anew.",
-            group=_GROUP,
-            order=7,
-        )
-        .define(
             "table.properties",
             ConfigType.LIST,
             "",
@@ -172,7 +159,7 @@ def _with_table(definition: ConfigDef) -> ConfigDef:
             doc="Properties of a new table, as name=value pairs, such as "
             "delta.enableTypeWidening=true.",
             group=_GROUP,
-            order=8,
+            order=7,
         )
         .define(
             "optimize.interval.commits",
@@ -183,7 +170,7 @@ def _with_table(definition: ConfigDef) -> ConfigDef:
             doc="After how many commits small files are joined, a checkpoint is written and "
             "files that no version needs are removed; 0 is never.",
             group=_GROUP,
-            order=9,
+            order=8,
         )
     )
 

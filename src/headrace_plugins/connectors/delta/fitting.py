@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import ConfigError
+from headrace.sdk import ChangeKind, ConfigError, EvolutionPolicy, Handling
 from headrace_plugins.connectors.delta.types import Json, ddl, nullable, same, widens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Evolution", "Fit", "fit"]
+__all__ = ["Fit", "fit"]
 
 # Delta's own readers take the smaller types' files for the larger ones without a feature.
 _FREE = ("byte", "short", "integer")
-
-
-class Evolution(StrEnum):
-    """What happens to a column that the table does not have."""
-
-    EVOLVE = "evolve"
-    IGNORE = "ignore"
-    REJECT = "reject"
+_FOLLOWED = {Handling.EVOLVE, Handling.LENIENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +47,7 @@ class Fit:
 
 @dataclass(slots=True)
 class _Changes:
-    policy: Evolution
+    policy: EvolutionPolicy
     may_widen: bool
     added: list[str] = field(default_factory=list)
     widened: list[str] = field(default_factory=list)
@@ -65,7 +57,7 @@ def fit(
     table: Sequence[Mapping[str, Any]] | None,
     batch: Sequence[Mapping[str, Any]],
     *,
-    policy: Evolution,
+    policy: EvolutionPolicy,
     may_widen: bool = False,
 ) -> Fit:
     """Say how a batch goes into a table, whose columns are matched whatever their case.
@@ -74,7 +66,8 @@ def fit(
         table: The table's fields, as Spark's JSON; None for a table to be made, in which
             everything may be null.
         batch: The batch's fields.
-        policy: What happens to columns, also inside structs, that the table lacks.
+        policy: What happens to columns, also inside structs, that the table lacks, and to
+            wider types.
         may_widen: Whether the table has Delta's type widening turned on. Without it only
             TINYINT and SMALLINT may become INT.
 
@@ -101,15 +94,16 @@ def _fields(
     for given in batch:
         name, where = given["name"], f"{path}.{given['name']}".strip(".")
         known = fields.get(name.lower())
+        adding = changes.policy.of(ChangeKind.ADD)
         if known is not None:
             kind = _grown(known["type"], given["type"], where, changes)
             fields[name.lower()] = {**known, "type": kind}
-        elif changes.policy is Evolution.EVOLVE:
+        elif adding in _FOLLOWED:
             changes.added.append(where)
             kind = nullable(given["type"])
             added = {"name": name, "type": kind, "nullable": True, "metadata": {}}
             fields[name.lower()] = added
-        elif changes.policy is Evolution.REJECT:
+        elif adding is Handling.REJECT:
             raise _unknown(where)
         if name.lower() in fields:
             names[name] = fields[name.lower()]["name"]
@@ -144,7 +138,7 @@ def _scalar(table: Json, batch: Json, path: str, changes: _Changes) -> Json:
     free = table in _FREE and batch in _FREE
     if not widens(table, batch) or not (free or changes.may_widen):
         raise _apart(table, batch, path)
-    if changes.policy is not Evolution.EVOLVE:
+    if changes.policy.of(ChangeKind.WIDEN) not in _FOLLOWED:
         raise _apart(table, batch, path)
     changes.widened.append(path)
     return batch
@@ -163,7 +157,7 @@ def _apart(table: Json, batch: Json, path: str) -> ConfigError:
 
 def _unknown(path: str) -> ConfigError:
     return ConfigError(
-        problem="The table has no such column, and schema.evolution is reject.",
-        fix="Drop the field with a transform, add the column, or set schema.evolution.",
+        problem="The table has no such column, and schema.evolution.add is reject.",
+        fix="Drop the field with a transform, add the column, or set schema.evolution.add.",
         field=path,
     )

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Counting, FrameSink, quote
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
-from headrace_plugins.connectors.delta.fitting import Evolution, Fit, fit
+from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.rows import (
     columns_of,
     key_names,
@@ -59,7 +59,6 @@ class Settings:
     keys: Sequence[str] = ()
     deletes: bool = False
     partition_by: Sequence[str] = ()
-    evolution: Evolution = Evolution.EVOLVE
     properties: Mapping[str, str] = field(default_factory=dict)
     merge_bytes: int = 4 * 1024**3
     upkeep_commits: int = 100
@@ -124,7 +123,7 @@ class DeltaTask(FrameSink):
         columns = columns_of(frame, batch, keys)
         fields = None if table is None else fields_of(table)
         widening = table is not None and properties_of(table).get(WIDENING) == "true"
-        plan = fit(fields, columns.fields, policy=settings.evolution, may_widen=widening)
+        plan = fit(fields, columns.fields, policy=batch.evolution, may_widen=widening)
         if table is None:
             check_partition_columns(plan, settings.partition_by)
         else:
@@ -133,7 +132,7 @@ class DeltaTask(FrameSink):
         if missing:
             raise ConfigError(
                 problem=f"The table has no column {missing[0]}, which is part of the key.",
-                fix="Add the column, or set schema.evolution=evolve.",
+                fix="Add the column, or set schema.evolution.add=evolve.",
                 field="key.fields",
             )
         return _Plan(table, columns, plan, keys, _required(fields or (), plan))

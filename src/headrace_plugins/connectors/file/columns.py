@@ -56,7 +56,6 @@ class Columns:
         declared: The user's schema; None to infer it.
         stream: Under which name the inferred schema is stored.
         memory: Where it is stored.
-        evolves: Whether later files may add columns.
         sample_rows: How many lines the first inference looks at.
     """
 
@@ -65,7 +64,6 @@ class Columns:
     declared: Schema | None
     stream: str
     memory: SchemaMemory
-    evolves: bool
     sample_rows: int
 
     def groups(
@@ -102,8 +100,6 @@ class Columns:
         if self.declared is not None:
             return self.declared
         known = self.memory.get(self.stream)
-        if known is not None and not self.evolves:
-            return known
         schema = first() if known is None else grown(known, new())
         if not schema.fields:
             raise SourceError(

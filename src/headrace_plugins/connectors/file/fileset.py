@@ -98,7 +98,6 @@ class FileSet(FrameSource):
             declared=settings.schema,
             stream=settings.path,
             memory=self.context.schemas,
-            evolves=settings.evolves,
             sample_rows=settings.sample_rows,
         )
         if not files:

@@ -121,7 +121,7 @@ class GrowingFiles(CaptureSource):
         if self._schema is None:
             self._learn(to_schema(infer_csv(header + lines, dialect)))
         parsed = self._csv_lines(names, path).read(lines)
-        if self._settings.evolves and self._settings.schema is None:
+        if self._settings.schema is None:
             strangers = [n for n in names or () if self._known().field(n) is None]
             if strangers or parsed.rejected:
                 before = self._known()
@@ -141,9 +141,7 @@ class GrowingFiles(CaptureSource):
         return CsvLines(schema, names, self._settings.dialect)
 
     def _may_learn(self, block: Block) -> bool:
-        if self._settings.schema is not None or not block.lines.strip():
-            return False
-        return self._schema is None or self._settings.evolves
+        return self._settings.schema is None and bool(block.lines.strip())
 
     def _learn(self, found: Schema) -> None:
         schema = found if self._schema is None else grown(self._schema, found)

@@ -100,18 +100,8 @@ _SOURCE: tuple[_Key, ...] = (
         "infer",
         None,
         (
-            "The columns in Spark's DDL, such as id BIGINT, name STRING; infer finds them out, "
-            "once, from the files, and remembers them."
-        ),
-    ),
-    (
-        "schema.evolution",
-        ConfigType.STRING,
-        "evolve",
-        ValidString("evolve", "ignore"),
-        (
-            "What happens to columns that later files add to an inferred schema: evolve adds "
-            "them to it, ignore leaves them out."
+            "The columns in Spark's DDL, such as id BIGINT, name STRING; infer finds them out "
+            "from the files, remembers them, and adds what later files have more."
         ),
     ),
     (

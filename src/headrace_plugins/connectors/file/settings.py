@@ -59,7 +59,6 @@ class SourceSettings:
         format: Of all files.
         dialect: Of text files.
         schema: The declared schema; None to infer it.
-        evolves: Whether later files may add columns to an inferred schema.
         sample_rows: How many lines the inference looks at.
         topic: The topic to write to; None for the runtime's choice.
         max_files: The most files of a batch.
@@ -75,7 +74,6 @@ class SourceSettings:
     format: Format
     dialect: Dialect
     schema: Schema | None
-    evolves: bool
     sample_rows: int
     topic: str | None
     max_files: int
@@ -104,7 +102,6 @@ class SourceSettings:
             format=format_,
             dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
             schema=None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema"),
-            evolves=config.get_str("schema.evolution") == "evolve",
             sample_rows=config.get_int("infer.rows"),
             topic=config.find_str("topic"),
             max_files=config.get_int("max.files"),

@@ -9,7 +9,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from headrace.sdk import (
+    EvolutionPolicy,
     FrameSink,
+    Handling,
     Mark,
     SinkBatch,
     from_spark_json,
@@ -27,9 +29,17 @@ def sink(path: Path | str, **texts: str) -> FrameSink:
     return task
 
 
-def batch_of(frame: DataFrame, number: int, *, epoch: int = 1, topic: str = "t") -> SinkBatch:
+def batch_of(
+    frame: DataFrame,
+    number: int,
+    *,
+    epoch: int = 1,
+    topic: str = "t",
+    evolution: Handling = Handling.EVOLVE,
+) -> SinkBatch:
     schemas = {f.name: f.schema for f in from_spark_json(frame.schema.jsonValue()).fields}
-    return SinkBatch(Mark(APP, number, epoch), topic, schemas["value"], schemas.get("key"))
+    mark, policy = Mark(APP, number, epoch), EvolutionPolicy(evolution)
+    return SinkBatch(mark, topic, schemas["value"], schemas.get("key"), policy)
 
 
 def rows_of(path: Path) -> list[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from tests.integration.plugins.connectors.delta_writing import batch_of, rows_of
 
 from headrace.sdk import (
     ConfigError,
+    Handling,
     Mark,
     SinkError,
     StaleEpochError,
@@ -58,17 +59,18 @@ class TestEvolution:
         assert rows_of(tmp_path / "t") == [(1, "a"), (2, "b")]
 
     def test_ignore_leaves_unknown_columns_out(self, tmp_path: Path, records: Records) -> None:
-        task = sink(tmp_path / "t", schema_evolution="ignore")
+        task = sink(tmp_path / "t")
         write(task, records([(1, "a")]), 1)
-        write(task, records([(2, "b", 3)], "id BIGINT, name STRING, extra INT"), 2)
+        frame = records([(2, "b", 3)], "id BIGINT, name STRING, extra INT")
+        write(task, frame, 2, evolution=Handling.IGNORE)
         assert rows_of(tmp_path / "t") == [(1, "a"), (2, "b")]
 
     def test_reject_names_the_unknown_column(self, tmp_path: Path, records: Records) -> None:
-        task = sink(tmp_path / "t", schema_evolution="reject")
+        task = sink(tmp_path / "t")
         write(task, records([(1, "a")]), 1)
         frame = records([(2, "b", 3)], "id BIGINT, name STRING, extra INT")
         with pytest.raises(ConfigError) as raised:
-            task.write(frame, batch_of(frame, 2))
+            task.write(frame, batch_of(frame, 2, evolution=Handling.REJECT))
         assert raised.value.field == "extra"
 
     def test_a_type_that_cannot_grow_names_the_column_and_says_how_it_could(
@@ -245,5 +247,6 @@ class TestFiles:
         self, tmp_path: Path, records: Records
     ) -> None:
         write_deltalake(tmp_path / "t", pa.table({"id": [1], "other": ["o"]}))
-        write(sink(tmp_path / "t", schema_evolution="ignore"), records([(2, "b")]), 1)
+        task, ignored = sink(tmp_path / "t"), Handling.IGNORE
+        write(task, records([(2, "b")]), 1, evolution=ignored)
         assert rows_of(tmp_path / "t") == [(1, "o"), (2, None)]

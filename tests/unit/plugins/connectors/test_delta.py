@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk import ConfigError, ConfigErrors, EvolutionPolicy, Handling
 from headrace.sdk.filestats import file_stats
 from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.delta.fitting import Evolution, Fit, fit
+from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.types import Json, ddl, moved, nullable, required, widens
 
 SCALARS = [
@@ -66,8 +66,8 @@ tables = st.dictionaries(st.sampled_from(["id", "x", "y", "z"]), kinds, min_size
 
 @given(tables)
 def test_a_table_made_for_a_batch_takes_it_again_without_a_change(batch: list[Any]) -> None:
-    made = fit(None, batch, policy=Evolution.EVOLVE)
-    again = fit(made.fields, batch, policy=Evolution.REJECT)
+    made = fit(None, batch, policy=EvolutionPolicy())
+    again = fit(made.fields, batch, policy=EvolutionPolicy(Handling.REJECT))
     assert again == Fit(made.fields, {f["name"]: f["name"] for f in batch})
 
 
@@ -81,10 +81,10 @@ def test_a_table_that_evolved_for_a_batch_takes_it_without_a_change(
     old: list[Any], new: list[Any]
 ) -> None:
     try:
-        evolved = fit(old, new, policy=Evolution.EVOLVE, may_widen=True)
+        evolved = fit(old, new, policy=EvolutionPolicy(), may_widen=True)
     except ConfigError:
         return
-    again = fit(evolved.fields, new, policy=Evolution.REJECT)
+    again = fit(evolved.fields, new, policy=EvolutionPolicy(Handling.REJECT))
     assert (again.added, again.widened, again.fields) == ((), (), evolved.fields)
     assert {f["name"] for f in old} <= {f["name"] for f in evolved.fields}
 
@@ -120,7 +120,7 @@ def test_a_type_holds_another_only_if_no_value_is_bent(
 def test_added_and_widened_columns_are_named_by_their_path() -> None:
     old = [field("id", "short"), field("s", struct(field("a", "integer")))]
     new = [field("ID", "integer"), field("s", struct(field("B", "string"))), field("n", "date")]
-    plan = fit(old, new, policy=Evolution.EVOLVE)
+    plan = fit(old, new, policy=EvolutionPolicy())
     assert plan.widened == ("ID",)
     assert plan.added == ("s.B", "n")
     assert plan.names == {"ID": "id", "s": "s", "n": "n"}
@@ -132,7 +132,7 @@ def test_added_and_widened_columns_are_named_by_their_path() -> None:
 def test_ignored_columns_are_left_out_of_structs_too() -> None:
     old = [field("s", struct(field("a", "integer")))]
     new = [field("s", struct(field("a", "integer"), field("b", "string"))), field("n", "date")]
-    plan = fit(old, new, policy=Evolution.IGNORE)
+    plan = fit(old, new, policy=EvolutionPolicy(Handling.IGNORE))
     assert plan == Fit(tuple(old), {"s": "s"})
     sql = moved("v.s", new[0]["type"], plan.type_of("s"))
     assert sql == "IF(v.s IS NULL, NULL, named_struct('a', v.s.`a`))"
@@ -197,7 +197,6 @@ class TestConfiguration:
             ("path", "s3://bucket/table"),
             ("path", ""),
             ("mode", "overwrite"),
-            ("schema.evolution", "maybe"),
             ("table.properties", "delta.appendOnly"),
             ("optimize.interval.commits", "-1"),
         ],

@@ -1,0 +1,64 @@
+"""What a target does when the schema of what it is given changes: the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headrace.sdk.changes import ChangeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.sdk.config import Config
+
+__all__ = ["EVOLUTION_KINDS", "EvolutionPolicy", "Handling"]
+
+EVOLUTION_KINDS = tuple(kind for kind in ChangeKind if kind is not ChangeKind.ANNOTATE)
+"""The kinds of change that have a policy: an annotation changes no values and is taken."""
+
+
+class Handling(StrEnum):
+    """What is done about a change; docs/how-to/handle-schema-changes.md has the table."""
+
+    EVOLVE = "evolve"
+    """The target follows the change."""
+    LENIENT = "lenient"
+    """The target takes old and new side by side; nothing that it has goes away."""
+    IGNORE = "ignore"
+    """The target stays as it is, and takes what fits."""
+    REJECT = "reject"
+    """The task stops, with nothing of the batch written."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionPolicy:
+    """How a target handles each kind of change.
+
+    Args:
+        otherwise: How it handles the kinds that have no handling of their own.
+        handlings: How it handles single kinds.
+        renames: The old path of each field that has been renamed, and its new path.
+    """
+
+    otherwise: Handling = Handling.EVOLVE
+    handlings: Mapping[ChangeKind, Handling] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_config(cls, config: Config) -> EvolutionPolicy:
+        """Read the keys that begin with ``schema.evolution``."""
+        given = {kind: config.find_str(f"schema.evolution.{kind}") for kind in EVOLUTION_KINDS}
+        pairs = (text.partition(":") for text in config.get_list("schema.evolution.renames"))
+        return cls(
+            Handling(config.get_str("schema.evolution")),
+            {kind: Handling(text) for kind, text in given.items() if text},
+            {old.strip(): new.strip() for old, _, new in pairs},
+        )
+
+    def of(self, kind: ChangeKind) -> Handling:
+        """Return how a kind of change is handled."""
+        if kind is ChangeKind.ANNOTATE:
+            return Handling.EVOLVE
+        return self.handlings.get(kind, self.otherwise)

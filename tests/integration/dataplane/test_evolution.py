@@ -1,0 +1,231 @@
+"""A change of the schema in mid-stream reaches each target as its policy says."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.integration.dataplane.flow_doubles import (
+    NOW,
+    TASK,
+    Kept,
+    batch,
+    place,
+    read_topic,
+    row_of,
+    topic_writer,
+)
+
+from headrace.dataplane import (
+    DeadLetters,
+    Evolution,
+    Flow,
+    FrameReader,
+    TopicReader,
+    Topics,
+    TopicSource,
+)
+from headrace.model import Batch
+from headrace.sdk import (
+    ChangeKind,
+    EvolutionPolicy,
+    FrameSource,
+    Handling,
+    Position,
+    ReadLimit,
+    Schema,
+    SchemaChangeError,
+    rows,
+)
+from headrace_plugins.connectors.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+EVOLVE, LENIENT = Handling.EVOLVE, Handling.LENIENT
+IGNORE, REJECT = Handling.IGNORE, Handling.REJECT
+BEFORE = ("1 AS id", "CAST(5 AS INT) AS a", "'x' AS b", "named_struct('n', 1, 'm', 'q') AS s")
+
+
+@dataclass
+class Changing(FrameSource):
+    """One row with the columns ``before``, and then some with the columns ``after``."""
+
+    before: Sequence[str]
+    after: Sequence[str]
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return place(2)
+
+    def read(self, spark, start, end):
+        columns = self.after if row_of(start) else self.before
+        return rows(spark.range(1).selectExpr(*columns))
+
+
+@dataclass
+class Remembered:
+    """A memory of schemas."""
+
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+    def get(self, stream: str) -> Schema | None:
+        return self.schemas.get(stream)
+
+    def put(self, stream: str, schema: Schema) -> None:
+        self.schemas[stream] = schema
+
+
+def flow(
+    spark: "SparkSession",
+    sinks: Sequence[Any],
+    source: FrameReader | TopicSource,
+    policy: EvolutionPolicy,
+    **more: Any,
+) -> Flow:
+    memory = more.pop("memory", None) or Remembered()
+    evolution = Evolution(policies=[policy] * len(sinks), memory=memory)
+    return Flow(
+        spark=spark,
+        application="copy-uid-0",
+        topic="t",
+        source=source,
+        steps=[],
+        sinks=sinks,
+        staging=Path(tempfile.gettempdir()) / "headrace-test-staging",
+        evolution=evolution,
+        **more,
+    )
+
+
+def of(kind: ChangeKind, handling: Handling) -> EvolutionPolicy:
+    return EvolutionPolicy(handlings={kind: handling}, renames={"b": "new"})
+
+
+ID, A, B, S = BEFORE
+CHANGES: dict[ChangeKind, tuple[str, ...]] = {
+    ChangeKind.ADD: (ID, A, B, "named_struct('n', 1, 'm', 'q', 'k', 2) AS s", "7 AS c"),
+    ChangeKind.WIDEN: (ID, "CAST(6 AS BIGINT) AS a", B, S),
+    ChangeKind.NARROW: (ID, "CAST(6 AS TINYINT) AS a", B, S),
+    ChangeKind.RETYPE: (ID, "'6' AS a", B, S),
+    ChangeKind.RENAME: (ID, A, "'y' AS new", S),
+    ChangeKind.DROP: (ID, B, "named_struct('n', 1) AS s"),
+    ChangeKind.REORDER: (B, ID, A, "named_struct('m', 'q', 'n', 1) AS s"),
+}
+ROW = {"id": 1, "a": 5, "b": "x", "s": {"n": 1, "m": "q"}}
+SECOND: list[tuple[ChangeKind, Handling, dict[str, Any]]] = [
+    (ChangeKind.ADD, EVOLVE, ROW | {"s": {"n": 1, "m": "q", "k": 2}, "c": 7}),
+    (ChangeKind.ADD, LENIENT, ROW | {"s": {"n": 1, "m": "q", "k": 2}, "c": 7}),
+    (ChangeKind.ADD, IGNORE, ROW),
+    (ChangeKind.WIDEN, EVOLVE, ROW | {"a": 6}),
+    (ChangeKind.WIDEN, IGNORE, ROW | {"a": 6}),
+    (ChangeKind.NARROW, EVOLVE, ROW | {"a": 6}),
+    (ChangeKind.NARROW, IGNORE, ROW | {"a": 6}),
+    (ChangeKind.RETYPE, EVOLVE, ROW | {"a": "6"}),
+    (ChangeKind.RETYPE, LENIENT, ROW | {"a": None, "a__string": "6"}),
+    (ChangeKind.RETYPE, IGNORE, ROW | {"a": 6}),
+    (ChangeKind.RENAME, EVOLVE, {"id": 1, "a": 5, "new": "y", "s": {"n": 1, "m": "q"}}),
+    (ChangeKind.RENAME, LENIENT, ROW | {"b": "y", "new": "y"}),
+    (ChangeKind.RENAME, IGNORE, ROW | {"b": "y"}),
+    (ChangeKind.DROP, EVOLVE, {"id": 1, "b": "x", "s": {"n": 1}}),
+    (ChangeKind.DROP, LENIENT, ROW | {"a": None, "s": {"n": 1, "m": None}}),
+    (ChangeKind.REORDER, EVOLVE, ROW),
+    (ChangeKind.REORDER, IGNORE, ROW),
+]
+
+
+@pytest.mark.parametrize(("kind", "handling", "expected"), SECOND)
+def test_a_sink_gets_each_kind_of_change_as_its_policy_says(
+    spark: "SparkSession", kind: ChangeKind, handling: Handling, expected: dict[str, Any]
+) -> None:
+    sink = Kept()
+    source = FrameReader(Changing(BEFORE, CHANGES[kind]))
+    running = flow(spark, [sink], source, of(kind, handling))
+    running.run(batch(1, 0, 1))
+    counts = running.run(batch(2, 1, 2))
+    assert (counts.read, counts.written) == (1, 1)
+    assert [row["value"] for row in sink.rows] == [ROW, expected]
+    order = list(sink.rows[1]["value"])
+    if kind is ChangeKind.REORDER:
+        assert order == (["b", "id", "a", "s"] if handling is EVOLVE else list(ROW))
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_rejected_change_stops_the_task_with_nothing_written(
+    spark: "SparkSession", tmp_path: Path, kind: ChangeKind
+) -> None:
+    writer, source = topic_writer(tmp_path, "t"), FrameReader(Changing(BEFORE, CHANGES[kind]))
+    running = flow(spark, [writer], source, of(kind, REJECT))
+    running.run(batch(1, 0, 1))
+    before = DeltaTable(tmp_path / "t").version()
+    with pytest.raises(SchemaChangeError) as caught:
+        running.run(batch(2, 1, 2))
+    assert caught.value.field == f"schema.evolution.{kind}"
+    table = DeltaTable(tmp_path / "t")
+    assert (table.version(), table.to_pyarrow_table().num_rows) == (before, 1)
+
+
+def test_records_whose_values_do_not_fit_an_ignored_change_are_dead_lettered(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    after = (
+        "id",
+        "IF(id = 0, 2147483648, id) AS a",
+        "IF(id = 1, NULL, 'y') AS b",
+        "named_struct('n', IF(id = 2, 'one', '1'), 'm', 'q') AS s",
+    )
+    sink = Kept()
+    letters = DeadLetters(topic_writer(tmp_path, "dead"), TASK)
+    source = Changing(("CAST(0 AS BIGINT) AS id", *BEFORE[1:]), after)
+    source.read = lambda spark, start, end: rows(  # type: ignore[method-assign]
+        spark.range(4).selectExpr(*source.after)
+        if row_of(start)
+        else spark.range(1).selectExpr(*source.before)
+    )
+    running = flow(
+        spark, [sink], FrameReader(source), EvolutionPolicy(IGNORE), dead_letters=letters
+    )
+    running.run(batch(1, 0, 1))
+    counts = running.run(batch(2, 1, 2))
+    assert (counts.read, counts.written, counts.rejected) == (4, 1, 3)
+    assert sink.rows[1]["value"] == {"id": 3, "a": 3, "b": "y", "s": {"n": 1, "m": "q"}}
+    dead = [str(row["headers"]) for row in read_topic(spark, tmp_path, "dead")]
+    told = (
+        "The field a does not fit",
+        "The field b does not fit",
+        "The field s.n does not fit",
+    )
+    assert all(any(text in letter for letter in dead) for text in told)
+
+
+def test_changes_go_through_a_topic_into_a_delta_table(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    after = (ID, "'six' AS a", "named_struct('n', 1, 'k', true) AS s", "7 AS c")
+    policy = EvolutionPolicy(LENIENT)
+    into = flow(
+        spark,
+        [topic_writer(tmp_path, "t")],
+        FrameReader(Changing(BEFORE, after)),
+        policy,
+    )
+    task = DeltaSink().task(DeltaSink.config_def().parse({"path": str(tmp_path / "d")}))
+    reader = TopicReader(Topics(tmp_path).get("t"))
+    out = flow(spark, [task], TopicSource(reader, ordered=True), policy)
+    start = Position()
+    for number in (1, 2):
+        into.run(batch(number, number - 1, number))
+        end = reader.latest(start, ReadLimit())
+        out.run(Batch(TASK, number, 1, start, end, NOW))
+        start = end
+    found = spark.read.format("delta").load(str(tmp_path / "d")).orderBy("c").collect()
+    assert [row.asDict(recursive=True) for row in found] == [
+        {"id": 1, "a": 5, "b": "x", "s": {"n": 1, "m": "q", "k": None}, "c": None}
+        | {"a__string": None},
+        {"id": 1, "a": None, "b": None, "s": {"n": 1, "m": None, "k": True}, "c": 7}
+        | {"a__string": "six"},
+    ]
