@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import SinkPlan, SourcePlan, TaskPlan
+    from headrace.control import SinkPlan, SourcePlan, StepPlan, TaskPlan
     from headrace.dataplane import SourceReader, Topics
-    from headrace.model import Lease
+    from headrace.model import Lease, TaskId
     from headrace.sdk import FrameSink, SourceTask
     from headrace.store import Store
 
@@ -174,13 +174,7 @@ class Assembler:
 
     def steps(self, plan: TaskPlan, state: Path, started: ExitStack) -> list[Step]:
         """Return the chain of a task; its code is started, and keeps state below ``state``."""
-        steps = [Step(step.transform, step.predicate, step.negate) for step in plan.steps]
-        for transform in (step.transform for step in steps):
-            if isinstance(transform, CodeTransform):
-                folder = state / f"transform-{quote(transform.alias, safe='')}"
-                started.callback(transform.stop)
-                transform.start(TransformContext(plan.id.connector, plan.id.number, folder))
-        return steps
+        return started_steps(plan.steps, plan.id, state, started)
 
     def _dead_letters(self, plan: TaskPlan) -> DeadLetters | None:
         name = plan.common.errors.dead_letter_topic
@@ -203,6 +197,26 @@ def reader_of(task: SourceTask) -> SourceReader:
         field="topic",
         fix="Put a topic between this source and its sinks.",
     )
+
+
+def started_steps(
+    plans: Sequence[StepPlan], task: TaskId, state: Path, started: ExitStack
+) -> list[Step]:
+    """Return a chain as the data plane takes it.
+
+    Args:
+        plans: The steps.
+        task: The task that the chain belongs to.
+        state: The folder below which its code keeps state.
+        started: Stops its code when it is closed.
+    """
+    steps = [Step(step.transform, step.predicate, step.negate) for step in plans]
+    for transform in (step.transform for step in steps):
+        if isinstance(transform, CodeTransform):
+            folder = state / f"transform-{quote(transform.alias, safe='')}"
+            started.callback(transform.stop)
+            transform.start(TransformContext(task.connector, task.number, folder))
+    return steps
 
 
 def connector_context(store: Store, name: str) -> StoredConnectorContext:

@@ -8,21 +8,32 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from headrace.assembly import Assembler, connector_context, reader_of
+from headrace.assembly import Assembler, connector_context, reader_of, started_steps
 from headrace.control import (
     Findings,
     check_definition,
     check_names,
     plan_tasks,
     read_definitions,
+    try_transforms,
 )
-from headrace.dataplane import SparkJobs, Topics, close_session, open_session, preview
+from headrace.dataplane import (
+    SparkJobs,
+    Topics,
+    close_session,
+    open_session,
+    preview,
+    try_chain,
+)
 from headrace.dataplane.host import Targets
 from headrace.dataplane.topics import Upkeep
+from headrace.model import TaskId
 from headrace.plugins import PluginKind, Registry
 from headrace.sdk import CaptureSource, ConfigError
 from headrace.store import MemoryStore, SqliteStore
@@ -39,15 +50,14 @@ from headrace.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import TaskPlan
+    from headrace.control import StepPlan, TaskPlan
     from headrace.dataplane import SourceReader, Stage
-    from headrace.model import Definition, TaskId
+    from headrace.model import Definition
     from headrace.settings import Settings
     from headrace.store import Store
     from headrace.worker import BatchLoop, Events, Outcome, Task
@@ -202,6 +212,19 @@ class Runtime:
                 source = reader_of(task)
             return preview(self.spark, source, plan.stream, steps, rows)
         raise AssertionError  # an ExitStack lets nothing pass in silence
+
+    def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a chain over sample records, see `headrace.control.try_transforms`."""
+
+        def engine(
+            steps: Sequence[StepPlan], records: Sequence[object]
+        ) -> list[dict[str, Any]]:
+            with TemporaryDirectory(prefix="headrace-trial-") as state, ExitStack() as started:
+                chain = started_steps(steps, TaskId("trial", 0), Path(state), started)
+                return try_chain(self.spark, chain, records)
+            raise AssertionError  # an ExitStack lets nothing pass in silence
+
+        return try_transforms(request, self.registry, engine)
 
     def close(self) -> None:
         """Let go of everything that was opened."""

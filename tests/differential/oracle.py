@@ -37,7 +37,7 @@ class Oracle:
         classpath = ":".join(str(jar) for jar in jars)
         options = ["-XX:+UseSerialGC", "-Xmx512m", "-cp", classpath]
         # Its complaints go to a file, as a pipe that nobody reads would stop it.
-        self._complaints = tempfile.TemporaryFile("w+")
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(
             [java.home / "bin" / "java", *options, str(DRIVER)],
             stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.main import get_command
 
-from headrace.cli import demo, plugins, preview, run, setup, topic, validate, version
+from headrace.cli import demo, plugins, preview, run, setup, topic, transform, validate, version
 from headrace.cli.invocation import Invocation, invocation_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("preview")(preview.preview)
 app.add_typer(topic.app, name="topic")
+app.add_typer(transform.app, name="transform")
 app.add_typer(plugins.app, name="plugins")
 app.command("setup")(setup.setup)
 app.command("demo")(demo.demo)
@@ -34,6 +35,8 @@ app.command("version")(version.version)
 
 _FLAGS = {"--verbose", "-v", "--quiet", "-q", "--no-color"}
 _WITH_VALUE = {"--config", "--home"}
+_OWN = {"transform try": "--config"}
+"""Commands with an option of the name of a global one, which stands before them only."""
 
 
 @app.callback()
@@ -94,6 +97,8 @@ def hoisted(arguments: Sequence[str]) -> list[str]:
     for argument in left:
         if argument == "--":
             rest += [argument, *left]
+        elif argument.partition("=")[0] == _OWN.get(" ".join(rest[:2])):
+            rest.append(argument)
         elif argument in _FLAGS or argument.partition("=")[0] in _WITH_VALUE - {argument}:
             first.append(argument)
         elif argument in _WITH_VALUE:

@@ -1,16 +1,20 @@
 """Decides: reads definitions, checks them, and plans their tasks."""
 
-from headrace.control.files import check_names, read_definitions
-from headrace.control.planning import SinkPlan, SourcePlan, TaskPlan, plan_tasks
+from headrace.control.files import check_names, read_config, read_definitions
+from headrace.control.planning import SinkPlan, SourcePlan, StepPlan, TaskPlan, plan_tasks
+from headrace.control.trial import try_transforms
 from headrace.control.validation import Findings, check_definition
 
 __all__ = [
     "Findings",
     "SinkPlan",
     "SourcePlan",
+    "StepPlan",
     "TaskPlan",
     "check_definition",
     "check_names",
     "plan_tasks",
+    "read_config",
     "read_definitions",
+    "try_transforms",
 ]

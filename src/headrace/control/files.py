@@ -13,7 +13,7 @@ from headrace.control.yaml_form import from_sections
 from headrace.sdk import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.model import Definition
@@ -49,6 +49,19 @@ def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Defin
             problem=f"{path} defines nothing.", fix="Add a source and sinks.", field="file"
         )
     return definitions
+
+
+def read_config(path: Path) -> Mapping[str, object]:
+    """Return the one mapping that a JSON or YAML file holds, as it stands there.
+
+    Raises:
+        ConfigError: The file cannot be read, is not JSON or YAML, or holds something else.
+    """
+    documents = _documents(path)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        problem = f"{path} should hold one mapping of keys."
+        raise ConfigError(problem, field="file", fix="Write key: value lines, or JSON.")
+    return documents[0]
 
 
 def _definitions(document: object, is_source: Callable[[str], bool]) -> list[Definition]:

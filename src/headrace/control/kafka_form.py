@@ -57,13 +57,18 @@ def from_kafka(document: Mapping[str, object], is_source: Callable[[str], bool])
         source=spec if source else None,
         sinks=() if source else (spec,),
         topics=tuple(topic.strip() for topic in topics.split(",") if topic.strip()),
-        steps=_steps(config),
+        steps=kafka_steps(config),
         common=common,
         strict=False,
     )
 
 
-def _steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
+def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
+    """Read the chain that ``transforms`` names, from a flat map of texts.
+
+    Raises:
+        ConfigErrors: A step has no type, or names a predicate that is not there.
+    """
     errors: list[ConfigError] = []
     steps = []
     for alias in _names(config.get("transforms", "")):

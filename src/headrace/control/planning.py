@@ -129,7 +129,7 @@ def plan_tasks(
             stream=topic,
             from_topic=topic,
             common=common,
-            steps=_steps(definition, registry),
+            steps=plan_steps(definition.steps, registry),
         )
         for number, topic in enumerate(topics)
     ]
@@ -157,7 +157,7 @@ def _source_tasks(
             stream=definition.topics[0] if definition.topics else definition.name,
             to_topic=None if definition.sinks else definition.topics[0],
             common=common,
-            steps=_steps(definition, registry),
+            steps=plan_steps(definition.steps, registry),
             evolution=evolution_of(definition, spec),
         )
         for number, config in enumerate(configs)
@@ -185,8 +185,9 @@ def _parsed(connector: Connector, spec: PluginSpec) -> Config:
         ) from several
 
 
-def _steps(definition: Definition, registry: Registry) -> list[StepPlan]:
-    return [_step(step, registry) for step in definition.steps]
+def plan_steps(steps: Sequence[StepSpec], registry: Registry) -> list[StepPlan]:
+    """Return the configured transforms of a checked chain."""
+    return [_step(step, registry) for step in steps]
 
 
 def _step(step: StepSpec, registry: Registry) -> StepPlan:

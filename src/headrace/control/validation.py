@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from headrace.control.evolution_keys import evolution_keys, plugin_keys
 from headrace.control.runtime_keys import common_def, common_props
+from headrace.model import Definition
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
 from headrace.sdk.config import evolution_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headrace.model import Definition, PluginSpec, StepSpec
+    from headrace.model import PluginSpec, StepSpec
     from headrace.plugins import Registry
     from headrace.sdk import Connector
     from headrace.sdk.config import ConfigDef
@@ -36,6 +37,14 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
     for sink in definition.sinks:
         check.connector(sink, registry.sink)
     for step in definition.steps:
+        check.step(step)
+    return Findings(tuple(check.errors), tuple(check.warnings))
+
+
+def check_steps(steps: Iterable[StepSpec], registry: Registry) -> Findings:
+    """Return all errors and warnings of a chain that stands by itself."""
+    check = _Check(Definition("chain"), registry)
+    for step in steps:
         check.step(step)
     return Findings(tuple(check.errors), tuple(check.warnings))
 

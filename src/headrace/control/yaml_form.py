@@ -80,6 +80,19 @@ class _Reader:
         )
 
 
+def section_steps(value: object) -> tuple[StepSpec, ...]:
+    """Read the chain in a ``transforms:`` section.
+
+    Raises:
+        ConfigErrors: It is no list of steps that have a type and a name of their own.
+    """
+    reader = _Reader({})
+    steps = reader.steps(value, "transforms")
+    if reader.errors:
+        raise ConfigErrors(reader.errors)
+    return steps
+
+
 def from_sections(document: Mapping[str, Any]) -> list[Definition]:
     """Read ``source:``, ``sinks:``, ``transforms:`` and, for a flow through one, ``topic:``.
 

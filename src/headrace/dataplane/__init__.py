@@ -24,6 +24,7 @@ from headrace.dataplane.topics import (
     TopicWriter,
     parse_start,
 )
+from headrace.dataplane.trial import try_chain
 
 __all__ = [
     "DeadLetters",
@@ -48,4 +49,5 @@ __all__ = [
     "parse_start",
     "prepare",
     "preview",
+    "try_chain",
 ]

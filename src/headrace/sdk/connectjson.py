@@ -1,27 +1,22 @@
-"""Kafka Connect's JSON form of schemas and values: what its JSON converter writes.
+"""Kafka Connect's JSON form of schemas: what its JSON converter writes beside a payload.
 
-A schema is ``{"type", "optional", "name", "version", "doc", "parameters", "default", ...}``. A
-payload holds days since 1970 for a Date, milliseconds since midnight for a Time, milliseconds
-since 1970 for a Timestamp, base64 for bytes, and a number or base64 for a Decimal.
-
-The other side of a payload here is *native*: what Arrow takes for the type that `to_arrow`
-gives. That is a dictionary for a struct, a list of pairs for a map, and whole numbers for the
-logical types of time: days, and microseconds.
+It is ``{"type", "optional", "name", "version", "doc", "parameters", "default", ...}``, with
+``fields``, ``items``, ``keys`` and ``values`` where the type has them. Payloads are in
+`headrace.sdk.connectpayload`.
 """
 
-import base64
-import binascii
-import math
-from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from collections.abc import Mapping
 from typing import Any
 
+from headrace.sdk.connectpayload import (
+    json_from_native,
+    native_from_json,
+    native_from_value,
+    value_from_native,
+)
 from headrace.sdk.errors import ConfigError, RecordError
-from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
-from headrace.sdk.struct import Struct
 
 __all__ = ["connect_json", "connect_schema", "json_from_native", "native_from_json"]
 
@@ -31,11 +26,6 @@ _NAMES: Mapping[Type, str] = {
     Type.FLOAT64: "double",
 }
 _TYPES = {name: type_ for type_, name in _NAMES.items()}
-_BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_MILLI = 1_000
-_DIGITS = Context(prec=MAX_PRECISION)
 
 
 def connect_schema(tree: object) -> Schema | None:
@@ -59,7 +49,7 @@ def connect_json(schema: Schema | None) -> dict[str, Any] | None:
         told["values"] = connect_json(schema.value_schema)
     elif schema.value_schema is not None:
         told["items"] = connect_json(schema.value_schema)
-    default = None if schema.default is None else _default_json(schema)
+    default = json_from_native(schema, native_from_value(schema, schema.default))
     facts = {
         "name": schema.name,
         "version": schema.version,
@@ -68,58 +58,6 @@ def connect_json(schema: Schema | None) -> dict[str, Any] | None:
         "default": default,
     }
     return told | {name: fact for name, fact in facts.items() if fact is not None}
-
-
-def native_from_json(schema: Schema, payload: object, *, path: str = "") -> Any:
-    """Give a payload as Arrow takes it.
-
-    A null stays null where the schema is optional; where it is required its default is taken.
-
-    Raises:
-        RecordError: The payload does not fit the schema; `field` is the path.
-    """
-    if payload is None:
-        if schema.optional:
-            return None
-        if schema.default is None:
-            problem = f"Invalid null value for required {schema.type.value} field"
-            raise RecordError(problem, field=path or None)
-        return _native(schema, schema.default)
-    if schema.is_logical:
-        return _LOGICAL_READERS[str(schema.name)](schema, payload, path)
-    return _READERS[schema.type](schema, payload, path)
-
-
-def json_from_native(schema: Schema, value: Any) -> Any:
-    """Give the payload of a native value, which `native_from_json` reads as the same value.
-
-    A Decimal becomes a number where a floating point number says it exactly, else base64 of
-    its digits. Numbers that JSON has no word for become texts, "NaN" and "Infinity".
-    """
-    if value is None:
-        return None
-    if schema.is_logical:
-        return _LOGICAL_WRITERS[str(schema.name)](schema, value)
-    match schema.type:
-        case Type.STRUCT:
-            return {f.name: json_from_native(f.schema, value[f.name]) for f in schema.fields}
-        case Type.ARRAY if schema.value_schema is not None:
-            return [json_from_native(schema.value_schema, item) for item in value]
-        case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
-            pairs = [
-                [json_from_native(schema.key_schema, key), _item(schema.value_schema, item)]
-                for key, item in value
-            ]
-            return dict(pairs) if schema.key_schema.type is Type.STRING else pairs
-        case Type.BYTES:
-            return base64.b64encode(value).decode()
-        case Type.FLOAT32 | Type.FLOAT64 if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-        case _:
-            return value
-
-
-_item = json_from_native
 
 
 def _member(name: str, schema: Schema) -> dict[str, Any]:
@@ -144,7 +82,7 @@ def _schema(tree: object, path: str) -> Schema:
         if tree.get("default") is None:
             return bare
         default = native_from_json(bare, tree["default"], path=path)
-        return bare.replaced(default=_typed(bare, default))
+        return bare.replaced(default=value_from_native(bare, default))
     except ConfigError as error:
         raise _bad(problem=error.problem, at=error.field or path) from error
 
@@ -203,190 +141,3 @@ def _members(tree: Mapping[str, Any], path: str) -> dict[str, Schema]:
 
 def _bad(*, problem: str, at: str) -> RecordError:
     return RecordError(problem, field=at or None)
-
-
-def _misfit(schema: Schema, payload: object, path: str) -> RecordError:
-    shown = str(payload)[:50]  # enough to find it by
-    kind = schema.type.value
-    return _bad(problem=f"Invalid JSON for schema of type {kind}: {shown}", at=path)
-
-
-def _whole(schema: Schema, payload: object, path: str) -> int:
-    bits = _BITS[schema.type]
-    if type(payload) is not int or not -(1 << bits - 1) <= payload < 1 << bits - 1:
-        raise _misfit(schema, payload, path)
-    return payload
-
-
-def _float(schema: Schema, payload: object, path: str) -> float:
-    if type(payload) in {int, float} or payload in {"NaN", "Infinity", "-Infinity"}:
-        return float(payload)  # type: ignore[arg-type]  # one of the three kinds just named
-    raise _misfit(schema, payload, path)
-
-
-def _exactly(kind: type) -> Callable[[Schema, object, str], Any]:
-    def read(schema: Schema, payload: object, path: str) -> Any:
-        if type(payload) is not kind:
-            raise _misfit(schema, payload, path)
-        return payload
-
-    return read
-
-
-def _bytes(schema: Schema, payload: object, path: str) -> bytes:
-    if not isinstance(payload, str):
-        raise _misfit(schema, payload, path)
-    try:
-        return base64.b64decode(payload, validate=True)
-    except binascii.Error as error:
-        raise _misfit(schema, payload, path) from error
-
-
-def _array(schema: Schema, payload: object, path: str) -> list[Any]:
-    if not isinstance(payload, list) or schema.value_schema is None:
-        raise _misfit(schema, payload, path)
-    items = schema.value_schema
-    return [
-        native_from_json(items, item, path=f"{path}[{number}]")
-        for number, item in enumerate(payload)
-    ]
-
-
-def _map(schema: Schema, payload: object, path: str) -> list[tuple[Any, Any]]:
-    keys, values = schema.key_schema, schema.value_schema
-    if keys is None or values is None or not isinstance(payload, Mapping | list):
-        raise _misfit(schema, payload, path)
-    try:
-        pairs = list(payload.items()) if isinstance(payload, Mapping) else payload
-        read = [
-            (
-                native_from_json(keys, key, path=f"{path} key"),
-                native_from_json(values, item, path=f"{path}[{key!r}]"),
-            )
-            for key, item in pairs
-        ]
-    except (TypeError, ValueError) as error:  # an item that is no pair
-        raise _misfit(schema, payload, path) from error
-    return list(dict(read).items())  # as in any map, the last of equal keys stays
-
-
-def _struct(schema: Schema, payload: object, path: str) -> dict[str, Any]:
-    if not isinstance(payload, Mapping):
-        raise _misfit(schema, payload, path)
-    return {
-        member.name: native_from_json(
-            member.schema, payload.get(member.name), path=f"{path}.{member.name}".strip(".")
-        )
-        for member in schema.fields
-    }
-
-
-_READERS: Mapping[Type, Callable[[Schema, object, str], Any]] = {
-    **dict.fromkeys(_BITS, _whole),
-    Type.FLOAT32: _float,
-    Type.FLOAT64: _float,
-    Type.BOOLEAN: _exactly(bool),
-    Type.STRING: _exactly(str),
-    Type.BYTES: _bytes,
-    Type.ARRAY: _array,
-    Type.MAP: _map,
-    Type.STRUCT: _struct,
-}
-
-
-def _decimal(schema: Schema, payload: object, path: str) -> Decimal:
-    scale = scale_of(schema.parameters) or 0
-    if isinstance(payload, str):
-        unscaled = int.from_bytes(_bytes(schema, payload, path), "big", signed=True)
-        return Decimal(unscaled).scaleb(-scale, _DIGITS)
-    if type(payload) not in {int, float, Decimal}:
-        raise _misfit(schema, payload, path)
-    try:
-        return Decimal(str(payload)).quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
-    except InvalidOperation as error:
-        raise _misfit(schema, payload, path) from error
-
-
-def _times(factor: int) -> Callable[[Schema, object, str], int]:
-    return lambda schema, payload, path: _whole(schema, payload, path) * factor
-
-
-_LOGICAL_READERS: Mapping[str, Callable[[Schema, object, str], Any]] = {
-    DECIMAL: _decimal,
-    DATE: _whole,
-    TIME: _times(_MILLI),
-    TIMESTAMP: _times(_MILLI),
-}
-
-
-def _digits(schema: Schema, value: Decimal) -> int | float | str:
-    if value == value.to_integral_value():
-        return int(value)
-    if Decimal(str(float(value))) == value:
-        return float(value)
-    unscaled = int(value.scaleb(scale_of(schema.parameters) or 0, _DIGITS))
-    width = (unscaled.bit_length() + 8) // 8
-    return base64.b64encode(unscaled.to_bytes(width, "big", signed=True)).decode()
-
-
-_LOGICAL_WRITERS: Mapping[str, Callable[[Schema, Any], Any]] = {
-    DECIMAL: _digits,
-    DATE: lambda _, value: value,
-    TIME: lambda _, value: value // _MILLI,
-    TIMESTAMP: lambda _, value: value // _MILLI,
-}
-
-
-def _default_json(schema: Schema) -> Any:
-    return json_from_native(schema, _native(schema, schema.default))
-
-
-def _typed(schema: Schema, native: Any) -> Any:
-    """Give a native value as the data API has it."""
-    if native is None:
-        return None
-    if schema.is_logical:
-        return _LOGICAL_TYPED[str(schema.name)](native)
-    match schema.type:
-        case Type.STRUCT:
-            values = {f.name: _typed(f.schema, native[f.name]) for f in schema.fields}
-            return Struct(schema, {name: v for name, v in values.items() if v is not None})
-        case Type.ARRAY if schema.value_schema is not None:
-            return [_typed(schema.value_schema, item) for item in native]
-        case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
-            keys, values_ = schema.key_schema, schema.value_schema
-            return {_typed(keys, key): _typed(values_, item) for key, item in native}
-        case _:
-            return native
-
-
-_LOGICAL_TYPED: Mapping[str, Callable[[Any], Any]] = {
-    DECIMAL: lambda value: value,
-    DATE: lambda days: date.fromordinal(_EPOCH.toordinal() + days),
-    TIME: lambda micros: (_EPOCH + timedelta(microseconds=micros)).time(),
-    TIMESTAMP: lambda micros: _EPOCH + timedelta(microseconds=micros),
-}
-
-
-def _native(schema: Schema, value: Any) -> Any:
-    """Give a value of the data API as Arrow takes it."""
-    match value:
-        case Struct():
-            return {
-                field.name: _native(field.schema, value.get_without_default(field))
-                for field in value.schema.fields
-            }
-        case Mapping() if schema.key_schema is not None and schema.value_schema is not None:
-            keys, values = schema.key_schema, schema.value_schema
-            return [(_native(keys, key), _native(values, item)) for key, item in value.items()]
-        case list() | tuple() if schema.value_schema is not None:
-            return [_native(schema.value_schema, item) for item in value]
-        case datetime():
-            return (value - _EPOCH) // _MICROSECOND
-        case date():
-            return value.toordinal() - _EPOCH.toordinal()
-        case time():
-            since = datetime.combine(_EPOCH, value, tzinfo=UTC) - _EPOCH
-            return since // _MICROSECOND
-        case _:
-            return value

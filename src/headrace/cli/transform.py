@@ -1,0 +1,141 @@
+"""``headrace transform``: tries transforms on sample records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.text import Text
+
+app = typer.Typer(help="Try transforms on sample records.")
+
+_DEFAULTS = {"topic": '"topic"', "headers": "[]", "partition": "null", "timestamp": "null"}
+_DEFAULTS |= {"key": "null", "value": "null"}
+_LOGICAL = "org.apache.kafka.connect.data."
+
+
+@app.callback()
+def transform() -> None:
+    """Keep ``try`` a command of its own, as long as it is the only one."""
+
+
+@app.command("try")
+def try_(
+    context: typer.Context,
+    config: Annotated[
+        Path, typer.Option("--config", help="A JSON or YAML file with transforms.")
+    ],
+    records: Annotated[Path, typer.Option(help="Records, a JSON object a line.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a chain over sample records and show each record after each step."""
+    from headrace.control import read_config
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    keys, given = read_config(config), read_records(records)
+    with invocation.runtime(short_lived=True) as runtime:
+        answer = runtime.try_transforms({"config": keys, "records": given})
+    if as_json:
+        terminal.print_json(answer)
+        return
+    for number, (record, result) in enumerate(zip(given, answer["results"], strict=True), 1):
+        terminal.print(*lines(number, record, result), "")
+
+
+def read_records(path: Path) -> list[Any]:
+    """Return the records of a file of JSON lines; empty lines are left out.
+
+    Raises:
+        ConfigError: The file cannot be read, or a line is not JSON.
+    """
+    from headrace.sdk import ConfigError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}."
+        raise ConfigError(problem, field="--records", fix="Check the path.") from error
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            problem = f"Line {number} of {path} is not JSON: {error}."
+            fix = "Write one JSON object a line."
+            raise ConfigError(problem, field="--records", fix=fix) from error
+    return found
+
+
+def lines(number: int, given: object, result: Mapping[str, Any]) -> list[Text]:
+    """Return what is shown of one record: what it was, and what each step changed."""
+    from rich.text import Text
+
+    before = dict(given) if isinstance(given, dict) else {"value": given}
+    shown = [Text(f"record {number}", style="bold"), _line("given", _changes({}, before))]
+    for step in result["steps"]:
+        shown.append(_step(step, before))
+        before = step.get("record", before)
+    if not result["steps"] and "error" in result:
+        shown.append(_step({"name": "", **result}, before))
+    return shown
+
+
+def _step(step: Mapping[str, Any], before: Mapping[str, Any]) -> Text:
+    name = str(step["name"])
+    if "error" in step:
+        error = step["error"]
+        return _line(name, f"rejected by {error['class']}: {error['message']}", "red")
+    if "dropped" in step:
+        return _line(name, "dropped", "dim")
+    return _line(name, _changes(before, step["record"]) or "unchanged")
+
+
+def _line(name: str, text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text.assemble("  ", (f"{name:<12}", "cyan"), " ", (text, style))
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    was, now = _cells(before), _cells(after)
+    # What a user left out was given its default, which is no change.
+    changed = [name for name in now if now[name] != was.get(name, was and _DEFAULTS.get(name))]
+    return "  ".join(f"{name}={now[name]}" for name in changed)
+
+
+def _cells(record: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: _schema(cell) if name.endswith("_schema") else _short(cell)
+        for name, cell in record.items()
+    }
+
+
+def _short(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def _schema(tree: object) -> str:
+    """Return a schema in a few words, such as ``{id: int32, name: string?}``."""
+    if not isinstance(tree, dict):
+        return _short(tree)
+    name = str(tree.get("name") or tree.get("type")).removeprefix(_LOGICAL)
+    match tree.get("type"):
+        case "struct":
+            fields = (f"{f.get('field')}: {_schema(f)}" for f in tree.get("fields", ()))
+            name = f"{tree.get('name') or ''}{{{', '.join(fields)}}}"
+        case "array":
+            name = f"[{_schema(tree.get('items'))}]"
+        case "map":
+            name = f"{{{_schema(tree.get('keys'))} -> {_schema(tree.get('values'))}}}"
+    return f"{name}?" if tree.get("optional") else name

@@ -1,0 +1,203 @@
+"""Runs a case on both sides and says where they differ."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import TYPE_CHECKING, Any
+
+from headrace.control import try_transforms
+from headrace.dataplane import Step, try_chain
+from headrace.sdk import ConfigError, RecordError
+from headrace.sdk.connectjson import connect_json, connect_schema, native_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+    from tests.differential.cases import Case
+    from tests.differential.oracle import Oracle
+
+    from headrace.plugins import Registry
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One record that Kafka and Headrace make different things of.
+
+    Args:
+        what: Where they differ, in a word, such as ``value`` or ``error``.
+        step: The configuration.
+        record: The record; None where the configuration itself is judged differently.
+        theirs: Kafka's answer.
+        ours: Headrace's answer.
+    """
+
+    what: str
+    step: Json
+    record: Json | None
+    theirs: Json
+    ours: Json
+
+
+@dataclass(frozen=True)
+class Comparer:
+    """Both sides, ready to be asked."""
+
+    oracle: Oracle
+    spark: SparkSession
+    registry: Registry
+
+    def differences(self, case: Case) -> Iterator[Difference]:
+        """Yield where the two differ on a case."""
+        theirs = self.oracle.chain([case.step], case.records, sink=case.sink)
+        ours = self.ours(case.step, case.records)
+        if "error" in theirs or "error" in ours:
+            if ("error" in theirs) != ("error" in ours):
+                yield Difference("config", case.step, None, _brief(theirs), _brief(ours))
+            return
+        for record, their, our in zip(
+            case.records, theirs["results"], ours["results"], strict=True
+        ):
+            what = differing(their, our)
+            if what is not None:
+                yield Difference(what, case.step, record, their, our)
+
+    def ours(self, step: Json, records: Sequence[Json]) -> Json:
+        """Return what `headrace transform try` answers, in the oracle's form."""
+        request = {"config": chain_config(step), "records": list(records)}
+        try:
+            answer = try_transforms(
+                request,
+                self.registry,
+                lambda steps, given: try_chain(
+                    self.spark, [Step(s.transform, s.predicate, s.negate) for s in steps], given
+                ),
+            )
+        except ConfigError as error:
+            return {"error": {"class": type(error).__name__, "message": str(error)}}
+        return {"results": [_outcome(result) for result in answer["results"]]}
+
+
+def chain_config(step: Mapping[str, Any]) -> Json:
+    """Return the chain of one step in Kafka Connect's form."""
+    config = {"transforms": "s", "transforms.s.type": step["class"]}
+    config |= {f"transforms.s.{name}": value for name, value in step["config"].items()}
+    if (predicate := step.get("predicate")) is not None:
+        config |= {
+            "transforms.s.predicate": "p",
+            "transforms.s.negate": str(step["negate"]).lower(),
+            "predicates": "p",
+            "predicates.p.type": predicate["class"],
+        }
+        config |= {f"predicates.p.{name}": v for name, v in predicate["config"].items()}
+    return config
+
+
+def _outcome(result: Json) -> Json:
+    kind = next(name for name in ("error", "dropped", "record") if name in result)
+    return {kind: True if kind == "dropped" else result[kind]}
+
+
+def _brief(answer: Json) -> Json:
+    return {"error": answer["error"]} if "error" in answer else {"accepted": True}
+
+
+def differing(theirs: Json, ours: Json) -> str | None:
+    """Say where two outcomes differ; None if nowhere."""
+    if theirs.keys() != ours.keys():
+        return f"{next(iter(theirs))} but {next(iter(ours))}"
+    if "error" in theirs:
+        return _differing_errors(theirs["error"], ours["error"])
+    return None if "dropped" in theirs else _differing_records(theirs["record"], ours["record"])
+
+
+def _differing_records(theirs: Json, ours: Json) -> str | None:
+    for name in ("topic", "partition", "timestamp"):
+        if theirs[name] != ours[name]:
+            return name
+    if [_header(h) for h in theirs["headers"]] != [_header(h) for h in ours["headers"]]:
+        return "headers"
+    return _differing_parts("key", theirs, ours) or _differing_parts("value", theirs, ours)
+
+
+def _differing_errors(theirs: Json, ours: Json) -> str | None:
+    if theirs["class"] != ours["class"]:
+        return "class of the error"
+    same = (theirs["message"] or "").rstrip(".") == (ours["message"] or "").rstrip(".")
+    return None if same else "message"
+
+
+def _header(header: Json) -> tuple[str, str | None, str]:
+    return header["key"], header["value"], header.get("type") or "string"
+
+
+def _differing_parts(name: str, theirs: Json, ours: Json) -> str | None:
+    their_schema, our_schema = (side.get(f"{name}_schema") for side in (theirs, ours))
+    if their_schema is None or our_schema is None:
+        if their_schema is not our_schema:
+            return f"{name}: with and without schema"
+        return None if same_plain(theirs[name], ours[name]) else name
+    try:
+        schema = connect_schema(their_schema)
+        assert schema is not None
+        native = native_from_json(schema, theirs[name])
+    except RecordError:
+        return f"{name}: Kafka's is not valid"
+    if connect_json(schema) != connect_json(connect_schema(our_schema)):
+        return f"{name} schema"
+    return None if _same(native, native_from_json(schema, ours[name])) else name
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other)) or _near(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) and type(one) is type(other)
+
+
+def _near(one: float, other: float) -> bool:
+    """Tell whether both are the same float of 32 bits, and one is written as such."""
+    try:
+        _, long = sorted((one, other), key=lambda number: len(repr(number)))
+        same = struct.pack("f", one) == struct.pack("f", other)
+    except OverflowError:
+        return False
+    return bool(same and struct.unpack("f", struct.pack("f", long))[0] == long)
+
+
+def same_plain(theirs: Any, ours: Any) -> bool:
+    """Tell whether schemaless values are the same; a date of Kafka's is a moment."""
+    if isinstance(theirs, dict) and theirs.keys() == {"$date"}:
+        return bool(_moment(ours) == theirs["$date"])
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        return theirs.keys() == ours.keys() and all(
+            same_plain(theirs[k], ours[k]) for k in ours
+        )
+    if isinstance(theirs, list) and isinstance(ours, list):
+        return len(theirs) == len(ours) and all(map(same_plain, theirs, ours))
+    return _same(theirs, ours)
+
+
+def _moment(text: object) -> int | None:
+    """Return the milliseconds that an ISO date, time or timestamp stands for."""
+    if not isinstance(text, str):
+        return None
+    try:
+        if "T" in text:
+            moment = datetime.fromisoformat(text)
+        elif ":" in text:
+            moment = datetime.combine(date(1970, 1, 1), time.fromisoformat(text))
+        else:
+            moment = datetime.combine(date.fromisoformat(text), time())
+    except ValueError:
+        return None
+    since = moment.replace(tzinfo=None) - datetime(1970, 1, 1)  # noqa: DTZ001 - both UTC
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
