@@ -124,6 +124,7 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
         partition="partition" if "partition" in names else _DEFAULTS["partition"],
         headers="headers" if "headers" in names else _DEFAULTS["headers"],
         timestamp=" ".join(_timestamp(given, timestamp)),
+        offset=_offset(frame) if "position" in names else None,
         error="error" if "error" in names else None,
     )
     return RecordFrame(frame, shape, "position" if "position" in names else None)
@@ -131,7 +132,20 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
 
 def frame_schema(frame: DataFrame) -> Schema:
     """Return the schema of a DataFrame's rows."""
-    return _schema(str(frame._jdf.schema().json()))  # noqa: SLF001 - spares building StructType
+    return _schema(_json(frame))
+
+
+def _json(frame: DataFrame) -> str:
+    return str(frame._jdf.schema().json())  # noqa: SLF001 - spares building StructType
+
+
+def _offset(frame: DataFrame) -> str | None:
+    """Give the position as one number, where it is one; a topic's is two, so it has none."""
+    fields = json.loads(_json(frame))["fields"]
+    kinds = [field["type"] for field in fields if field["name"] == "position"]
+    if not isinstance(kinds[0], dict) or kinds[0].get("elementType") not in ("integer", "long"):
+        return None
+    return "IF(size(position) = 1, CAST(element_at(position, 1) AS BIGINT), NULL)"
 
 
 @lru_cache(maxsize=256)

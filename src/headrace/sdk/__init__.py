@@ -22,7 +22,7 @@ from headrace.sdk.connector import (
     TaskContext,
 )
 from headrace.sdk.ddl import parse_ddl
-from headrace.sdk.edits import Change, Column, defaulted
+from headrace.sdk.edits import Change, Column, defaulted, duplicate
 from headrace.sdk.errors import (
     Category,
     ConfigError,
@@ -161,6 +161,7 @@ __all__ = [
     "checked_rows",
     "conform",
     "defaulted",
+    "duplicate",
     "evolve",
     "field_path",
     "field_paths",

@@ -14,7 +14,7 @@ from headrace.sdk.errors import ConfigError, UnfitRecordError
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
-from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
+from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 
 __all__ = [
     "Change",
@@ -22,6 +22,7 @@ __all__ = [
     "Columns",
     "Edit",
     "defaulted",
+    "duplicate",
     "edited",
     "grown",
     "kept",
@@ -242,8 +243,3 @@ def _check_same(values: Schema, new: Schema) -> None:
         f"of type {new.type.value}.",
         fix="Declare the map as a struct in the source's schema.",
     )
-
-
-def null_column(schema: Schema) -> Column:
-    """Give a null of a schema, which becomes optional."""
-    return sql_null(schema), schema.replaced(optional=True)

@@ -138,22 +138,33 @@ class Part:
         fields = {name: defaulted(column)[0] for name, column in self.columns().items()}
         return replace(self, fields=fields)
 
-    def find(self, path: FieldPath) -> Column | None:
+    def find(self, path: FieldPath, *, defaults: bool = False) -> Column | None:
         """Return a field's expression and schema; None if there is no such field.
 
         The field is optional if anything around it is. A struct on the way that is null
-        gives way to its default, as in Kafka Connect; the field itself does not.
+        gives way to its default, as in Kafka Connect.
+
+        Args:
+            path: Which field.
+            defaults: Whether its own default stands for null, too; not in a struct that is
+                null.
 
         Raises:
             UnfitRecordError: A value on the way has no fields.
         """
+        around: Column | None = None
         column = self._first(path.steps[0])
         for step in path.steps[1:]:
             if column is None:
                 return None
-            sql, schema = column if self.schemaless else defaulted(column)
-            column = member((sql, schema), step, schemaless=self.schemaless)
-        return column
+            around = column if self.schemaless else defaulted(column)
+            column = member(around, step, schemaless=self.schemaless)
+        if column is None or not defaults or self.schemaless or column[1].default is None:
+            return column
+        sql, schema = defaulted(column)
+        if around is not None and around[1].optional:
+            sql = f"IF({around[0]} IS NULL, NULL, {sql})"
+        return sql, schema
 
     def changed(self, changes: Mapping[FieldPath, Change]) -> Part:
         """Return a part with new expressions for some of its fields."""

@@ -148,16 +148,36 @@ class Transform(ABC):
             return part
         raise self.unstructured(part, purpose, where=f"NOT {part.is_null()}")
 
+    def whole_struct(self, shape: Shape, purpose: str) -> tuple[Shape, Part | None]:
+        """Return the part, which must have fields and not be null, and reject other records.
+
+        The part is None when no record can have fields: the shape is then the outcome.
+        Arguments as in `struct`.
+        """
+        part = self.part(shape)
+        nothing = part.is_null()
+        if nothing != "false":
+            error = self.unstructured(part, purpose, null=True, where=nothing)
+            shape = self.refusing(shape, error)
+        if part.is_struct or part.is_map:
+            return shape, part
+        error = self.unstructured(part, purpose, where=f"NOT {nothing}")
+        return replace(self.refusing(shape, error), unfit=True), None
+
     def unstructured(
-        self, part: Part, purpose: str, *, where: str = "true"
+        self, part: Part, purpose: str, *, null: bool = False, where: str = "true"
     ) -> UnfitRecordError:
-        """Return the error for a part that has no fields, as Kafka Connect words it."""
-        nothing = part.schema is None or part.is_struct or part.is_map
-        found = (
-            "null"
-            if nothing or part.schema is None
-            else java_class(part.schema, schemaless=part.schemaless)
-        )
+        """Return the error for a part that has no fields, as Kafka Connect words it.
+
+        Args:
+            part: The part.
+            purpose: What the fields are needed for.
+            null: Whether this is about records in which the part is null; it always is for
+                a part that has fields.
+            where: SQL condition, never null, for the records concerned.
+        """
+        schema = None if null or part.is_struct or part.is_map else part.schema
+        found = "null" if schema is None else java_class(schema, schemaless=part.schemaless)
         plain = part.schema is None or part.schemaless
         kind = (
             "Map objects supported in absence of schema"

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema, Transform, Type, literal
-from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace.sdk import (
+    ConfigError,
+    RecordError,
+    Schema,
+    Transform,
+    Type,
+    UnfitRecordError,
+    field_path,
+    sql_null,
+    with_field_syntax,
+)
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda
+from headrace_plugins.transforms.cast_sql import CAST_TARGETS, sql_cast, supported
+from headrace_plugins.transforms.cast_values import cast_value
+from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from headrace.sdk import Shape
+    from headrace.sdk import Column, FieldPath, Part, Shape
 
-_TYPES = {
-    "int8": (Type.INT8, "TINYINT"),
-    "int16": (Type.INT16, "SMALLINT"),
-    "int32": (Type.INT32, "INT"),
-    "int64": (Type.INT64, "BIGINT"),
-    "float32": (Type.FLOAT32, "FLOAT"),
-    "float64": (Type.FLOAT64, "DOUBLE"),
-    "boolean": (Type.BOOLEAN, "BOOLEAN"),
-    "string": (Type.STRING, "STRING"),
-}
+_PURPOSE = "cast types"
 
 
 class Cast(Transform):
-    """Changes fields, or the whole key or value, to another type.
+    """Changes fields, or the whole key or value, to another type, as Java casts.
 
-    A value that does not fit rejects its record. Null stays null.
+    Whole numbers that are too large wrap, floating point numbers lose their fraction and end
+    at the bounds of the type, texts must be numbers to the letter. A value that cannot be cast
+    rejects its record. Null stays null.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.Cast",)
@@ -37,82 +43,126 @@ class Cast(Transform):
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "spec",
-                ConfigType.LIST,
-                importance=Importance.HIGH,
-                doc="field:type pairs, or one type for the whole part. Types: "
-                f"{', '.join(_TYPES)}.",
-            )
-            .rule(_check_spec)
+        definition = ConfigDef().define(
+            "spec",
+            ConfigType.LIST,
+            validator=Lambda(
+                _check_spec, "list of colon-delimited pairs, e.g. foo:bar,abc:xyz"
+            ),
+            importance=Importance.HIGH,
+            doc="field:type pairs, or one type for the whole part. Types: "
+            f"{', '.join(CAST_TARGETS).lower()}. Bytes can only be cast to string.",
         )
+        return with_field_syntax(with_null_defaults(definition))
 
     @override
     def apply(self, shape: Shape) -> Shape:
         spec = self.config.get_list("spec")
         if ":" not in spec[0]:
-            return self._apply_whole(shape, spec[0])
-        part = self.struct(shape, "cast types")
-        columns = part.columns()
-        for pair in spec:
-            name, kind = pair.rsplit(":", 1)
-            if name not in columns:
-                continue  # as in Kafka Connect, a field that is not there is no error
-            sql, schema = columns[name]
-            columns[name] = _cast(sql, schema, kind)
-            shape = self._failing(shape, name, sql, kind)
-        return self.with_part(shape, part.with_fields(columns))
+            return self._apply_whole(shape, Type(spec[0].upper()))
+        part = self.struct(shape, _PURPOSE)
+        if self.config.get_bool(NULL_DEFAULTS):
+            part = part.defaulted()
+        for path, target in self._targets(spec).items():
+            shape, part = self._cast_field(shape, part, path, target)
+        return self.with_part(shape, part)
 
-    def _apply_whole(self, shape: Shape, kind: str) -> Shape:
+    def _targets(self, spec: list[str]) -> Mapping[FieldPath, Type]:
+        pairs = [pair.split(":") for pair in spec]
+        return {
+            field_path(self.config, name.strip()): Type(kind.strip().upper())
+            for name, kind in pairs
+        }
+
+    def _cast_field(
+        self, shape: Shape, part: Part, path: FieldPath, target: Type
+    ) -> tuple[Shape, Part]:
+        try:
+            found = part.find(path)
+        except UnfitRecordError:
+            return shape, part  # beyond Kafka Connect: as a field that is not there
+        if found is None:
+            return shape, self._absent(part, path, target)
+        sql, schema = found
+        cast = sql_cast(sql, schema, target, schemaless=part.schemaless)
+        if cast.fault is not None:
+            fault = f"NOT {part.is_null()} AND {cast.fault}"
+            shape = self.rejecting(shape, fault, cast.message)
+        new = self._schema(schema, target)
+
+        def change(own: str, own_schema: Schema) -> Column:
+            schema = new.replaced(optional=own_schema.optional)
+            return sql_cast(own, own_schema, target, schemaless=part.schemaless).sql, schema
+
+        return shape, part.changed({path: change})
+
+    def _absent(self, part: Part, path: FieldPath, target: Type) -> Part:
+        """As in Kafka Connect, no error; but a null field where there is no schema."""
+        parent_missing = path.parent is not None and part.find(path.parent) is None
+        if not part.schemaless or parent_missing:
+            return part
+        return part.inserted(path, sql_null(Schema(target)), Schema(target, optional=True))
+
+    def _schema(self, schema: Schema, target: Type) -> Schema:
+        if schema.default is None:
+            return Schema(target, optional=schema.optional)
+        try:
+            default = cast_value(schema, schema.default, target)
+        except RecordError as error:
+            raise UnfitRecordError(message=error.problem) from error
+        return Schema(target, optional=schema.optional, default=default)
+
+    def _apply_whole(self, shape: Shape, target: Type) -> Shape:
         part = self.part(shape)
         if part.schema is None:
             return shape
-        if part.is_struct:
-            fix = "Name the fields: spec: field:type."
-            raise ConfigError(
-                problem="A structure cannot be cast.", field=f"transforms.{self.alias}", fix=fix
-            )
-        sql, schema = _cast(part.whole, part.schema, kind)
-        failing = self._failing(shape, "", part.whole, kind)
-        return self.with_part(failing, type(part)(schema, whole=sql, missing=part.missing))
+        cast = sql_cast(part.sql(), part.schema, target, schemaless=part.schemaless)
+        if cast.fault is not None:
+            shape = self.rejecting(shape, cast.fault, cast.message)
+        bare = self._schema(part.schema, target)
+        schema = bare.replaced(
+            name=part.schema.name,
+            version=part.schema.version,
+            doc=part.schema.doc,
+            parameters=part.schema.parameters,
+        )
+        # A Date that became a whole number, say, must not be taken for a Date.
+        schema = bare if schema.is_logical else schema
+        return self.with_part(shape, part.with_whole(cast.sql, schema))
 
-    def _failing(self, shape: Shape, name: str, sql: str, kind: str) -> Shape:
-        if kind == "string":
-            return shape
-        where = f" in field {name}" if name else ""
-        after = literal(f"){where} cannot be cast to {kind}.")
-        return shape.failing(
-            f"{sql} IS NOT NULL AND try_cast({sql} AS {_TYPES[kind][1]}) IS NULL",
-            stage="TRANSFORMATION",
-            plugin=f"{self.alias} (Cast)",
-            exception="org.apache.kafka.connect.errors.DataException",
-            message=f"concat('Value (', CAST({sql} AS STRING), {after})",
+
+def _check_spec(_: str, value: object) -> None:
+    pairs = list(value) if isinstance(value, list | tuple) else []
+    if not pairs:
+        raise _wrong(problem="Must specify at least one field to cast.")
+    kinds = [_check_pair(str(pair), pairs) for pair in pairs]
+    if None in kinds and len(pairs) > 1:
+        raise _wrong(
+            problem="Cast transformations that specify a type to cast the entire value to may "
+            "only specify a single cast in their spec"
         )
 
 
-def _cast(sql: str, schema: Schema, kind: str) -> tuple[str, Schema]:
-    type_, name = _TYPES[kind]
-    return f"try_cast({sql} AS {name})", Schema(type_, optional=schema.optional)
+def _check_pair(pair: str, pairs: list[str]) -> str | None:
+    """Return the field; None for the whole."""
+    # As Java splits: nothing at the end counts as nothing.
+    parts = pair.rstrip(":").split(":")
+    if len(parts) > 2:  # noqa: PLR2004 - a field and a type
+        raise _wrong(
+            problem=f"Invalid value [{', '.join(pairs)}] for configuration renames: "
+            f"Invalid rename mapping: {pair}"
+        )
+    kind = parts[-1].strip().upper()
+    if kind not in Type.__members__:
+        raise _wrong(problem=f"Invalid type found in casting spec: {parts[-1].strip()}")
+    if Type(kind) not in CAST_TARGETS:
+        raise _wrong(
+            problem=f"Cast transformation does not support casting to {kind}; supported types "
+            f"are {supported(CAST_TARGETS)}"
+        )
+    return parts[0] if len(parts) > 1 else None
 
 
-def _check_spec(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    pairs = [pair.strip() for pair in str(props.get("spec") or "").split(",") if pair.strip()]
-    if props.get("spec") is not None and not pairs:
-        fix = "Write it as field:type."
-        yield ConfigError(
-            problem="Must specify at least one field to cast.", field="spec", fix=fix
-        )
-    if len(pairs) > 1 and any(":" not in pair for pair in pairs):
-        fix = "Give one type alone, or field:type pairs."
-        yield ConfigError(
-            problem="Cast either the whole or fields, not both.", field="spec", fix=fix
-        )
-    for pair in pairs:
-        kind = pair.rsplit(":", 1)[-1]
-        if kind not in _TYPES:
-            fix = f"Use one of: {', '.join(_TYPES)}."
-            yield ConfigError(
-                problem=f"{kind!r} is not a type that Cast knows.", field="spec", fix=fix
-            )
+def _wrong(*, problem: str) -> ConfigError:
+    fix = "Give field:type pairs, or one type alone for the whole."
+    return ConfigError(problem=problem, field="spec", fix=fix)

@@ -1,0 +1,47 @@
+"""Puts the whole key or value into a field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Part, Schema, Transform, field_path, sql_null, with_field_syntax
+from headrace.sdk.config import ConfigDef, ConfigType
+
+if TYPE_CHECKING:
+    from headrace.sdk import Shape
+
+
+class HoistField(Transform):
+    """Puts the whole key or value into a field of a new struct; null, too.
+
+    A path of several names makes a struct for each.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.HoistField",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        definition = ConfigDef().define(
+            "field", ConfigType.STRING, doc="The name of the field that holds the whole."
+        )
+        return with_field_syntax(definition)
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        whole = self.part(shape)
+        # Nothing at all is null without a schema.
+        schemaless = whole.schemaless or whole.schema is None
+        path = field_path(self.config, self.config.get_str("field"))
+        if whole.schema is None:
+            sql, schema = sql_null(Schema.string()), Schema.string(optional=True)
+        else:
+            sql, schema = whole.sql(), whole.schema
+        inner, *around = reversed(path.steps)
+        part = Part.of_fields({inner: (sql, schema)}, schemaless=schemaless)
+        for name in around:
+            assert part.schema is not None
+            part = Part.of_fields({name: (part.sql(), part.schema)}, schemaless=schemaless)
+        return self.with_part(shape, part)

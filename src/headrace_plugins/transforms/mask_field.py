@@ -1,0 +1,181 @@
+"""Hides the values of fields."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    FieldPath,
+    Schema,
+    Transform,
+    Type,
+    UnfitRecordError,
+    field_paths,
+    java_class,
+    literal,
+    sql_null,
+    sql_type,
+    sql_value,
+    with_field_syntax,
+)
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString, NullOr
+from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, scale_of
+from headrace_plugins.transforms.field_lists import NonEmptyList
+from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.sdk import Column, Part, Shape
+
+_BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_FLOATS = (Type.FLOAT32, Type.FLOAT64)
+_NOTHING: Mapping[Type, str] = {
+    **dict.fromkeys((*_BITS, *_FLOATS), "0"),
+    Type.BOOLEAN: "false",
+    Type.STRING: "''",
+    Type.ARRAY: "array()",
+    Type.MAP: "map()",
+}
+_LOGICAL_NOTHING: Mapping[str, str] = {
+    DECIMAL: "0",
+    TIME: "0",
+    DATE: "DATE'1970-01-01'",
+    TIMESTAMP: "timestamp_micros(0)",
+}
+
+
+class MaskField(Transform):
+    """Replaces the values of fields by what is nothing for their type, or by a given text.
+
+    Nothing is 0, false, the empty text, list or map, and the first instant of 1970. Null
+    stays null. A field of another type, and a replacement that does not fit the type, reject
+    the record; so does a key or value that is null as a whole.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.MaskField",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        definition = (
+            ConfigDef()
+            .define(
+                "fields",
+                ConfigType.LIST,
+                validator=NonEmptyList(),
+                importance=Importance.HIGH,
+                doc="The fields to mask.",
+            )
+            .define(
+                "replacement",
+                ConfigType.STRING,
+                None,
+                validator=NullOr(NonEmptyString()),
+                importance=Importance.LOW,
+                doc="The text to put in the place of numbers and texts.",
+            )
+        )
+        return with_field_syntax(with_null_defaults(definition))
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        shape, part = self.whole_struct(shape, "mask fields")
+        if part is None:
+            return shape
+        if self.config.get_bool(NULL_DEFAULTS):
+            part = part.defaulted()
+        for path in self._paths(part):
+            shape, part = self._mask(shape, part, path)
+        return self.with_part(shape, part)
+
+    def _paths(self, part: Part) -> list[FieldPath]:
+        """Give the fields in the order of the schema, as the first error of a record counts."""
+        order = list(part.columns())
+        paths = field_paths(self.config, self.config.get_list("fields"))
+        place = {name: number for number, name in enumerate(order)}
+        return sorted(paths, key=lambda path: place.get(path.steps[0], len(order)))
+
+    def _mask(self, shape: Shape, part: Part, path: FieldPath) -> tuple[Shape, Part]:
+        try:
+            found = part.find(path)
+        except UnfitRecordError:
+            found = None
+        if found is None:
+            return shape, self._absent(part, path)
+        try:
+            masked = self._masked(found[1], schemaless=part.schemaless)
+        except UnfitRecordError as error:
+            where = f"(NOT {part.is_null()} AND {found[0]} IS NOT NULL)"
+            return self.rejecting(shape, where, literal(error.message)), part
+
+        def change(sql: str, schema: Schema) -> Column:
+            new_sql, new = masked
+            kept = schema if new.type is schema.type else new.replaced(optional=schema.optional)
+            return f"IF({sql} IS NULL, NULL, {new_sql})", kept
+
+        return shape, part.changed({path: change})
+
+    def _absent(self, part: Part, path: FieldPath) -> Part:
+        if not part.schemaless or len(path.steps) > 1 or part.is_map:
+            return part
+        return part.inserted(path, sql_null(Schema.string()), Schema.string(optional=True))
+
+    def _masked(self, schema: Schema, *, schemaless: bool) -> Column:
+        replacement = self.config.find_str("replacement")
+        if schemaless and schema.type is Type.STRUCT:
+            # Kafka Connect makes it an empty map, which a struct cannot be.
+            schema = Schema.map(Schema.string(), Schema.string(optional=True))
+        if replacement is not None:
+            return _replaced(schema, replacement), schema
+        nothing = _NOTHING.get(schema.type)
+        if schema.is_logical:
+            nothing = _LOGICAL_NOTHING[str(schema.name)]
+        if nothing is None:
+            kind = java_class(schema, schemaless=schemaless)
+            raise UnfitRecordError(message=f"Cannot mask value of type: class {kind}")
+        return f"CAST({nothing} AS {sql_type(schema)})", schema
+
+
+def _replaced(schema: Schema, text: str) -> str:
+    bare = schema.bare()
+    if schema.is_logical and schema.name == DECIMAL:
+        return sql_value(bare, _decimal(text, scale_of(schema.parameters) or 0))
+    if not schema.is_logical and schema.type is Type.STRING:
+        return literal(text)
+    if schema.is_logical or schema.type not in (*_BITS, *_FLOATS):
+        message = (
+            f"Cannot mask value of type class {java_class(schema)} with custom replacement."
+        )
+        raise UnfitRecordError(message=message)
+    number = _number(text, "a number")
+    if schema.type in _FLOATS:
+        return sql_value(bare, float(number))
+    half = 1 << (_BITS[schema.type] - 1)
+    return sql_value(bare, (int(number) + half) % (2 * half) - half)
+
+
+def _decimal(text: str, scale: int) -> Decimal:
+    number = _number(text, "number")
+    exponent = number.as_tuple().exponent
+    if exponent != -scale:
+        raise UnfitRecordError(
+            message="Decimal value has mismatching scale value for given Decimal schema"
+        )
+    return number
+
+
+def _number(text: str, wanted: str) -> Decimal:
+    """Read a number as Java's BigDecimal does: without spaces, underscores and names."""
+    try:
+        plain = text.isascii() and "_" not in text and text.strip() == text
+        number = Decimal(text) if plain else Decimal("NaN")
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        message = f"Unable to convert {text} (class java.lang.String) to {wanted}"
+        raise UnfitRecordError(message=message)
+    return number

@@ -1,0 +1,24 @@
+"""The key of most field transforms that says what a null field with a default is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sdk.config import ConfigType
+
+if TYPE_CHECKING:
+    from headrace.sdk.config import ConfigDef
+
+__all__ = ["NULL_DEFAULTS", "with_null_defaults"]
+
+NULL_DEFAULTS = "replace.null.with.default"
+
+
+def with_null_defaults(definition: ConfigDef) -> ConfigDef:
+    """Add the key ``replace.null.with.default`` to a transform's keys."""
+    return definition.define(
+        NULL_DEFAULTS,
+        ConfigType.BOOLEAN,
+        "true",
+        doc="Whether a field that is null gets the default of its schema, if it has one.",
+    )

@@ -1,0 +1,70 @@
+"""Makes the key from fields of the value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    Part,
+    Schema,
+    Transform,
+    UnfitRecordError,
+    duplicate,
+    field_paths,
+    sql_null,
+    with_field_syntax,
+)
+from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace_plugins.transforms.field_lists import NonEmptyList
+from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+
+if TYPE_CHECKING:
+    from headrace.sdk import Column, FieldPath, Shape
+
+_PURPOSE = "copying fields from value to key"
+
+
+class ValueToKey(Transform):
+    """Makes the key a struct of some of the value's fields.
+
+    A nested field keeps only its own name. A field that is not there is null in values
+    without a schema; with a schema it rejects the record. So does a value that is null.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.ValueToKey",)
+    parts = False
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        definition = ConfigDef().define(
+            "fields",
+            ConfigType.LIST,
+            validator=NonEmptyList(),
+            importance=Importance.HIGH,
+            doc="The fields of the value that make the key, in this order.",
+        )
+        return with_field_syntax(with_null_defaults(definition))
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        shape, value = self.whole_struct(shape, _PURPOSE)
+        if value is None:
+            return shape
+        columns: dict[str, Column] = {}
+        for path in field_paths(self.config, self.config.get_list("fields")):
+            if path.name in columns and not value.schemaless:
+                raise duplicate(path.name)
+            columns[path.name] = self._field(value, path)
+        return replace(shape, key=Part.of_fields(columns, schemaless=value.schemaless))
+
+    def _field(self, value: Part, path: FieldPath) -> Column:
+        found = value.find(path, defaults=self.config.get_bool(NULL_DEFAULTS))
+        if found is None and not value.schemaless:
+            raise UnfitRecordError(message=f"Field does not exist: {path.text}")
+        if found is None:
+            return sql_null(Schema.string()), Schema.string(optional=True)
+        return found
