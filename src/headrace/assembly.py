@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import structlog
+
 from headrace.dataplane import (
     DeadLetters,
+    ErrorLog,
     Evolution,
     Flow,
     FrameReader,
@@ -19,7 +22,6 @@ from headrace.dataplane import (
     TopicReader,
     TopicSource,
     TopicsWriter,
-    TopicWriter,
     as_frame_sink,
     parse_start,
 )
@@ -33,7 +35,12 @@ from headrace.sdk import (
     StreamSplitSource,
     TransformContext,
 )
-from headrace.worker import BatchLoop, StoredConnectorContext, StoredTaskContext
+from headrace.worker import (
+    BatchLoop,
+    StoredConnectorContext,
+    StoredTaskContext,
+    ToleranceGuard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,9 +51,12 @@ if TYPE_CHECKING:
 
     from headrace.control import SinkPlan, SourcePlan, StepPlan, TaskPlan
     from headrace.dataplane import SourceReader, Topics
-    from headrace.model import Lease, TaskId
+    from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import FrameSink, SourceTask
     from headrace.store import Store
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -91,6 +101,7 @@ class Assembler:
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),
+                judge=self._judge(plan),
             )
             loop = BatchLoop(
                 store=self.store,
@@ -99,6 +110,7 @@ class Assembler:
                 flow=flow,
                 limit=plan.common.limit,
                 clock=self.clock,
+                keep_since=guard_of(plan).keep_since,
             )
             return Parts(loop, ends, started.pop_all())
         raise AssertionError  # an ExitStack lets nothing pass in silence
@@ -112,7 +124,7 @@ class Assembler:
         """Return what a plugin host is told about a capture."""
         if plan.source is None:
             raise AssertionError(plan)
-        plugin = plan.source.connector
+        plugin, errors = plan.source.connector, plan.common.errors
         poll = int(plan.common.poll_interval.total_seconds() * 1000)
         return CaptureSpec(
             connector=plan.id.connector,
@@ -122,7 +134,11 @@ class Assembler:
             application=self.application(plan),
             topics_dir=str(topics_dir),
             topic=str(plan.to_topic),
-            dead_letters=plan.common.errors.dead_letter_topic,
+            dead_letters=errors.dead_letter_topic,
+            tolerant=errors.tolerant,
+            context_headers=errors.context_headers,
+            log_errors=errors.log,
+            log_messages=errors.log_messages,
             scratch=str(self.scratch / str(plan.id)),
             pace=Pace(poll_interval_ms=poll),
         )
@@ -158,7 +174,9 @@ class Assembler:
         """Return the reader of a sink task's topic."""
         topic = self.topics.get(str(plan.from_topic))
         reader = TopicReader(topic, start=parse_start(topic, plan.common.topics_start))
-        return TopicSource(reader, ordered=any(sink.ordered for sink in sinks))
+        # A rejected record keeps its place; nobody pays for it before there is one.
+        ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
+        return TopicSource(reader, ordered=ordered)
 
     def _sink(
         self, sink: SinkPlan, context: StoredTaskContext, started: ExitStack
@@ -177,10 +195,28 @@ class Assembler:
         return started_steps(plan.steps, plan.id, state, started)
 
     def _dead_letters(self, plan: TaskPlan) -> DeadLetters | None:
-        name = plan.common.errors.dead_letter_topic
-        if name is None:
+        errors = plan.common.errors
+        if not errors.tolerant:
             return None
-        return DeadLetters(TopicWriter(self.topics.get(name), self.appended), plan.id)
+        name = errors.dead_letter_topic
+        return DeadLetters(
+            task=plan.id,
+            topic=None if name is None else self.topics.get(name),
+            appended=self.appended,
+            context_headers=errors.context_headers,
+            log=ErrorLog(log.error, errors.log_messages) if errors.log else None,
+        )
+
+    def _judge(self, plan: TaskPlan) -> Callable[[Batch, Counts], None] | None:
+        guard = guard_of(plan)
+        if not guard.limits.given:
+            return None
+        return lambda batch, counts: guard.check(self.store, batch.task, batch.begun, counts)
+
+
+def guard_of(plan: TaskPlan) -> ToleranceGuard:
+    """Return what stops a task when too many of its records are rejected."""
+    return ToleranceGuard(plan.common.errors.limits)
 
 
 def reader_of(task: SourceTask) -> SourceReader:

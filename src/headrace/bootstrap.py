@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from headrace.assembly import Assembler, connector_context, reader_of, started_steps
+from headrace.assembly import (
+    Assembler,
+    connector_context,
+    guard_of,
+    reader_of,
+    started_steps,
+)
 from headrace.control import (
     Findings,
     check_definition,
@@ -327,7 +333,7 @@ class Runtime:
             clock=now,
         )
         spec = self._assembler.capture_spec(plan, self.settings.topics_dir)
-        return CaptureTask(plan.id, spec, keeping, backoff=backoff)
+        return CaptureTask(plan.id, spec, keeping, backoff=backoff, guard=guard_of(plan))
 
     def _check_topics(self, plans: Sequence[TaskPlan]) -> None:
         if any(plan.routes for plan in plans):

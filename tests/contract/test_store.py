@@ -162,6 +162,25 @@ def test_old_batches_are_forgotten_but_their_counts_stay(store: Store, monkeypat
     assert store.totals(TASK).read == 7
 
 
+def test_the_batches_of_a_window_are_kept_and_summed(store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.store.rules.HISTORY", 2)
+    epoch = epoch_of(store)
+    position = START
+    for number in range(1, 8):
+        end = Position.of({"file": "a"}, {"line": number})
+        begun = NOW + timedelta(seconds=number)
+        batch = store.begin_batch(TASK, epoch, position, end, begun)
+        counts = Counts(read=10, written=9, rejected=1, causes={"TASK_PUT E": 1})
+        since = NOW + timedelta(seconds=4)
+        done = store.finish_batch(TASK, epoch, batch.id, counts, begun, keep_since=since)
+        position = done.end
+    store.begin_batch(TASK, epoch, position, TWO, NOW + timedelta(seconds=9))
+    assert [batch.id for batch in store.batches(TASK)][-1] == 4
+    found = store.counts_since(TASK, NOW + timedelta(seconds=5))
+    assert (found.read, found.rejected, found.causes) == (30, 3, {"TASK_PUT E": 3})
+    assert store.totals(TASK).rejected == 7
+
+
 def test_states_are_kept_by_connector(store: Store) -> None:
     epoch = epoch_of(store)
     store.set_status(TASK, epoch, TaskStatus(TaskState.FAILED, "why"), NOW)

@@ -88,19 +88,23 @@ def _cells(counts: Counts, batches: int, seconds: float) -> list[str]:
     return [
         count(counts.read),
         count(counts.written),
-        _filtered(counts.filtered, counts.filters),
-        count(counts.rejected),
+        _split(counts.filtered, counts.filters),
+        _split(counts.rejected, counts.causes),
         count(batches),
         f"{seconds:,.1f}",
         rate,
     ]
 
 
-def _filtered(total: int, filters: Mapping[str, int]) -> str:
-    if not total:
-        return "0"
-    by_step = "".join(f"\n{alias} {count(rows)}" for alias, rows in filters.items() if rows)
-    return count(total) + by_step
+def _split(total: int, parts: Mapping[str, int]) -> str:
+    """Return a figure with what it consists of below it, a class without its package."""
+    lines = [f"\n{_short(name)} {count(rows)}" for name, rows in parts.items() if rows]
+    return count(total) + "".join(lines)
+
+
+def _short(name: str) -> str:
+    first, _, exception = name.partition(" ")
+    return f"{first} {exception.rpartition('.')[2]}" if exception else name
 
 
 def _counts_json(counts: Counts) -> dict[str, object]:
@@ -110,6 +114,7 @@ def _counts_json(counts: Counts) -> dict[str, object]:
         "filtered": counts.filtered,
         "filters": dict(counts.filters),
         "rejected": counts.rejected,
+        "causes": dict(counts.causes),
         "size_bytes": counts.size_bytes,
     }
 

@@ -187,6 +187,7 @@ class JsonEvents:
             filtered=counts.filtered,
             filters=dict(counts.filters),
             rejected=counts.rejected,
+            causes=dict(counts.causes),
             size_bytes=counts.size_bytes,
             seconds=round(took.total_seconds(), 6),
         )

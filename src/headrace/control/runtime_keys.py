@@ -7,6 +7,13 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from headrace.control.error_keys import (
+    CONTEXT_HEADERS,
+    DEAD_LETTERS,
+    limits_of,
+    with_dead_letters,
+    with_limits,
+)
 from headrace.sdk import ReadLimit
 from headrace.sdk.config import (
     ConfigDef,
@@ -18,11 +25,10 @@ from headrace.sdk.config import (
 )
 
 if TYPE_CHECKING:
-    from headrace.model import Definition
+    from headrace.model import Definition, ToleranceLimits
     from headrace.sdk.config import Config
 
 _START = "topics.start"
-_DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +36,22 @@ class ErrorPolicy:
     """What happens to records that fail, and to a task whose system is away.
 
     Args:
-        dead_letter_topic: Where failed records go; None stops the task at the first.
+        tolerant: Whether a task goes on when a record fails.
+        dead_letter_topic: Where failed records go then; None: they are skipped.
+        context_headers: Whether dead letters have Kafka Connect's headers.
+        log: Whether failed records are logged.
+        log_messages: Whether the log says which they are.
+        limits: How many may fail.
         retry_timeout: How long temporary failures are retried; None for ever.
         retry_delay_max: The longest wait between two tries.
     """
 
+    tolerant: bool
     dead_letter_topic: str | None
+    context_headers: bool
+    log: bool
+    log_messages: bool
+    limits: ToleranceLimits
     retry_timeout: timedelta | None
     retry_delay_max: timedelta
 
@@ -83,28 +99,37 @@ def common_props(definition: Definition) -> dict[str, str]:
 
 def _errors(definition: Definition, config: Config) -> ErrorPolicy:
     tolerant = config.get_str("errors.tolerance").lower() == "all"
-    topic = config.find_str(_DEAD_LETTERS) or f"{definition.name}.dlq"
     timeout = config.get_int("errors.retry.timeout")
     return ErrorPolicy(
-        dead_letter_topic=topic if tolerant else None,
+        tolerant=tolerant,
+        dead_letter_topic=_dead_letter_topic(definition, config) if tolerant else None,
+        context_headers=config.get_bool(CONTEXT_HEADERS),
+        log=config.get_bool("errors.log.enable"),
+        log_messages=config.get_bool("errors.log.include.messages"),
+        limits=limits_of(config),
         retry_timeout=None if timeout < 0 else timedelta(milliseconds=timeout),
         retry_delay_max=timedelta(milliseconds=config.get_int("errors.retry.delay.max.ms")),
     )
 
 
+def _dead_letter_topic(definition: Definition, config: Config) -> str | None:
+    """Return the topic that is named; in our own form there is one unless it is refused.
+
+    Kafka Connect's form has none unless it is named, so that its definitions do as there.
+    """
+    if definition.strict and DEAD_LETTERS not in definition.common:
+        return f"{definition.name}.dlq"
+    return config.find_str(DEAD_LETTERS) or None
+
+
 @lru_cache
 def _source_def() -> ConfigDef:
-    doc = (
-        "The topic for records that fail, when errors.tolerance is all; <name>.dlq by default."
-    )
-    return source_connector_config().define(
-        _DEAD_LETTERS, ConfigType.STRING, "", doc=doc, group="Error Handling", order=6
-    )
+    return with_limits(with_dead_letters(source_connector_config()))
 
 
 @lru_cache
 def _sink_def() -> ConfigDef:
-    return sink_connector_config().define(
+    return with_limits(sink_connector_config()).define(
         _START,
         ConfigType.STRING,
         "earliest",

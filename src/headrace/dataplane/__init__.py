@@ -2,6 +2,7 @@
 
 from headrace.dataplane.chain import Step
 from headrace.dataplane.deadletters import DeadLetters
+from headrace.dataplane.errorlog import ErrorLog
 from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.jobs import SparkJobs
@@ -28,6 +29,7 @@ from headrace.dataplane.trial import try_chain
 
 __all__ = [
     "DeadLetters",
+    "ErrorLog",
     "Evolution",
     "Flow",
     "FrameReader",

@@ -2,78 +2,192 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import Mark, Schema, SinkBatch, literal
+from headrace.dataplane.errorlog import MOST_LINES
+from headrace.dataplane.portable import json_sql
+from headrace.dataplane.topics import LETTERS, letter_headers
+from headrace.dataplane.topics.rows import fitted
+from headrace.sdk import Mark, literal, schema_to_json
+from headrace.sdk.delta import (
+    AddedFile,
+    discard_other_attempts,
+    discard_staged,
+    stage_parquet,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from pyspark.sql import DataFrame
 
-    from headrace.dataplane.topics import TopicWriter
-    from headrace.model import TaskId
+    from headrace.dataplane.errorlog import ErrorLog
+    from headrace.dataplane.topics import Topic
+    from headrace.model import Batch, TaskId
+    from headrace.sdk import Schema
 
-_TEXT = Schema.string(optional=True)
+_FOLDER = "letters"
+"""Upkeep clears what crashed attempts left in ``data``; these a restart may still need."""
 
 
-@dataclass(frozen=True)
-class DeadLetters:
-    """The dead-letter topic of one task.
-
-    The key and the value are the record's as they were before the first transform, as
-    JSON, or the raw input when no record could be made of it. The headers are those of
-    Kafka Connect, ``__connect.errors.*``.
+@dataclass(frozen=True, slots=True)
+class RejectedFrame:
+    """Rejected records as they came.
 
     Args:
-        writer: Appends to the topic.
-        task: The task whose records it takes.
-        plugin_class: The class that is named when an error does not name one.
+        frame: Columns ``key``, ``value``, ``headers``, ``timestamp``, ``topic``,
+            ``partition`` and ``position`` as the record came, ``error``, and ``told``:
+            the error of the chain, null where only the sink rejects the record.
+        value: The schema of the values.
+        key: That of the keys.
     """
 
-    writer: TopicWriter
+    frame: DataFrame
+    value: Schema
+    key: Schema | None
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The rejected records of a batch, staged.
+
+    Args:
+        causes: How many there are, by stage and class of the error.
+        files: The files with them, in the topic's folder; none where they are skipped.
+    """
+
+    causes: Mapping[str, int] = field(default_factory=dict)
+    files: Sequence[AddedFile] = ()
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the files as JSON values, for the sink's receipt."""
+        return [asdict(file) for file in self.files]
+
+    @classmethod
+    def from_json(
+        cls, files: Sequence[Mapping[str, Any]], causes: Mapping[str, int]
+    ) -> Letters:
+        """Read what ``to_json`` gave."""
+        return cls(causes, [AddedFile(**file) for file in files])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetters:
+    """What becomes of the rejected records of one task.
+
+    They are staged before the good records become visible, the sink's transaction keeps
+    the list of the staged files, and they are appended after it: that one transaction
+    decides for both, and a batch that runs again appends what is missing.
+
+    Args:
+        task: The task whose records it takes.
+        topic: The dead-letter topic; None: they are counted, logged and skipped.
+        appended: Called with the topic's name after each append.
+        context_headers: Whether letters have Kafka Connect's context headers.
+        log: Tells of rejected records; None is silent.
+    """
+
     task: TaskId
+    topic: Topic | None
+    appended: Callable[[str], None]
+    context_headers: bool = False
+    log: ErrorLog | None = None
 
-    def write(self, rejected: DataFrame, mark: Mark, topic: str) -> int:
-        """Append the rejected records once; return how many there are.
+    def stage(
+        self, rejected: RejectedFrame, mark: Mark, batch: Batch, *, repeated: bool = False
+    ) -> Letters:
+        """Stage the rejected records, count them by cause, and log them.
 
-        Columns: ``key``, ``value``, ``headers``, ``timestamp``, ``topic``, ``error``.
+        Args:
+            rejected: The records.
+            mark: The batch's in the dead-letter topic.
+            batch: The batch.
+            repeated: Whether another sink's letters have those that the chain rejects.
         """
-        mark = Mark(f"{mark.application}/dlq", mark.batch, mark.epoch)
-        batch = SinkBatch(mark, topic, schema=_TEXT, key_schema=_TEXT)
-        receipt = self.writer.committed(mark, topic)
-        if receipt is not None:
-            return int(receipt)
-        staged = self.writer.write(rejected.selectExpr(*self._columns()), batch)
-        staged.commit(str(staged.rows))
-        return staged.rows
+        if self.topic is not None and batch.again:
+            receipt = self.topic.receipt(mark)
+            if receipt:  # a sink without marks is written once more, its letters are not
+                return Letters(json.loads(receipt))
+        rows = self._rows(rejected, batch)
+        files: Sequence[AddedFile] = ()
+        if self.topic is not None:
+            fresh = self._rows(rejected, batch, where="told IS NULL") if repeated else rows
+            stored = self.topic.prepare(LETTERS)
+            path = self.topic.path
+            files = stage_parquet(fitted(fresh, stored), path, mark, folder=_FOLDER)
+            if not repeated:
+                # Read back, as the plan behind it would run again for each question.
+                rows = rows.sparkSession.read.schema(rows.schema).parquet(
+                    *(str(path / file.path) for file in files)
+                )
+        groups = rows.groupBy("cause.stage", "cause.exception").count().collect()
+        causes = {f"{stage} {exception}": int(count) for stage, exception, count in groups}
+        if self.log is not None:
+            shown = rows.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
+            self.log.tell([row.asDict() for row in shown], sum(causes.values()))
+        return Letters(causes, files)
 
-    def _columns(self) -> list[str]:
-        context = {
-            "topic": "topic",
-            "connector.name": literal(self.task.connector),
-            "task.id": literal(str(self.task.number)),
-            "stage": "error.stage",
-            "class.name": "error.plugin",
-            "exception.class.name": "error.exception",
-            "exception.message": "error.message",
-        }
-        added = ", ".join(
-            f"named_struct('key', {literal('__connect.errors.' + name)}, "
-            f"'value', {sql}, 'type', 'string')"
-            for name, sql in context.items()
-        )
-        return [
-            f"{_json('key')} AS key",
-            f"coalesce(error.raw, {_json('value')}) AS value",
-            f"concat(coalesce(headers, array()), array({added})) AS headers",
+    def append(self, letters: Letters, mark: Mark) -> None:
+        """Append staged letters once. Guarantee 4."""
+        if self.topic is None or not letters.files:
+            return
+        receipt = json.dumps(dict(letters.causes))
+        self.topic.append(letters.files, mark, receipt, datetime.now(UTC))
+        discard_other_attempts(self.topic.path, mark, folder=_FOLDER)
+        self.appended(self.topic.name)
+
+    def discard(self, mark: Mark) -> None:
+        """Remove what was staged; nothing happens when nothing was."""
+        if self.topic is not None:
+            discard_staged(self.topic.path, mark, folder=_FOLDER)
+
+    def _rows(self, rejected: RejectedFrame, batch: Batch, where: str = "true") -> DataFrame:
+        value, key = rejected.value, rejected.key
+        rows = rejected.frame.where(where).selectExpr(
+            f"{json_sql('key', key)} AS key",
+            f"coalesce(error.raw, {json_sql('value', value)}) AS value",
+            "coalesce(headers, array()) AS headers",
             "timestamp",
-            "topic",
-            "CAST(NULL AS INT) AS partition",
-        ]
+            f"{self._cause(batch, value, key)} AS cause",
+        )
+        offset = "monotonically_increasing_id() AS offset"
+        headers = "headers"
+        if self.context_headers:
+            added = ", ".join(
+                f"named_struct('key', {literal(name)}, 'value', CAST(cause.{part} AS STRING), "
+                "'type', 'string')"
+                for name, part in letter_headers().items()
+            )
+            headers = f"concat(headers, array({added})) AS headers"
+        return rows.selectExpr("key", "value", headers, "timestamp", offset, "cause")
+
+    def _cause(self, batch: Batch, value: Schema, key: Schema | None) -> str:
+        begun = int(batch.begun.timestamp() * 1_000_000)
+        # Kafka's text of an exception begins with its class and its message.
+        trace = "concat_ws(': ', error.exception, error.message)"
+        parts = {
+            "connector": literal(self.task.connector),
+            "task": str(self.task.number),
+            "batch": f"{batch.id}L",
+            "rejected": f"timestamp_micros({begun})",
+            "stage": "error.stage",
+            "class": "error.plugin",
+            "exception": "error.exception",
+            "message": "error.message",
+            "stacktrace": trace,
+            "topic": "topic",
+            "partition": "partition",
+            "position": "to_json(position)",
+            "key_schema": "CAST(NULL AS STRING)" if key is None else _text(key),
+            "value_schema": _text(value),
+            "raw": "CAST(error.raw AS BINARY)",
+        }
+        pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
+        return f"named_struct({pairs})"
 
 
-def _json(column: str) -> str:
-    """Return SQL for a value of any type as JSON, and null for null."""
-    wrapped = f"to_json(named_struct('v', {column}), map('ignoreNullFields', 'false'))"
-    inner = f"substring({wrapped}, 6, length({wrapped}) - 6)"
-    return f"IF({column} IS NULL, CAST(NULL AS STRING), {inner})"
+def _text(schema: Schema) -> str:
+    return literal(schema_to_json(schema))

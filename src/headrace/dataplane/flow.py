@@ -7,12 +7,15 @@ and the sinks differ (Guarantee 7).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import REJECTED, translated
 from headrace.dataplane.records import RecordFrame, record_frame
+from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
@@ -20,14 +23,14 @@ from headrace.model import Counts
 from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError, TransformBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.chain import Step
     from headrace.dataplane.deadletters import DeadLetters
-    from headrace.dataplane.packed import Packed
+    from headrace.dataplane.packed import Packed, Stream
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Schema
@@ -51,6 +54,18 @@ class StreamFrame:
     rows: int | None = None
 
 
+@dataclass(frozen=True)
+class _Writing:
+    """One sink's part of a batch: where to, what the source counts, what it rejects."""
+
+    sink: FrameSink
+    to: SinkBatch
+    known: int | None
+    rejects: Rejects
+    rejected: Callable[[], RejectedFrame]
+    batch: Batch
+
+
 @dataclass(frozen=True, kw_only=True)
 class Flow:
     """Carries the batches of one task.
@@ -63,7 +78,8 @@ class Flow:
         steps: The chain of transforms.
         sinks: Where the records go; each gets all of them.
         staging: A folder on the topics' file system, to divide batches by topic in.
-        dead_letters: Where rejected records go; None stops the task at the first.
+        dead_letters: What becomes of rejected records; None stops the task at the first.
+        judge: Raises when a batch brings more rejected records than are tolerated.
         evolution: What the sinks do when the schema of the records changes.
     """
 
@@ -76,6 +92,7 @@ class Flow:
     staging: Path
     dead_letters: DeadLetters | None = None
     evolution: Evolution = field(default_factory=Evolution)
+    judge: Callable[[Batch, Counts], None] | None = None
 
     def run(self, batch: Batch) -> Counts:
         """Move one batch; return its counts when it is durable in every sink."""
@@ -87,18 +104,36 @@ class Flow:
     def _run(self, data: SourceFrame, batch: Batch) -> Counts:
         if data.frame is not None:
             whole = StreamFrame(data.frame, self.topic, self.application, data.rows)
-            return self._run_stream(whole, batch)
+            return self._run_stream(whole, batch, self.judge)
         if data.packed is None:
             return Counts()  # the range holds no records, only a change of schema, say
         topics = [sink for sink in self.sinks if isinstance(sink, TopicWriter)]
         if not self.steps and len(topics) == len(self.sinks):
             return self._copy_packed(data.packed, topics, batch)
         total = Counts()
-        for stream in data.packed.streams(self.spark):
-            frame = data.packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
-            # Each stream goes by itself, under a mark of its own.
-            part = StreamFrame(frame, stream.name, f"{self.application}/{stream.name}")
+        parts = [self._part(data.packed, stream) for stream in data.packed.streams(self.spark)]
+        if self.judge is not None and self.steps:
+            # All streams are judged before the first of them is written.
+            self.judge(batch, self._survey(parts, batch))
+        for part in parts:
             total = total.plus(self._run_stream(part, batch))
+        return total
+
+    def _part(self, packed: Packed, stream: Stream) -> StreamFrame:
+        frame = packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
+        # Each stream goes by itself, under a mark of its own.
+        return StreamFrame(frame, stream.name, f"{self.application}/{stream.name}")
+
+    def _survey(self, parts: Sequence[StreamFrame], batch: Batch) -> Counts:
+        """Count what the chain rejects, and write nothing."""
+        total = Counts()
+        for part in parts:
+            of = TransformBatch(batch.id, part.topic, batch.begun)
+            records = apply_chain(self._records(part, batch), self.steps, of)
+            error = records.shape.error or "CAST(NULL AS STRING)"
+            seen = records.frame.selectExpr("count(1)", f"count_if({error} IS NOT NULL)")
+            read, rejected = seen.collect()[0]
+            total = total.plus(Counts(read=int(read), rejected=int(rejected)))
         return total
 
     def _copy_packed(
@@ -109,7 +144,7 @@ class Flow:
         for topic, (_, mark) in zip(topics, self._marks(self.application, batch), strict=True):
             receipt = topic.committed(mark, self.topic) if batch.again else None
             if receipt is not None:
-                counts = _received(receipt)
+                counts = Rejects.counts_of(receipt)
                 continue
             read = 0
 
@@ -125,7 +160,12 @@ class Flow:
             staged.commit(counts.to_json())
         return counts
 
-    def _run_stream(self, stream: StreamFrame, batch: Batch) -> Counts:
+    def _run_stream(
+        self,
+        stream: StreamFrame,
+        batch: Batch,
+        judge: Callable[[Batch, Counts], None] | None = None,
+    ) -> Counts:
         of = TransformBatch(batch.id, stream.topic, batch.begun)
         routes = Routes(stream.topic, self.topic, self.staging, again=batch.again)
 
@@ -134,37 +174,51 @@ class Flow:
 
         came = self._records(stream, batch)
         records, target = chained(came)
+
+        def rejected(place: Target) -> RejectedFrame:
+            again = chained(came.with_original())[0]
+            again = again.keeping("__told", again.shape.error or f"CAST(NULL AS {ERROR_TYPE})")
+            return _rejected(self.evolution.fitted(again, place), came)
+
         counts = Counts()
         for number, (sink, mark) in enumerate(self._marks(stream.application, batch)):
             place = Target(sink, number, target or stream.topic, is_one=target is not None)
             fitted = self.evolution.fitted(records, place)
             policy = self.evolution.policy(number)
             to = SinkBatch(mark, place.topic, *_schemas(fitted), policy)
+            rejects = Rejects(self.dead_letters, mark, first=number == 0, judge=judge)
             taker = sink if target else routes.divided(sink)
             receipt = taker.committed(mark, to.topic) if batch.again else None
             if receipt is not None:
-                counts = _received(receipt)
+                counts = rejects.settled(receipt)
                 continue
-            tally = Tally.of(
-                fitted.shape,
-                known=stream.rows,
-                counting=taker.counting,
-                tolerant=self.dead_letters is not None,
-            )
-            staged = taker.write(self._good(fitted, tally, ordered=taker.ordered), to)
-            try:
-                counts = tally.counts(staged.rows)
-                _check_balance(counts, batch)
-                if counts.rejected:
-                    again = chained(came.with_original())[0]
-                    self._reject(self.evolution.fitted(again, place), to, counts)
-            except BaseException:
-                staged.abort()
-                raise
-            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
-            # transaction that makes the data visible.
-            staged.commit(counts.to_json())
+            writing = _Writing(taker, to, stream.rows, rejects, partial(rejected, place), batch)
+            counts = self._write(fitted, writing)
             self.evolution.accept(place, to.schema)
+        return counts
+
+    def _write(self, fitted: RecordFrame, writing: _Writing) -> Counts:
+        sink, rejects, shape = writing.sink, writing.rejects, fitted.shape
+        tally = Tally.of(
+            shape,
+            known=writing.known,
+            counting=sink.counting,
+            tolerant=self.dead_letters is not None,
+        )
+        staged = sink.write(self._good(fitted, tally, ordered=sink.ordered), writing.to)
+        try:
+            counts = tally.counts(staged.rows, fitted.frame, shape, self._aliases)
+            _check_balance(counts, writing.batch)
+            letters = rejects.stage(counts, writing.rejected, writing.batch)
+        except BaseException:
+            staged.abort()
+            rejects.discard()
+            raise
+        # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
+        # transaction that makes the data visible.
+        counts = replace(counts, causes=letters.causes)
+        staged.commit(rejects.receipt(counts, letters))
+        rejects.append(letters)
         return counts
 
     def _marks(self, application: str, batch: Batch) -> list[tuple[FrameSink, Mark]]:
@@ -188,8 +242,7 @@ class Flow:
             # Spark copies each row to count it; flat rows are the cheapest to copy.
             records = records.named()
         shape = records.shape
-        aliases = [step.transform.alias for step in self.steps]
-        frame = tally.over(records.frame, shape, aliases)
+        frame = tally.over(records.frame, shape, self._aliases)
         keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
         if shape.error is not None:
             keep.append(self._tolerated(shape.error))
@@ -199,29 +252,16 @@ class Flow:
             records = replace(records, position="array(monotonically_increasing_id())")
         return frame.selectExpr(*records.columns())
 
+    @property
+    def _aliases(self) -> list[str]:
+        return [step.transform.alias for step in self.steps]
+
     def _tolerated(self, error: str) -> str:
         if self.dead_letters is not None:
             return f"{error} IS NULL"
         # Failing the job itself leaves nothing of the batch written, in any sink.
         failure = f"raise_error(concat('{REJECTED}', to_json({error})))"
         return f"IF({error} IS NULL, true, CAST({failure} AS BOOLEAN))"
-
-    def _reject(self, records: RecordFrame, to: SinkBatch, counts: Counts) -> None:
-        """Dead-letter the rejected records before the good ones become visible."""
-        assert self.dead_letters is not None
-        error = records.shape.error or f"CAST(NULL AS {ERROR_TYPE})"
-        rejected = records.frame.selectExpr(
-            "original_key AS key",
-            "original_value AS value",
-            f"{records.shape.headers} AS headers",
-            f"{records.shape.timestamp} AS timestamp",
-            f"{records.shape.topic} AS topic",
-            f"{error} AS error",
-        ).where("error IS NOT NULL")
-        written = self.dead_letters.write(rejected, to.mark, to.topic)
-        if written != counts.rejected:
-            problem = f"{counts.rejected} records were rejected, but {written} dead-lettered."
-            raise SourceError(problem, fix="The source gives other rows when it is read again.")
 
 
 def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
@@ -230,13 +270,12 @@ def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
     return shape.value.schema, shape.key.schema
 
 
-def _received(receipt: str) -> Counts:
-    """Return the counts of a batch that a sink already holds.
-
-    A topic forgets receipts with its log, long after; the mark stays, so that nothing is
-    written again, and the batch then counts as empty.
-    """
-    return Counts.from_json(receipt) if receipt else Counts()
+def _rejected(records: RecordFrame, came: RecordFrame) -> RejectedFrame:
+    """Return the rejected records as they came. Only a batch that has any runs it."""
+    error = records.shape.error or f"CAST(NULL AS {ERROR_TYPE})"
+    columns = [*records.original(), f"{error} AS error", "__told AS told"]
+    rejected = records.frame.selectExpr(*columns)
+    return RejectedFrame(rejected.where("error IS NOT NULL"), *_schemas(came))
 
 
 def _check_balance(counts: Counts, batch: Batch) -> None:

@@ -39,11 +39,32 @@ class RecordFrame:
     kept: tuple[str, ...] = ()
 
     def with_original(self) -> RecordFrame:
-        """Return the same records with the key and the value also kept as they are now."""
-        names = ("original_key", "original_value")
-        now = (self.shape.key.sql(), self.shape.value.sql())
-        columns = [f"{sql} AS {name}" for sql, name in zip(now, names, strict=True)]
-        return replace(self, frame=self.frame.selectExpr("*", *columns), kept=names)
+        """Return the same records with all their parts also kept as they are now."""
+        shape = self.shape
+        now = {
+            "key": shape.key.sql(),
+            "value": shape.value.sql(),
+            "headers": shape.headers,
+            "timestamp": shape.timestamp,
+            "topic": shape.topic,
+            "partition": shape.partition,
+            "position": self.position or "CAST(NULL AS ARRAY<BIGINT>)",
+        }
+        names = {part: f"__original_{part}" for part in now}
+        columns = [f"{sql} AS {names[part]}" for part, sql in now.items()]
+        frame = self.frame.selectExpr("*", *columns)
+        return replace(self, frame=frame, kept=tuple(names.values()))
+
+    def keeping(self, name: str, sql: str) -> RecordFrame:
+        """Return the same records with a column that goes along untouched."""
+        frame = self.frame.selectExpr("*", f"{sql} AS {name}")
+        return replace(self, frame=frame, kept=(*self.kept, name))
+
+    def original(self) -> list[str]:
+        """Return SQL of the parts that ``with_original`` kept, by the names of the parts."""
+        prefix = "__original_"
+        kept = [name for name in self.kept if name.startswith(prefix)]
+        return [f"{name} AS {name.removeprefix(prefix)}" for name in kept]
 
     def settled(self) -> RecordFrame:
         """Return the same records with every expression computed to a column.

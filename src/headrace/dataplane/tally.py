@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
@@ -12,7 +13,7 @@ from headrace.model import Counts
 from headrace.sdk import Counting, literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -52,19 +53,17 @@ class Tally:
         """Count the records of ``frame`` by what the shape's expressions say of each."""
         if self.seen is None:
             return frame
-        measures = ["count(1) AS read"]
-        if shape.dropped is not None:
-            measures += [
-                f"count_if({shape.dropped} = {literal(alias)}) AS {quote(_FILTER + alias)}"
-                for alias in aliases
-            ]
-        if shape.error is not None:
-            measures.append(f"count_if({shape.error} IS NOT NULL) AS rejected")
+        measures = _measures(shape, aliases)
         return frame.observe(self.seen, *(F.expr(measure) for measure in measures))
 
-    def counts(self, written: int) -> Counts:
-        """Return the counts after the job, given what the sink says it wrote."""
-        found = self.seen.get if self.seen is not None else {}
+    def counts(
+        self, written: int, frame: DataFrame, shape: Shape, aliases: Sequence[str]
+    ) -> Counts:
+        """Return the counts after the job, given what the sink says it wrote.
+
+        The other arguments are those that ``over`` got.
+        """
+        found = self._found(frame, shape, aliases)
         filters = {
             name.removeprefix(_FILTER): int(rows)
             for name, rows in found.items()
@@ -80,3 +79,27 @@ class Tally:
         return Counts(
             read=read, written=written, filtered=filtered, rejected=rejected, filters=filters
         )
+
+    def _found(
+        self, frame: DataFrame, shape: Shape, aliases: Sequence[str]
+    ) -> Mapping[str, int]:
+        if self.seen is None:
+            return {}
+        try:
+            return self.seen.get
+        except Py4JError:
+            # Where Spark can prove that no record is good it runs nothing that counts.
+            row = frame.selectExpr(*_measures(shape, aliases)).collect()[0]
+            return dict(row.asDict())
+
+
+def _measures(shape: Shape, aliases: Sequence[str]) -> list[str]:
+    measures = ["count(1) AS read"]
+    if shape.dropped is not None:
+        measures += [
+            f"count_if({shape.dropped} = {literal(alias)}) AS {quote(_FILTER + alias)}"
+            for alias in aliases
+        ]
+    if shape.error is not None:
+        measures.append(f"count_if({shape.error} IS NOT NULL) AS rejected")
+    return measures

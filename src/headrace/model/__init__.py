@@ -4,6 +4,7 @@ from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.definition import Definition, PluginSpec, StepSpec
 from headrace.model.lease import Lease
 from headrace.model.task import TaskId, TaskState, TaskStatus
+from headrace.model.tolerance import ToleranceLimits
 
 __all__ = [
     "Batch",
@@ -16,4 +17,5 @@ __all__ = [
     "TaskId",
     "TaskState",
     "TaskStatus",
+    "ToleranceLimits",
 ]

@@ -28,7 +28,8 @@ class Counts:
 
     Guarantee 4: ``read == written + filtered + rejected``, see ``balanced``.
     ``size_bytes`` is the size of the input where the source knows it, else of what
-    was written. ``filters`` splits ``filtered`` by the alias of the transform.
+    was written. ``filters`` splits ``filtered`` by the alias of the transform, ``causes``
+    splits ``rejected`` by the stage and the class of the error, ``STAGE class``.
     """
 
     read: int = 0
@@ -37,6 +38,7 @@ class Counts:
     rejected: int = 0
     size_bytes: int = 0
     filters: Mapping[str, int] = field(default_factory=dict)
+    causes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def balanced(self) -> bool:
@@ -45,16 +47,14 @@ class Counts:
 
     def plus(self, other: Counts) -> Counts:
         """Return the sum of both."""
-        filters = dict(self.filters)
-        for alias, rows in other.filters.items():
-            filters[alias] = filters.get(alias, 0) + rows
         return Counts(
             read=self.read + other.read,
             written=self.written + other.written,
             filtered=self.filtered + other.filtered,
             rejected=self.rejected + other.rejected,
             size_bytes=self.size_bytes + other.size_bytes,
-            filters=filters,
+            filters=_sum(self.filters, other.filters),
+            causes=_sum(self.causes, other.causes),
         )
 
     def to_json(self) -> str:
@@ -65,6 +65,10 @@ class Counts:
     def from_json(cls, text: str) -> Counts:
         """Read what ``to_json`` wrote."""
         return cls(**json.loads(text))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from headrace.sdk.errors import (
     StaleEpochError,
     StateError,
     ToleranceExceededError,
+    TooManyRejectedError,
     UnfitRecordError,
 )
 from headrace.sdk.evolution import evolve
@@ -153,6 +154,7 @@ __all__ = [
     "Struct",
     "TaskContext",
     "ToleranceExceededError",
+    "TooManyRejectedError",
     "Transform",
     "TransformBatch",
     "TransformContext",

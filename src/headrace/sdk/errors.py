@@ -24,6 +24,7 @@ __all__ = [
     "StaleEpochError",
     "StateError",
     "ToleranceExceededError",
+    "TooManyRejectedError",
     "UnfitRecordError",
 ]
 
@@ -283,6 +284,12 @@ class SchemaChangeError(HeadraceError):
     """The schema of the records has changed in a way that the connector does not allow."""
 
     code = "schema.changed"
+
+
+class TooManyRejectedError(HeadraceError):
+    """More records were rejected than the connector's limits allow."""
+
+    code = "record.too_many_rejected"
 
 
 class SinkError(HeadraceError):

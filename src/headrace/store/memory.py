@@ -120,7 +120,14 @@ class MemoryStore:
             return batch
 
     def finish_batch(
-        self, task: TaskId, epoch: int, batch_id: int, counts: Counts, now: datetime
+        self,
+        task: TaskId,
+        epoch: int,
+        batch_id: int,
+        counts: Counts,
+        now: datetime,
+        *,
+        keep_since: datetime | None = None,
     ) -> Batch:
         """See Store."""
         with self._lock:
@@ -132,7 +139,10 @@ class MemoryStore:
             row.batches[-1] = batch
             row.position = batch.end
             row.totals = row.totals.plus(counts)
-            del row.batches[: -rules.HISTORY]
+            while len(row.batches) > rules.HISTORY and (
+                keep_since is None or row.batches[0].begun < keep_since
+            ):
+                del row.batches[0]
             return batch
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
@@ -152,6 +162,15 @@ class MemoryStore:
         """See Store."""
         with self._lock:
             return self._tasks[task].totals if task in self._tasks else Counts()
+
+    def counts_since(self, task: TaskId, since: datetime) -> Counts:
+        """See Store."""
+        total = Counts()
+        with self._lock:
+            for batch in self._tasks[task].batches if task in self._tasks else ():
+                if batch.begun >= since:
+                    total = total.plus(batch.counts)
+        return total
 
     def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
         """See Store."""

@@ -62,12 +62,20 @@ class Store(Protocol):
         """
 
     def finish_batch(
-        self, task: TaskId, epoch: int, batch_id: int, counts: Counts, now: datetime
+        self,
+        task: TaskId,
+        epoch: int,
+        batch_id: int,
+        counts: Counts,
+        now: datetime,
+        *,
+        keep_since: datetime | None = None,
     ) -> Batch:
         """Store the counts and move the position to the batch's end, in one transaction.
 
         Finishing the newest finished batch again changes nothing. Raises StateError
-        for any other id than the unfinished batch's.
+        for any other id than the unfinished batch's. Old batches are forgotten, but for
+        those begun at ``keep_since`` or later.
         """
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
@@ -81,6 +89,12 @@ class Store(Protocol):
 
     def totals(self, task: TaskId) -> Counts:
         """Return the sum of the counts of all finished batches."""
+
+    def counts_since(self, task: TaskId, since: datetime) -> Counts:
+        """Return the sum of the counts of the finished batches begun at ``since`` or later.
+
+        It is exact as far back as ``finish_batch`` was told to keep batches.
+        """
 
     def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
         """Store the task's state."""

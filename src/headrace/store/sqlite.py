@@ -156,7 +156,14 @@ class SqliteStore:
             return batch
 
     def finish_batch(
-        self, task: TaskId, epoch: int, batch_id: int, counts: Counts, now: datetime
+        self,
+        task: TaskId,
+        epoch: int,
+        batch_id: int,
+        counts: Counts,
+        now: datetime,
+        *,
+        keep_since: datetime | None = None,
     ) -> Batch:
         """See Store."""
         with self._writer.begin() as db:
@@ -170,7 +177,9 @@ class SqliteStore:
             db.execute(update(batches).where(*this).values(change))
             totals = Counts.from_json(row.totals).plus(counts)
             _update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
-            old = (_is(batches, task), batches.c.id <= batch_id - rules.HISTORY)
+            old = [_is(batches, task), batches.c.id <= batch_id - rules.HISTORY]
+            if keep_since is not None:
+                old.append(batches.c.begun_us < _micros(keep_since))
             db.execute(delete(batches).where(*old))
             return batch
 
@@ -193,6 +202,16 @@ class SqliteStore:
         with self._engine.connect() as db:
             text = db.execute(select(tasks.c.totals).where(_is(tasks, task))).scalar()
             return Counts.from_json(text) if text else Counts()
+
+    def counts_since(self, task: TaskId, since: datetime) -> Counts:
+        """See Store."""
+        within = (_is(batches, task), batches.c.begun_us >= _micros(since))
+        query = select(batches.c.counts).where(*within, batches.c.counts.is_not(None))
+        total = Counts()
+        with self._engine.connect() as db:
+            for text in db.execute(query).scalars():
+                total = total.plus(Counts.from_json(text))
+        return total
 
     def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
         """See Store."""

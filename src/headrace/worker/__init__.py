@@ -12,6 +12,7 @@ from headrace.worker.loop import BatchLoop, Flow, Reader
 from headrace.worker.owners import Owner
 from headrace.worker.retry import Backoff
 from headrace.worker.task import BatchTask, Progress, Step, Task
+from headrace.worker.tolerance import ToleranceGuard
 from headrace.worker.worker import Events, Outcome, Worker
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "StoredSchemas",
     "StoredTaskContext",
     "Task",
+    "ToleranceGuard",
     "Worker",
 ]

@@ -26,6 +26,7 @@ from headrace.sdk import (
 from headrace.worker.context import StoredLedger, StoredSchemas
 from headrace.worker.retry import Backoff
 from headrace.worker.task import Step
+from headrace.worker.tolerance import ToleranceGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +84,7 @@ class CaptureTask:
         python: str = sys.executable,
         poll_interval: timedelta = timedelta(milliseconds=250),
         backoff: Backoff | None = None,
+        guard: ToleranceGuard | None = None,
         grace: timedelta = timedelta(seconds=5),
     ) -> None:
         """Describe the task.
@@ -94,6 +96,7 @@ class CaptureTask:
             python: The interpreter of its plugin's environment.
             poll_interval: How often ``step`` is called to see what happened.
             backoff: When to try again while the source's system is busy.
+            guard: Stops the task when too many records are rejected.
             grace: How long ``stop`` waits for a poll to return.
         """
         self.id = task
@@ -102,6 +105,7 @@ class CaptureTask:
         self.python = python
         self.poll_interval = poll_interval
         self.backoff = backoff or Backoff()
+        self.guard = guard or ToleranceGuard()
         self._spec = spec
         self._keeping = keeping
         self._grace = grace
@@ -233,7 +237,8 @@ class CaptureTask:
     def _called(self, what: str, told: Message) -> Any:
         match what:
             case "begin":
-                return self._begin(Position.from_json(told["end"]))
+                counts = Counts.from_json(told["counts"])
+                return self._begin(Position.from_json(told["end"]), counts)
             case "finish":
                 counts = Counts.from_json(told["counts"])
                 return self._finish(told["batch"], counts, told["topics"])
@@ -262,19 +267,26 @@ class CaptureTask:
     def _schemas(self) -> StoredSchemas:
         return StoredSchemas(self._keeping.store, self.id.connector)
 
-    def _begin(self, end: Position) -> int:
+    def _begin(self, end: Position, counts: Counts) -> int:
         self.idle = False
         store = self._keeping.store
         start = self._begun.end if self._begun is not None else store.position(self.id)
-        # Guarantee 2: the intent, with its id, is stored before data moves.
         now = self._keeping.clock()
+        self.guard.check(store, self.id, now, counts)
+        # Guarantee 2: the intent, with its id, is stored before data moves.
         self._begun = store.begin_batch(self.id, self._held.epoch, start, end, now)
         return self._begun.id
 
     def _finish(self, batch_id: int, counts: Counts, topics: list[str]) -> None:
         # Guarantee 1: the data is durable in the topics; only now the position moves.
+        now = self._keeping.clock()
         done = self._keeping.store.finish_batch(
-            self.id, self._held.epoch, batch_id, counts, self._keeping.clock()
+            self.id,
+            self._held.epoch,
+            batch_id,
+            counts,
+            now,
+            keep_since=self.guard.keep_since(now),
         )
         with self._lock:
             self._finished.append(done)
@@ -285,10 +297,11 @@ class CaptureTask:
         """Return for how many seconds a busy source is to be left alone."""
         error = error_from_json(told["error"])
         asked = error.after if isinstance(error, RetriableError) else None
-        if self.backoff.expired(timedelta(seconds=told["trying_seconds"])):
+        trying_for = timedelta(seconds=told["trying_seconds"])
+        if self.backoff.expired(trying_for):
             problem = f"Gave up after {told['failures']} tries: {error}"
             raise SourceError(problem)
-        wait = self.backoff.wait(told["failures"], asked)
+        wait = self.backoff.wait(told["failures"], asked, trying_for)
         with self._lock:
             self._retry = RetriableError(error.problem, after=wait, fix=error.fix)
         return wait.total_seconds()

@@ -49,6 +49,7 @@ class BatchLoop:
         flow: What carries a batch.
         limit: The most a batch may hold; the admission control.
         clock: Gives the present, aware.
+        keep_since: Gives, for the present, since when finished batches must be kept.
     """
 
     store: Store
@@ -57,6 +58,7 @@ class BatchLoop:
     flow: Flow
     limit: ReadLimit
     clock: Callable[[], datetime]
+    keep_since: Callable[[datetime], datetime | None] = lambda _: None
     lag: Lag | None = None
     """How much was there from the start of the running batch on; measured at most once in
     ``LAG_INTERVAL``, and read by other threads."""
@@ -78,8 +80,14 @@ class BatchLoop:
         counts = self.flow.run(batch)
         # Guarantee 1: flow.run has returned, so the data is durable; only now the
         # position moves.
+        now = self.clock()
         done = self.store.finish_batch(
-            batch.task, self.lease.epoch, batch.id, counts, self.clock()
+            batch.task,
+            self.lease.epoch,
+            batch.id,
+            counts,
+            now,
+            keep_since=self.keep_since(now),
         )
         self.reader.acknowledge(done.end)
         self._known = done.end

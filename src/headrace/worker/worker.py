@@ -219,10 +219,11 @@ class Worker:
             entry.trying_since = now
         entry.failures += 1
         backoff = entry.task.backoff
-        if backoff.expired(timedelta(seconds=now - entry.trying_since)):
+        trying_for = timedelta(seconds=now - entry.trying_since)
+        if backoff.expired(trying_for):
             self._fail(entry, error)
             return
-        wait = backoff.wait(entry.failures, error.after)
+        wait = backoff.wait(entry.failures, error.after, trying_for)
         entry.due = now + wait.total_seconds()
         self.events.retrying(entry.task.id, error, wait)
 

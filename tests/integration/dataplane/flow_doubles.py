@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.dataplane import (
+    DeadLetters,
     Flow,
     FrameReader,
     Step,
@@ -116,8 +117,8 @@ def flow(
     sinks: Sequence[Any],
     *steps: Step,
     source=None,
-    dead_letters=None,
     staging: Path | None = None,
+    **told: Any,
 ) -> Flow:
     return Flow(
         spark=spark,
@@ -127,12 +128,18 @@ def flow(
         steps=steps,
         sinks=[as_frame_sink(sink) for sink in sinks],
         staging=staging or Path(tempfile.gettempdir()) / "headrace-test-staging",
-        dead_letters=dead_letters,
+        **told,
     )
 
 
 def topic_writer(folder: Path, name: str) -> TopicWriter:
     return TopicWriter(Topics(folder).get(name), lambda _: None)
+
+
+def dead_letters(folder: Path, name: str | None = "copy.dlq", **told: Any) -> DeadLetters:
+    topic = None if name is None else Topics(folder).get(name)
+    told.setdefault("context_headers", True)
+    return DeadLetters(task=TASK, topic=topic, appended=lambda _: None, **told)
 
 
 def values(sink: Kept) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from tests.integration.dataplane.flow_doubles import (
     TASK,
     Kept,
     batch,
+    dead_letters,
     place,
     read_topic,
     row_of,
@@ -20,7 +21,6 @@ from tests.integration.dataplane.flow_doubles import (
 )
 
 from headrace.dataplane import (
-    DeadLetters,
     Evolution,
     Flow,
     FrameReader,
@@ -179,7 +179,7 @@ def test_records_whose_values_do_not_fit_an_ignored_change_are_dead_lettered(
         "named_struct('n', IF(id = 2, 'one', '1'), 'm', 'q') AS s",
     )
     sink = Kept()
-    letters = DeadLetters(topic_writer(tmp_path, "dead"), TASK)
+    letters = dead_letters(tmp_path, "dead")
     source = Changing(("CAST(0 AS BIGINT) AS id", *BEFORE[1:]), after)
     source.read = lambda spark, start, end: rows(  # type: ignore[method-assign]
         spark.range(4).selectExpr(*source.after)

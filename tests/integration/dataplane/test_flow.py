@@ -11,6 +11,7 @@ from tests.integration.dataplane.flow_doubles import (
     TargetDownError,
     batch,
     condition,
+    dead_letters,
     flow,
     place,
     read_topic,
@@ -21,7 +22,6 @@ from tests.integration.dataplane.flow_doubles import (
 )
 
 from headrace.dataplane import (
-    DeadLetters,
     FrameReader,
     Step,
     TopicReader,
@@ -41,6 +41,8 @@ from headrace_plugins.transforms.cast import Cast
 from headrace_plugins.transforms.filter import Filter
 from headrace_plugins.transforms.insert_field import InsertField
 from headrace_plugins.transforms.replace_field import ReplaceField
+
+CAST_FAILED = {"TRANSFORMATION org.apache.kafka.connect.errors.DataException": 10}
 
 pytestmark = pytest.mark.spark
 
@@ -109,11 +111,12 @@ def test_bad_records_are_dead_lettered_as_they_came_with_their_cause(
         Step(transform(ReplaceField, "rename", renames="text:word")),
         Step(transform(Cast, "cast", spec="word:int32")),
     ]
-    letters = DeadLetters(topic_writer(tmp_path, "copy.dlq"), TASK)
+    letters = dead_letters(tmp_path)
     counts = flow(spark, [sink], *steps, dead_letters=letters).run(batch(1, 0, 100))
-    assert counts == Counts(read=100, written=90, rejected=10)
+    assert counts == Counts(read=100, written=90, rejected=10, causes=CAST_FAILED)
     found = read_topic(spark, tmp_path, "copy.dlq")
     assert min(row["value"] for row in found) == '{"id":17,"text":"x17"}'
+    assert found[0]["cause"]["value_schema"]
     headers = {h["key"]: h["value"] for h in found[0]["headers"]}
     assert headers["__connect.errors.stage"] == "TRANSFORMATION"
     assert headers["__connect.errors.connector.name"] == "copy"
@@ -123,12 +126,12 @@ def test_bad_records_are_dead_lettered_as_they_came_with_their_cause(
 def test_dead_letters_are_not_doubled_when_the_batch_runs_again(spark, tmp_path: Path) -> None:
     sink = Kept(fail=True)
     step = Step(transform(Cast, "cast", spec="text:int32"))
-    letters = DeadLetters(topic_writer(tmp_path, "copy.dlq"), TASK)
+    letters = dead_letters(tmp_path)
     copy = flow(spark, [sink], step, dead_letters=letters)
     with pytest.raises(TargetDownError):
         copy.run(batch(1, 0, 100))
     counts = copy.run(batch(1, 0, 100, again=True))
-    assert counts == Counts(read=100, written=90, rejected=10)
+    assert counts == Counts(read=100, written=90, rejected=10, causes=CAST_FAILED)
     assert len(read_topic(spark, tmp_path, "copy.dlq")) == 10
 
 

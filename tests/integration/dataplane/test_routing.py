@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 from tests.integration.dataplane.flow_doubles import (
-    TASK,
     Kept,
     TargetDownError,
     batch,
+    dead_letters,
     flow,
     read_topic,
-    topic_writer,
     transform,
 )
 from tests.integration.dataplane.test_flow_gears import Streams, ToLines
 
-from headrace.dataplane import DeadLetters, Step, StreamReader, Topics, TopicsWriter
+from headrace.dataplane import Step, StreamReader, Topics, TopicsWriter
 from headrace.dataplane.constant import constant_text
 from headrace.model import Counts
 from headrace.sdk import FrameSink, Mark, SinkBatch, ToleranceExceededError, Transform
@@ -155,9 +154,9 @@ def test_a_name_that_no_topic_can_have_rejects_the_record(spark, tmp_path: Path)
     step = to_topic("CASE id % 10 WHEN 1 THEN NULL WHEN 2 THEN 'a/b' ELSE 'good' END")
     with pytest.raises(ToleranceExceededError, match="cannot be that of a topic"):
         to.flow(spark, step).run(batch(1, 0, 30))
-    letters = DeadLetters(topic_writer(tmp_path / "topics", "dlq"), TASK)
+    letters = dead_letters(tmp_path / "topics", "dlq")
     counts = to.flow(spark, step, dead_letters=letters).run(batch(1, 0, 30))
-    assert counts == Counts(read=30, written=24, rejected=6)
+    assert (counts.read, counts.written, counts.rejected) == (30, 24, 6)
     found = read_topic(spark, tmp_path / "topics", "dlq")
     headers = [{h["key"]: h["value"] for h in row["headers"]} for row in found]
     causes = {h["__connect.errors.exception.message"] for h in headers}

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
-from headrace.dataplane import DeadLetters, Flow, FrameReader, Topics, TopicWriter
+from headrace.dataplane import DeadLetters, Flow, FrameReader, Topics
 from headrace.model import Batch, TaskId
 from headrace.sdk import Position, ReadLimit, ToleranceExceededError
 
@@ -28,7 +28,7 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
 
     def build(*, dead: bool = False, **keys: str) -> Flow:
         topic = Topics(tmp_path / "topics").get("dead")
-        letters = DeadLetters(TopicWriter(topic, lambda _: None), TASK) if dead else None
+        letters = DeadLetters(task=TASK, topic=topic, appended=lambda _: None) if dead else None
         return Flow(
             spark=spark,
             application="files-0",

@@ -10,15 +10,16 @@ from tests.integration.host.host_bench import SOURCES, Bench, now, until
 from tests.integration.host.host_sources import PARTITION
 
 from headrace.dataplane.host import Pace
-from headrace.model import TaskState
+from headrace.model import TaskState, ToleranceLimits
 from headrace.sdk import (
     Position,
     RetriableError,
     SetupError,
     SourceError,
     ToleranceExceededError,
+    TooManyRejectedError,
 )
-from headrace.worker import Worker
+from headrace.worker import ToleranceGuard, Worker
 from headrace.worker.retry import Backoff
 
 pytestmark = pytest.mark.timeout(120)
@@ -106,16 +107,36 @@ def test_without_a_dead_letter_topic_a_rejected_row_stops_the_task(bench: Bench)
 
 def test_rejected_rows_go_to_the_dead_letter_topic_with_their_cause(bench: Bench) -> None:
     config = {"kind": "batch", "trouble": "reject", "limit": 20}
-    task = bench.run(bench.spec(config=config, dead_letters="dead"))
+    task = bench.run(bench.spec(config=config, dead_letters="dead", context_headers=True))
     assert bench.numbers() == list(range(20))
     totals = bench.store.totals(task.id)
     assert (totals.read, totals.written, totals.rejected) == (22, 20, 2)
     letters = bench.rows("dead")
     assert [letter["value"] for letter in letters] == ["\ufffdbad"] * 2
+    assert totals.causes == {"TASK_POLL RecordError": 2}
+    assert letters[0]["cause"]["raw"] == b"\xffbad"
     headers = {header["key"]: header["value"] for header in letters[0]["headers"]}
     assert headers["__connect.errors.exception.message"] == "no number"
     assert headers["__connect.errors.topic"] == "numbers"
     assert headers["__connect.errors.connector.name"] == "counter"
+
+
+def test_rejected_rows_are_skipped_where_they_are_tolerated(bench: Bench) -> None:
+    config = {"kind": "batch", "trouble": "reject", "limit": 20}
+    task = bench.run(bench.spec(config=config, tolerant=True))
+    assert bench.numbers() == list(range(20))
+    assert bench.store.totals(task.id).rejected == 2
+
+
+def test_a_capture_stops_before_the_batch_that_brings_too_many_rejected_rows(
+    bench: Bench,
+) -> None:
+    config = {"kind": "batch", "trouble": "reject", "limit": 20}
+    guard = ToleranceGuard(ToleranceLimits(count=1))
+    task = bench.run(bench.spec(config=config, tolerant=True), guard=guard)
+    assert isinstance(task.failure, TooManyRejectedError)
+    assert bench.store.totals(task.id).rejected <= 1
+    assert bench.store.unfinished_batch(task.id) is None
 
 
 def test_a_record_of_another_shape_is_rejected_alone(bench: Bench) -> None:

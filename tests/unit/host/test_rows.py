@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dataplane.host.rows import LETTERS, Sorter, TopicRows, fit, letters, sieve
+from headrace.dataplane.host.rows import Sorter, TopicRows, fit, letters, sieve
+from headrace.dataplane.topics import LETTERS
 from headrace.sdk import CapturedBatch, Position, Record, RecordError, Schema, to_arrow
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -101,10 +102,12 @@ def test_two_types_that_differ_only_in_meaning_are_told_apart() -> None:
 def test_a_dead_letter_says_what_happened() -> None:
     record = Record("t", {"a": b"\xff"}, key="k", value_schema=Schema.int64())
     _, rejected = sorter().sort([[record]], NOW)
-    batch = letters(rejected, {"connector.name": "c"}, NOW)
+    batch = letters(rejected, {"connector": "c"}, NOW, headers=True)
     assert batch.schema == to_arrow(LETTERS)
     row = batch.to_pylist()[0]
     assert (row["key"], row["timestamp"]) == ("k", NOW)
     headers = {header["key"]: header["value"] for header in row["headers"]}
     assert headers["__connect.errors.connector.name"] == "c"
     assert headers["__connect.errors.exception.class.name"] == "RecordError"
+    assert row["cause"]["raw"] == row["value"].encode()
+    assert letters(rejected, {}, NOW).to_pylist()[0]["headers"] == []

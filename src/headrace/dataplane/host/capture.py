@@ -238,7 +238,10 @@ class CaptureThread(threading.Thread):
         self._gathering = Gathering(gathering.end)
         self._appended_at = time.monotonic()
         if staged.rejected:
-            log.warning("%d records went to the dead-letter topic", len(staged.rejected))
+            where = (
+                "went to the dead-letter topic" if self._spec.dead_letters else "were skipped"
+            )
+            log.warning("%d records %s", len(staged.rejected), where)
         for record in gathering.records:
             self._insist(lambda record=record: source.commit_record(record))  # type: ignore[misc]  # mypy cannot type a default in a lambda
         self._insist(lambda: source.commit(gathering.end))
@@ -251,7 +254,7 @@ class CaptureThread(threading.Thread):
     def _commit(self, staged: Staged, end: Position) -> None:
         # Guarantee 2: the intent is stored, with an id of its own, before data moves.
         try:
-            batch = int(self._ask("begin", end=end.to_json()))
+            batch = int(self._ask("begin", end=end.to_json(), counts=staged.counts.to_json()))
         except HeadraceError:
             self._stager.discard(staged)
             raise

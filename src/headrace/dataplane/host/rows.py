@@ -14,7 +14,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.dataplane.host.values import to_array, widen
-from headrace.dataplane.topics import topic_row_schema
+from headrace.dataplane.topics import LETTERS, letter_headers, topic_row_schema
 from headrace.sdk import (
     CapturedBatch,
     Record,
@@ -37,9 +37,6 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 TEXT = Schema.string(optional=True)
-LETTERS = topic_row_schema(TEXT, TEXT)
-"""The rows of a dead-letter topic."""
-
 _ROWS = to_arrow(LETTERS)
 _HEADERS = _ROWS.field("headers").type
 _TIME = _ROWS.field("timestamp").type
@@ -54,6 +51,7 @@ class Rejected:
         topic: Where it would have gone.
         value: Its value as text.
         error: Why.
+        raw: What the source gave, as it was; a topic's schema does not take it.
         key: Its key as text.
         headers: Its headers, as topics hold them.
         timestamp: Its own time.
@@ -62,6 +60,7 @@ class Rejected:
     topic: str
     value: str | None
     error: str
+    raw: bytes = b""
     key: str | None = None
     headers: tuple[dict[str, str | None], ...] = ()
     timestamp: datetime | None = None
@@ -125,7 +124,8 @@ class Sorter:
     ) -> list[tuple[str, Part]]:
         topic, rows = polled.topic or self.own, polled.values
         rejected += [
-            Rejected(topic, raw.decode(errors="replace"), why) for raw, why in polled.rejected
+            Rejected(topic, raw.decode(errors="replace"), why, raw)
+            for raw, why in polled.rejected
         ]
         if not rows.num_rows:
             return []
@@ -231,40 +231,53 @@ class _Rows(Sequence[Any]):
 
 
 def letters(
-    rejected: Sequence[Rejected], context: dict[str, str], now: datetime
+    rejected: Sequence[Rejected],
+    context: dict[str, Any],
+    now: datetime,
+    *,
+    schemas: Callable[[str], tuple[str | None, str | None]] = lambda _: (None, None),
+    headers: bool = False,
 ) -> pa.RecordBatch:
-    """Return the rows of the dead-letter topic, with Kafka Connect's headers.
+    """Return the rows of the dead-letter topic.
 
     Args:
         rejected: The records.
         context: What is the same for all: connector, task, stage, class.
         now: The time of records that have none.
+        schemas: Gives the schemas, as texts, that a topic's keys and values should have.
+        headers: Whether the rows have Kafka Connect's context headers.
     """
-    rows = [
-        {
+    rows = []
+    for number, letter in enumerate(rejected):
+        key_schema, value_schema = schemas(letter.topic)
+        cause = {
+            **context,
+            "rejected": now,
+            "exception": "RecordError",
+            "message": letter.error,
+            "stacktrace": f"RecordError: {letter.error}",
+            "topic": letter.topic,
+            "key_schema": key_schema,
+            "value_schema": value_schema,
+            "raw": letter.raw or (letter.value or "").encode(),
+        }
+        row = {
             "key": letter.key,
             "value": letter.value,
-            "headers": [*letter.headers, *_context({**context, **_cause(letter)})],
+            "headers": [*letter.headers, *(_context(cause) if headers else ())],
             "timestamp": letter.timestamp or now,
             "offset": number,
+            "cause": cause,
         }
-        for number, letter in enumerate(rejected)
-    ]
+        rows.append(row)
     return pa.RecordBatch.from_pylist(rows, schema=_ROWS)
 
 
-def _cause(letter: Rejected) -> dict[str, str]:
-    return {
-        "topic": letter.topic,
-        "exception.class.name": "RecordError",
-        "exception.message": letter.error,
-    }
-
-
-def _context(told: dict[str, str]) -> list[dict[str, str]]:
+def _context(cause: dict[str, Any]) -> list[dict[str, str | None]]:
+    told = {key: cause.get(field) for key, field in letter_headers().items()}
     return [
-        {"key": f"__connect.errors.{name}", "value": text, "type": "string"}
-        for name, text in told.items()
+        {"key": key, "value": None if value is None else str(value), "type": "string"}
+        for key, value in told.items()
     ]
 
 

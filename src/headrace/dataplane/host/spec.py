@@ -43,7 +43,11 @@ class CaptureSpec:
         application: Names the task in marks, for ever.
         topics_dir: The folder of the topics.
         topic: The connector's own topic, for records that name no other.
-        dead_letters: The topic for rejected records; None fails the task at the first.
+        dead_letters: The topic for rejected records.
+        tolerant: Whether records may be rejected when there is no such topic.
+        context_headers: Whether dead letters have Kafka Connect's headers.
+        log_errors: Whether rejected records are logged.
+        log_messages: Whether the log says which they are.
         scratch: A folder for the task's temporary files.
         pace: How polls are gathered.
         once: Whether the capture ends when two polls in a row find nothing.
@@ -57,9 +61,18 @@ class CaptureSpec:
     topics_dir: str
     topic: str
     dead_letters: str | None = None
+    tolerant: bool = False
+    context_headers: bool = False
+    log_errors: bool = False
+    log_messages: bool = False
     scratch: str
     pace: Pace = Pace()
     once: bool = False
+
+    @property
+    def tolerates(self) -> bool:
+        """Return whether a rejected record leaves the task running."""
+        return self.tolerant or self.dead_letters is not None
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that travels."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.dataplane.host.rows import LETTERS, Sorter, fit, letters
+from headrace.dataplane.errorlog import MOST_LINES, ErrorLog
+from headrace.dataplane.host.rows import Sorter, fit, letters
 from headrace.dataplane.host.targets import Addition
+from headrace.dataplane.topics import LETTERS
 from headrace.model import Counts
-from headrace.sdk import Schema, ToleranceExceededError, to_arrow
+from headrace.sdk import Schema, ToleranceExceededError, schema_to_json, to_arrow
 from headrace.sdk.delta import AddedFile
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from headrace.sdk import SchemaMemory
 
 _STAGE = "TASK_POLL"
+_CAUSE = f"{_STAGE} RecordError"
+
+log = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class Stager:
         """Write the files of a batch.
 
         Raises ToleranceExceededError, with nothing written, when a record is rejected
-        and there is no dead-letter topic.
+        and none is tolerated.
         """
         now = datetime.now(UTC)
         topics, rejected = self._sorter.sort(gathering.polls, now)
@@ -86,6 +92,7 @@ class Stager:
             written=written,
             rejected=len(rejected),
             size_bytes=size_bytes,
+            causes={_CAUSE: len(rejected)} if rejected else {},
         )
         return Staged(additions, counts, rejected)
 
@@ -123,7 +130,7 @@ class Stager:
         if not rejected:
             return []
         spec = self.spec
-        if spec.dead_letters is None:
+        if not spec.tolerates:
             # Guarantee 4: a record that goes nowhere stops its task.
             first = rejected[0]
             raise ToleranceExceededError(
@@ -133,18 +140,30 @@ class Stager:
                 message=first.error,
                 record=(first.value or "")[:200],
             )
+        context = {
+            "connector": spec.connector,
+            "task": spec.task,
+            "stage": _STAGE,
+            "class": spec.class_path,
+        }
+        rows = letters(
+            rejected, context, now, schemas=self._schemas, headers=spec.context_headers
+        )
+        if spec.log_errors:
+            shown = rows.slice(0, MOST_LINES).to_pylist()
+            told = [{**row["cause"], "timestamp": row["timestamp"]} for row in shown]
+            ErrorLog(log.error, spec.log_messages).tell(told, len(rejected))
+        if spec.dead_letters is None:
+            return []
         topic = self.targets.topic(spec.dead_letters)
         schema = to_arrow(topic.prepare(LETTERS))
-        context = {
-            "connector.name": spec.connector,
-            "task.id": str(spec.task),
-            "stage": _STAGE,
-            "class.name": spec.class_path,
-        }
         application = f"{spec.application}/dlq"
-        rows = letters(rejected, context, now)
         file = _write(topic, application, [rows], schema)
         return [Addition(spec.dead_letters, application, [file])]
+
+    def _schemas(self, name: str) -> tuple[str | None, str | None]:
+        key, value = self._shape(name)
+        return key and schema_to_json(key), value and schema_to_json(value)
 
 
 def _write(

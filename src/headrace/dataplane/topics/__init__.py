@@ -8,6 +8,7 @@ from headrace.dataplane.topics.divided import (
     rows_in,
     topic_mark,
 )
+from headrace.dataplane.topics.letters import LETTERS, letter_headers
 from headrace.dataplane.topics.log import DeltaLog
 from headrace.dataplane.topics.peek import peek
 from headrace.dataplane.topics.place import RowRange
@@ -24,6 +25,7 @@ from headrace.dataplane.topics.upkeep import Upkeep, UpkeepPolicy
 from headrace.dataplane.topics.writer import TopicWriter
 
 __all__ = [
+    "LETTERS",
     "PACKED",
     "ByTopic",
     "DeltaLog",
@@ -39,6 +41,7 @@ __all__ = [
     "TopicsWriter",
     "Upkeep",
     "UpkeepPolicy",
+    "letter_headers",
     "packed_row_schema",
     "parse_start",
     "peek",

@@ -1,0 +1,121 @@
+"""Values of any type as JSON text and back, with nothing lost when the schema is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sdk import Schema, Type, literal, quote, to_ddl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CORRUPT = "corrupt"
+"""The field of a parsed text that says that it did not fit."""
+
+_TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX"
+_LOCAL_TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS"
+_FORMATS = f"'timestampFormat', '{_TIME}', 'timestampNTZFormat', '{_LOCAL_TIME}'"
+_BEFORE, _AFTER = '{"v":', "}"
+
+
+def json_sql(column: str, schema: Schema | None) -> str:
+    """Return SQL for a value of any type as JSON, and null for null.
+
+    Bytes are base64; a map whose keys are no texts is an array of key and value. Fields
+    that are null are written, so that a person who repairs the text sees them.
+    """
+    if schema is None:
+        return "CAST(NULL AS STRING)"
+    told = _converted(column, schema, 0, _entries)
+    wrapped = (
+        f"to_json(named_struct('v', {told}), map('ignoreNullFields', 'false', {_FORMATS}))"
+    )
+    length = f"length({wrapped}) - {len(_BEFORE) + len(_AFTER)}"
+    inner = f"substring({wrapped}, {len(_BEFORE) + 1}, {length})"
+    return f"IF({column} IS NULL, CAST(NULL AS STRING), {inner})"
+
+
+def parse_sql(text: str, schema: Schema) -> str:
+    """Return SQL for a struct of ``v``, the parsed value, and ``CORRUPT``.
+
+    Args:
+        text: SQL of a STRING that ``json_sql`` gave, or that a person wrote.
+        schema: The value's.
+    """
+    parts = {
+        "v": _written(schema).replaced(optional=True),
+        CORRUPT: Schema.string(optional=True),
+    }
+    ddl = to_ddl(Schema.struct(parts))
+    wrapped = f"concat({literal(_BEFORE)}, {text}, {literal(_AFTER)})"
+    options = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}', {_FORMATS}"
+    return f"from_json({wrapped}, {literal(ddl)}, map({options}))"
+
+
+def value_sql(parsed: str, schema: Schema) -> str:
+    """Return SQL for the value, from a column that ``parse_sql`` made."""
+    return _converted(f"{parsed}.v", schema, 0, _map)
+
+
+def _is_odd(schema: Schema) -> bool:
+    """Return whether a map with keys that JSON does not have is in it."""
+    if schema.type is Type.STRUCT:
+        return any(_is_odd(field.schema) for field in schema.fields)
+    key, inner = schema.key_schema, schema.value_schema
+    if schema.type is Type.MAP and (key is None or key.type is not Type.STRING):
+        return True
+    return inner is not None and _is_odd(inner)
+
+
+def _written(schema: Schema) -> Schema:
+    """Return the schema of the JSON, where such a map is an array of entries."""
+    if not _is_odd(schema):
+        return schema
+    if schema.type is Type.STRUCT:
+        return schema.with_fields({f.name: _written(f.schema) for f in schema.fields})
+    inner = schema.value_schema
+    assert inner is not None
+    if schema.type is Type.ARRAY:
+        return Schema.array(_written(inner), optional=schema.optional)
+    assert schema.key_schema is not None
+    if schema.key_schema.type is Type.STRING:
+        return Schema.map(schema.key_schema, _written(inner), optional=schema.optional)
+    entry = Schema.struct({"key": _written(schema.key_schema), "value": _written(inner)})
+    return Schema.array(entry, optional=schema.optional)
+
+
+def _converted(
+    sql: str, schema: Schema, depth: int, odd_map: Callable[[str, str, str, str], str]
+) -> str:
+    """Return SQL that gives every odd map in ``sql`` its other form."""
+    if not _is_odd(schema):
+        return sql
+
+    def inside(item: str, of: Schema) -> str:
+        return _converted(item, of, depth + 1, odd_map)
+
+    if schema.type is Type.STRUCT:
+        pairs = ", ".join(
+            f"{literal(f.name)}, {inside(f'{sql}.{quote(f.name)}', f.schema)}"
+            for f in schema.fields
+        )
+        return f"IF({sql} IS NULL, NULL, named_struct({pairs}))"
+    inner, item = schema.value_schema, f"x{depth}"
+    assert inner is not None
+    if schema.type is Type.ARRAY:
+        return f"transform({sql}, {item} -> {inside(item, inner)})"
+    key = schema.key_schema
+    assert key is not None
+    if key.type is Type.STRING:
+        return f"transform_values({sql}, (k{depth}, {item}) -> {inside(item, inner)})"
+    return odd_map(sql, item, inside(f"{item}.key", key), inside(f"{item}.value", inner))
+
+
+def _entries(sql: str, item: str, key: str, value: str) -> str:
+    entry = f"named_struct('key', {key}, 'value', {value})"
+    return f"transform(map_entries({sql}), {item} -> {entry})"
+
+
+def _map(sql: str, item: str, key: str, value: str) -> str:
+    entry = f"named_struct('key', {key}, 'value', {value})"
+    return f"map_from_entries(transform({sql}, {item} -> {entry}))"

@@ -1,0 +1,96 @@
+"""The rejected records of one batch, from the sink's transaction to the dead letters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.dataplane.deadletters import Letters
+from headrace.model import Counts
+from headrace.sdk import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.dataplane.deadletters import DeadLetters, RejectedFrame
+    from headrace.model import Batch
+    from headrace.sdk import Mark
+
+_LETTERS = "letters"
+
+
+@dataclass(frozen=True)
+class Rejects:
+    """What one sink rejects of a batch.
+
+    Args:
+        letters: What becomes of it; None where nothing is tolerated.
+        mark: The batch's in the sink.
+        first: Whether it is the first sink. What the chain rejects it rejects for all of
+            them, and the first sink's transaction takes its letters.
+        judge: Raises when a batch rejects more records than are tolerated.
+    """
+
+    letters: DeadLetters | None
+    mark: Mark
+    first: bool = True
+    judge: Callable[[Batch, Counts], None] | None = None
+
+    def settled(self, receipt: str) -> Counts:
+        """Return the counts of a batch that the sink holds.
+
+        Letters are appended that a crash kept from their topic.
+        """
+        counts = self.counts_of(receipt)
+        told = json.loads(receipt) if receipt else {}
+        self.append(Letters.from_json(told.get(_LETTERS, ()), counts.causes))
+        return counts
+
+    def stage(
+        self, counts: Counts, rejected: Callable[[], RejectedFrame], batch: Batch
+    ) -> Letters:
+        """Stage the letters of a batch, if it rejects any."""
+        if self.judge is not None:
+            self.judge(batch, counts)
+        if not counts.rejected:
+            return Letters()
+        assert self.letters is not None
+        found = rejected()
+        letters = self.letters.stage(found, self._mark, batch, repeated=not self.first)
+        again = sum(letters.causes.values())
+        if again != counts.rejected:
+            problem = f"{counts.rejected} records were rejected, but {again} were found again."
+            raise SourceError(problem, fix="The source gives other rows when it is read again.")
+        return letters
+
+    def receipt(self, counts: Counts, letters: Letters) -> str:
+        """Return what the sink keeps beside the batch's mark."""
+        told = asdict(counts) | ({_LETTERS: letters.to_json()} if letters.files else {})
+        return json.dumps(told, sort_keys=True)
+
+    def append(self, letters: Letters) -> None:
+        """Append the letters, now that the sink's transaction has decided for them."""
+        if self.letters is not None:
+            self.letters.append(letters, self._mark)
+
+    def discard(self) -> None:
+        """Remove what was staged, as the sink's transaction does not come about."""
+        if self.letters is not None:
+            self.letters.discard(self._mark)
+
+    @property
+    def _mark(self) -> Mark:
+        return replace(self.mark, application=f"{self.mark.application}/dlq")
+
+    @staticmethod
+    def counts_of(receipt: str) -> Counts:
+        """Return the counts of a batch that a sink already holds.
+
+        A topic forgets receipts with its log, long after; the mark stays, so that nothing
+        is written again, and the batch then counts as empty.
+        """
+        if not receipt:
+            return Counts()
+        told = json.loads(receipt)
+        return Counts(**{name: told[name] for name in told if name != _LETTERS})

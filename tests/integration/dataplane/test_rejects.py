@@ -1,0 +1,196 @@
+"""What becomes of rejected records: letters, skips, logs, limits, crashes, exact values."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.dataplane.flow_doubles import (
+    Kept,
+    TargetDownError,
+    batch,
+    dead_letters,
+    flow,
+    read_topic,
+    transform,
+)
+
+from headrace.dataplane import ErrorLog, FrameReader, Step
+from headrace.dataplane.portable import CORRUPT, json_sql, parse_sql, value_sql
+from headrace.dataplane.records import frame_schema
+from headrace.model import Counts
+from headrace.sdk import FrameSource, TooManyRejectedError
+from headrace_plugins.transforms.cast import Cast
+
+pytestmark = pytest.mark.spark
+
+BAD = "TRANSFORMATION org.apache.kafka.connect.errors.DataException"
+CAST = Step(transform(Cast, "cast", spec="text:int32"))
+DONE = Counts(read=100, written=90, rejected=10, causes={BAD: 10})
+
+
+def test_without_a_dead_letter_topic_records_are_skipped_counted_and_logged(spark) -> None:
+    said: list[str] = []
+    letters = dead_letters(Path(), None, log=ErrorLog(said.append))
+    sink = Kept()
+    assert flow(spark, [sink], CAST, dead_letters=letters).run(batch(1, 0, 200)).causes == {
+        BAD: 20
+    }
+    assert len(sink.rows) == 180
+    assert len(said) == 11
+    assert said[0] == (
+        "Error encountered in task copy-0. Executing stage 'TRANSFORMATION' with class "
+        "'cast (Cast)'. org.apache.kafka.connect.errors.DataException"
+    )
+    assert said[10] == "10 more records of this batch were rejected"
+
+
+def test_the_log_shows_messages_only_when_it_is_told_to(spark, tmp_path: Path) -> None:
+    said: list[str] = []
+    letters = dead_letters(tmp_path, log=ErrorLog(said.append, messages=True))
+    flow(spark, [Kept()], CAST, dead_letters=letters).run(batch(1, 0, 10))
+    assert len(said) == 1
+    assert "consumed record is {topic='numbers', partition=0, offset=None," in said[0]
+    assert "Value (x7) in field text cannot be cast" in said[0]
+
+
+def test_a_letter_has_all_of_kafkas_context_and_the_record_as_it_came(
+    spark, tmp_path: Path
+) -> None:
+    class Numbered(FrameSource):
+        """Records with a key, headers, a time and a position."""
+
+        def latest(self, start, limit):
+            return start
+
+        def read(self, spark, start, end):
+            return spark.sql(
+                "SELECT named_struct('k', 1) AS key, named_struct('text', 'x') AS value,"
+                " array(named_struct('key', 'h', 'value', '1', 'type', 'int32')) AS headers,"
+                " TIMESTAMP '2026-01-02 03:04:05.000006Z' AS timestamp,"
+                " array(id + 7, 9L) AS position, 3 AS partition FROM range(1)"
+            )
+
+    letters = dead_letters(tmp_path)
+    copy = flow(spark, [Kept()], CAST, source=FrameReader(Numbered()), dead_letters=letters)
+    copy.run(batch(1, 0, 1))
+    (row,) = read_topic(spark, tmp_path, "copy.dlq")
+    assert (row["key"], row["value"]) == ('{"k":1}', '{"text":"x"}')
+    assert row["timestamp"].timestamp() == 1767323045.000006
+    first, *rest = row["headers"]
+    assert first == {"key": "h", "value": "1", "type": "int32"}
+    told = {header["key"].removeprefix("__connect.errors."): header["value"] for header in rest}
+    message = "Value (x) in field text cannot be cast to int32."
+    exception = "org.apache.kafka.connect.errors.DataException"
+    assert told == {
+        "topic": "numbers",
+        "partition": "3",
+        "offset": "[7,9]",
+        "connector.name": "copy",
+        "task.id": "0",
+        "stage": "TRANSFORMATION",
+        "class.name": "cast (Cast)",
+        "exception.class.name": exception,
+        "exception.message": message,
+        "exception.stacktrace": f"{exception}: {message}",
+    }
+    cause = row["cause"]
+    assert (cause["batch"], cause["partition"], cause["raw"]) == (1, 3, None)
+
+
+def test_context_headers_are_left_out_unless_asked_for(spark, tmp_path: Path) -> None:
+    letters = dead_letters(tmp_path, context_headers=False)
+    flow(spark, [Kept()], CAST, dead_letters=letters).run(batch(1, 0, 10))
+    (row,) = read_topic(spark, tmp_path, "copy.dlq")
+    assert row["headers"] == []
+    assert row["cause"]["exception"].endswith("DataException")
+
+
+def test_two_sinks_give_one_letter_for_each_rejected_record(spark, tmp_path: Path) -> None:
+    first, second = Kept(), Kept(fail=True)
+    copy = flow(spark, [first, second], CAST, dead_letters=dead_letters(tmp_path))
+    with pytest.raises(TargetDownError):
+        copy.run(batch(1, 0, 100))
+    assert copy.run(batch(1, 0, 100, again=True)) == DONE
+    assert len(read_topic(spark, tmp_path, "copy.dlq")) == 10
+    assert (len(first.rows), len(second.rows)) == (90, 90)
+
+
+def test_letters_that_a_crash_kept_from_their_topic_are_appended_by_the_next_try(
+    spark, tmp_path: Path
+) -> None:
+    letters = dead_letters(tmp_path)
+
+    def crash(*_: object) -> None:
+        raise TargetDownError
+
+    class Crashing(type(letters)):  # type: ignore[misc]  # a class made by a function
+        append = crash
+
+    sink = Kept()
+    crashing = Crashing(**vars(letters))
+    with pytest.raises(TargetDownError):
+        flow(spark, [sink], CAST, dead_letters=crashing).run(batch(1, 0, 100))
+    assert len(sink.rows) == 90
+    again = flow(spark, [sink], CAST, dead_letters=letters)
+    assert again.run(batch(1, 0, 100, again=True)) == DONE
+    assert again.run(batch(1, 0, 100, again=True)) == DONE
+    assert (len(sink.rows), len(read_topic(spark, tmp_path, "copy.dlq"))) == (90, 10)
+
+
+def test_a_sink_without_marks_is_written_again_but_its_letters_are_not(
+    spark, tmp_path: Path
+) -> None:
+    class Forgetful(Kept):
+        def committed(self, mark, topic):
+            return None
+
+    copy = flow(spark, [Forgetful()], CAST, dead_letters=dead_letters(tmp_path))
+    assert copy.run(batch(1, 0, 100)) == DONE
+    assert copy.run(batch(1, 0, 100, again=True)) == DONE
+    assert len(read_topic(spark, tmp_path, "copy.dlq")) == 10
+
+
+def test_nothing_of_a_batch_that_goes_too_far_is_written(spark, tmp_path: Path) -> None:
+    def judge(_: object, counts: Counts) -> None:
+        assert counts.rejected == 10
+        raise TooManyRejectedError
+
+    sink = Kept()
+    copy = replace(flow(spark, [sink], CAST, dead_letters=dead_letters(tmp_path)), judge=judge)
+    with pytest.raises(TooManyRejectedError):
+        copy.run(batch(1, 0, 100))
+    assert (sink.rows, sink.aborted) == ([], 1)
+    assert not (tmp_path / "copy.dlq").exists()
+
+
+VALUES = """named_struct(
+ 'i', 1Y, 'l', 9223372036854775807L, 'd', CAST('12345678901234567890.123456789' AS
+ DECIMAL(38, 9)), 'f', double('NaN'), 'g', 0.1D, 'b', X'00FF', 's', 'a "quoted" \\ ü \n',
+ 't', TIMESTAMP '2026-01-02 03:04:05.123456Z', 'day', DATE '2026-02-03', 'n',
+ CAST(NULL AS INT), 'm', map('x', 1, 'y', 2), 'o', map(1, map('a', X'01')),
+ 'a', array(named_struct('p', map(date'2026-01-01', 1)), NULL), 'e', named_struct('z', NULL))
+"""
+
+
+def test_a_value_of_any_type_comes_back_from_its_text(spark) -> None:
+    frame = spark.sql(f"SELECT {VALUES} AS value")
+    schema = frame_schema(frame).fields[0].schema
+    text = frame.selectExpr("value", f"{json_sql('value', schema)} AS text")
+    back = text.selectExpr("value", "text", f"{parse_sql('text', schema)} AS parsed")
+    row = back.selectExpr(
+        "value", f"{value_sql('parsed', schema)} AS back", f"parsed.{CORRUPT}", "text"
+    ).collect()[0]
+    assert row[2] is None, row[3]
+    assert repr(row["back"]) == repr(row["value"])
+    assert json.loads(row["text"])["n"] is None
+
+
+def test_a_text_that_does_not_fit_is_told_apart_from_null(spark) -> None:
+    schema = frame_schema(spark.sql("SELECT named_struct('i', 1) AS value")).fields[0].schema
+    texts = spark.sql("SELECT explode(array('{\"i\":2}', 'null', '{\"i\":\"x\"}', '{')) AS t")
+    rows = texts.selectExpr(f"{parse_sql('t', schema)} AS p").selectExpr(
+        "p.v.i", f"p.{CORRUPT}"
+    )
+    found = [(i, corrupt is not None) for i, corrupt in rows.collect()]
+    assert found == [(2, False), (None, False), (None, True), (None, True)]
