@@ -1,0 +1,184 @@
+"""Values are parsed, written and converted by Kafka Connect's rules."""
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.sdk import RecordError, Schema, Struct
+from headrace.sdk.values import convert, parse_string, to_string, type_name
+
+# Text, type, text in its normal form. All were taken from Kafka Connect 4.3.
+PARSED = [
+    ("", "string", ""),
+    ("null", None, None),
+    ("true", "boolean", "true"),
+    (" false ", "boolean", "false"),
+    ("True", "string", "True"),
+    ("true}", "string", "true}"),
+    ("1", "int8", "1"),
+    ("-5", "int8", "-5"),
+    ("+5", "int8", "5"),
+    ("128", "int16", "128"),
+    ("70000", "int32", "70000"),
+    ("2147483648", "int64", "2147483648"),
+    ("9223372036854775808", "decimal", "9223372036854775808"),
+    ("1e10", "int64", "10000000000"),
+    ("1.0", "int8", "1"),
+    ("1.5", "float32", "1.5"),
+    ("+.5", "float32", "0.5"),
+    ("1e-50", "float32", "0.0"),
+    ("1.1234567890123456789", "float32", "1.1234568"),
+    ("99999999999999999999.5", "float32", "1.0E20"),
+    ("1.5e300", "float64", "1.5E300"),
+    ("1e400", "decimal", "1E+400"),
+    ("NaN", "string", "NaN"),
+    ("0x10", "string", "0x10"),
+    ("1_000", "string", "1_000"),
+    ("-", "string", "-"),
+    ("foo,bar", "string", "foo,bar"),
+    ("1,2", "int8", "1"),
+    ("2019-08-23", "date", "2019-08-23"),
+    ("2019-13-45", "date", "2020-02-14"),
+    ("2019-08-2x", "date", "2019-08-02"),
+    ("14:34:54.346Z", "time", "14:34:54.346Z"),
+    ("14:34:54", "int8", "14"),
+    ("2019-08-23T14:34:54.346Z", "timestamp", "2019-08-23T14:34:54.346Z"),
+    ("[]", "array", "[]"),
+    ("{}", "map", "{}"),
+    ("[1, 2.5, 300]", "array", "[1.0,2.5,300.0]"),
+    ('[1,"a"]', "array", '[1,"a"]'),
+    ("[1,null]", "string", "[1,null]"),
+    ("[[1],[300]]", "array", "[[1],[300]]"),
+    ('["2019-08-23"]', "array", "[2019-08-23]"),
+    ("[1,2", "string", "[1,2"),
+    ("[1,,2]", "string", "[1,,2]"),
+    ("[1,2] and more", "array", "[1,2]"),
+    ("{a:1}", "string", "{a:1}"),
+    ('{"k":null}', "map", '{"k":null}'),
+    ("{1:2, 300:2.5}", "map", "{1:2.0,300:2.5}"),
+    ('{"a":[true],"b":[]}', "map", '{"a":[true],"b":[]}'),
+    ('{"a" "b"}', "string", '{"a" "b"}'),
+    ("{null:1}", "string", "{null:1}"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "normal"), PARSED)
+def test_a_text_is_the_value_that_kafka_connect_reads(
+    text: str, kind: str | None, normal: str | None
+) -> None:
+    parsed = parse_string(text)
+    assert (parsed.kind, parsed.text) == (kind, normal)
+
+
+def test_what_is_parsed_has_python_values_and_schemas() -> None:
+    assert parse_string("[1, 300]").schema == Schema.array(Schema.int16())
+    assert parse_string("1.10").value == pytest.approx(1.1)
+    assert parse_string("9223372036854775808").schema == Schema.decimal(0)
+    assert parse_string('{"a":1}').value == {"a": 1}
+    assert parse_string("2019-08-23").value == date(2019, 8, 23)
+    assert parse_string("00:00:01.000Z").value == time(0, 0, 1)
+    assert parse_string(None).schema is None
+
+
+@given(st.text(alphabet='[]{},:"\\ 0123456789.-+eTZnulrfasx\t', max_size=30))
+def test_every_text_is_some_value_that_can_be_written(text: str) -> None:
+    parsed = parse_string(text)
+    assert (parsed.text is None) == (parsed.value is None)
+
+
+@given(st.integers(-(2**63), 2**63 - 1) | st.booleans())
+def test_what_is_written_is_read_again(value: int) -> None:
+    assert parse_string(to_string(value)).value == value
+
+
+TEXTS = [
+    ("a b", "a b"),
+    (["a", 'q"\\', None, b"\x01"], '["a","q\\"\\\\",null,"AQ=="]'),
+    ({"a": {"b": True}}, '{"a":{"b":true}}'),
+    (1e-5, "1.0E-5"),
+    (-12345678.5, "-1.23456785E7"),
+    (100.0, "100.0"),
+    (float("inf"), "Infinity"),
+    (Decimal("1E+3"), "1E+3"),
+    (datetime(2020, 1, 1, tzinfo=UTC), "2020-01-01T00:00:00.000Z"),
+    (date(1960, 1, 1), "1960-01-01"),
+    (b"\xff", "/w=="),
+    (Struct.of(Schema.struct({"a": Schema.int32()}), {"a": 1}), '{"a":1}'),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), TEXTS)
+def test_a_value_has_kafka_connects_text(value: Any, text: str) -> None:
+    assert to_string(value) == text
+
+
+CONVERTED = [
+    (Schema.int8(), 300, 44),
+    (Schema.int16(), "-40000", 25536),
+    (Schema.int32(), 3.99, 3),
+    (Schema.int64(), float("nan"), 0),
+    (Schema.int64(), 1e30, 2**63 - 1),
+    (Schema.int64(), Decimal("-7.9"), -7),
+    (Schema.int64(), datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 1000),
+    (Schema.int32(), date(1970, 1, 2), 1),
+    (Schema.float32(), 0.1, 0.10000000149011612),
+    (Schema.float64(), "1.5", 1.5),
+    (Schema.boolean(), "true", True),
+    (Schema.boolean(), "0", False),
+    (Schema.boolean(), 7, True),
+    (Schema.string(), [1, "a"], '[1,"a"]'),
+    (Schema.bytes(), b"x", b"x"),
+    (Schema.array(Schema.int8()), "[1,2]", [1, 2]),
+    (Schema.map(Schema.string(), Schema.int8()), '{"a":1}', {"a": 1}),
+    (Schema.decimal(2), b"\x01\x00", Decimal("2.56")),
+    (Schema.decimal(2), "1.50", Decimal("1.50")),
+    (Schema.decimal(2), 3, Decimal("3.0")),
+    (Schema.date(), "2019-08-23", date(2019, 8, 23)),
+    (Schema.date(), datetime(2019, 8, 23, 5, tzinfo=UTC), date(2019, 8, 23)),
+    (Schema.date(), 1, date(1970, 1, 2)),
+    (Schema.time(), 1000, time(0, 0, 1)),
+    (Schema.time(), datetime(2019, 8, 23, 5, tzinfo=UTC), time(5)),
+    (Schema.timestamp(), date(1970, 1, 2), datetime(1970, 1, 2, tzinfo=UTC)),
+    (Schema.timestamp(), 1, datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)),
+    (Schema.timestamp(), time(1), datetime(1970, 1, 1, 1, tzinfo=UTC)),
+    (Schema.int8(optional=True), None, None),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "expected"), CONVERTED)
+def test_a_value_is_converted_as_in_kafka_connect(
+    schema: Schema, value: Any, expected: Any
+) -> None:
+    found = convert(schema, value)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (Schema.int8(), None),
+        (Schema.int8(), "x"),
+        (Schema.int64(), True),
+        (Schema.float64(), "NaN"),
+        (Schema.bytes(), "x"),
+        (Schema.array(Schema.int8()), "x"),
+        (Schema.struct({}), "{}"),
+        (Schema.decimal(1), True),
+        (Schema.timestamp(), 10**18),
+        (Schema.time(), -1),
+    ],
+)
+def test_what_cannot_be_converted_says_so(schema: Schema, value: Any) -> None:
+    with pytest.raises(RecordError, match="Unable to convert"):
+        convert(schema, value)
+
+
+def test_types_have_names_for_headers() -> None:
+    assert type_name(None) is None
+    assert type_name(Schema.float32()) == "float32"
+    assert type_name(Schema.decimal(2)) == "decimal"
+    assert type_name(Schema.struct({}, name="row")) == "struct"
