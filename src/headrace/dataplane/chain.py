@@ -29,6 +29,10 @@ _FIRST = TransformBatch(1, "", datetime.fromtimestamp(0, UTC))
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 
 
+# Conditions that are known before any record is seen, such as one on a constant topic.
+_SAME_FOR_ALL = {"true": True, "false": False}
+
+
 @dataclass(frozen=True)
 class Step:
     """A transform with the predicate that limits it.
@@ -50,19 +54,24 @@ class Step:
 
     def apply(self, shape: Shape) -> Shape:
         """Return the shape after this step; records that do not fit are rejected in it."""
+        condition = self.condition(shape)
+        if condition == "false":
+            return shape
         try:
             after = self.transform.apply(shape)
         except UnfitRecordError as error:
             after = replace(self.transform.refusing(shape, error), unfit=True)
-        if self.predicate is None:
+        if condition == "true":
             return after
-        return _where(self.condition(shape), after, shape, self.transform.alias)
+        return _where(condition, after, shape, self.transform.alias)
 
     def condition(self, shape: Shape) -> str:
         """Return SQL that is true for the records that the step is meant for."""
         if self.predicate is None:
             return "true"
         condition = self.predicate.condition(shape)
+        if condition in _SAME_FOR_ALL:
+            return "true" if _SAME_FOR_ALL[condition] is not self.negate else "false"
         return f"NOT ({condition})" if self.negate else f"({condition})"
 
 

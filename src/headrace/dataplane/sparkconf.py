@@ -32,6 +32,8 @@ ALWAYS = {
     # A timestamp means the same on every machine, and a bad cast is an error, not a null.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # Or Spark takes ${...} out of every text in SQL: of topics, patterns and users' values.
+    "spark.sql.variable.substitute": "false",
     # INT96, the default, is deprecated and holds no statistics that Delta could use.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Files are listed by the driver; beyond 32 paths Spark would start a job for it.
