@@ -1,0 +1,33 @@
+"""A predicate by the absence of a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Predicate
+from headrace.sdk.config import ConfigDef
+
+if TYPE_CHECKING:
+    from headrace.sdk import Shape
+
+
+class RecordIsTombstone(Predicate):
+    """Is true for tombstones, records whose value is null as a whole."""
+
+    aliases = ("org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    @override
+    def condition(self, shape: Shape) -> str:
+        value = shape.value
+        if value.schema is None:
+            return "true"
+        if value.is_struct:
+            return value.missing or "false"
+        return f"({value.whole} IS NULL)"

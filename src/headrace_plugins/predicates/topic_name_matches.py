@@ -1,0 +1,47 @@
+"""A predicate by topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Predicate, literal, literal_text
+from headrace.sdk.config import (
+    Composite,
+    ConfigDef,
+    ConfigType,
+    Importance,
+    NonEmptyString,
+    Regex,
+)
+from headrace.sdk.javaregex import JavaRegex
+
+if TYPE_CHECKING:
+    from headrace.sdk import Shape
+
+
+class TopicNameMatches(Predicate):
+    """Is true for records whose whole topic name matches a regular expression."""
+
+    aliases = ("org.apache.kafka.connect.transforms.predicates.TopicNameMatches",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define(
+            "pattern",
+            ConfigType.STRING,
+            validator=Composite(NonEmptyString(), Regex()),
+            importance=Importance.MEDIUM,
+            doc="A Java regular expression for matching against the name of a record's topic.",
+        )
+
+    @override
+    def condition(self, shape: Shape) -> str:
+        regex = JavaRegex.of(self.config.get_str("pattern"))
+        topic = literal_text(shape.topic)
+        matches = None if topic is None else regex.matches(topic)
+        if matches is not None:
+            return "true" if matches else "false"
+        return f"coalesce({shape.topic} RLIKE {literal(regex.whole)}, false)"

@@ -1,0 +1,133 @@
+"""Moves or copies fields to headers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, Transform, UnfitRecordError
+from headrace.sdk.config import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    Lambda,
+    ValidString,
+    invalid,
+)
+from headrace.sdk.edits import defaulted
+from headrace.sdk.fieldpath import field_paths, with_field_syntax
+from headrace.sdk.headers import header_sql, text_sql, with_headers
+from headrace.sdk.values import type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.sdk import Part, Shape
+    from headrace.sdk.fieldpath import FieldPath
+
+_MISSING = (
+    'Cannot invoke "org.apache.kafka.connect.data.Field.schema()" because the return value '
+    'of "org.apache.kafka.connect.data.Schema.field(String)" is null'
+)
+
+
+class HeaderFrom(Transform):
+    """Moves or copies fields of the key or the value to headers, in the order given."""
+
+    aliases = ("org.apache.kafka.connect.transforms.HeaderFrom",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        filled = Lambda(_check_filled, "non-empty list")
+        definition = (
+            ConfigDef()
+            .define(
+                "fields",
+                ConfigType.LIST,
+                validator=filled,
+                importance=Importance.HIGH,
+                doc="Field names in the record whose values are to be copied or moved to "
+                "headers.",
+            )
+            .define(
+                "headers",
+                ConfigType.LIST,
+                validator=filled,
+                importance=Importance.HIGH,
+                doc="Header names, in the same order as the field names listed in the fields "
+                "configuration property.",
+            )
+            .define(
+                "operation",
+                ConfigType.STRING,
+                validator=ValidString("move", "copy"),
+                importance=Importance.HIGH,
+                doc="Either move if the fields are to be moved to the headers (removed from "
+                "the key/value), or copy if the fields are to be copied to the headers "
+                "(retained in the key/value).",
+            )
+            .define(
+                "replace.null.with.default",
+                ConfigType.BOOLEAN,
+                default=True,
+                importance=Importance.MEDIUM,
+                doc="Whether a field that is null and has a default gives its default.",
+            )
+            .rule(_check_lengths)
+        )
+        return with_field_syntax(definition)
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        operation = self.config.get_str("operation")
+        purpose = f"header {operation}"
+        if self.part(shape).schema is None:
+            raise self.unstructured(self.part(shape), purpose)
+        part = self.struct(shape, purpose)
+        if (nothing := part.is_null()) != "false":
+            shape = self.refusing(shape, self.unstructured(part, purpose, where=nothing))
+        paths = field_paths(self.config, self.config.get_list("fields"))
+        names = self.config.get_list("headers")
+        added = [
+            self._header(part, path, name) for path, name in zip(paths, names, strict=True)
+        ]
+        shape = replace(shape, headers=with_headers(shape.headers, added))
+        if operation == "copy":
+            return shape
+        left = part.removed(paths)
+        return self.with_part(shape, left.defaulted() if self._with_defaults else left)
+
+    @property
+    def _with_defaults(self) -> bool:
+        return self.config.get_bool("replace.null.with.default")
+
+    def _header(self, part: Part, path: FieldPath, name: str) -> str:
+        column = part.find(path)
+        if column is None and not part.schemaless:
+            raise UnfitRecordError(message=_MISSING, exception="java.lang.NullPointerException")
+        if column is None:
+            return header_sql(name, "NULL", None)
+        sql, schema = column
+        if self._with_defaults and not part.schemaless:
+            sql, schema = defaulted(column)
+        kind = None if part.schemaless else type_name(schema)
+        return header_sql(name, text_sql(sql, schema), kind)
+
+
+def _check_filled(name: str, value: object) -> None:
+    if not value:
+        raise invalid(name, value, "Empty list", fix="Name at least one.")
+
+
+def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    fields, headers = (str(props.get(key) or "").split(",") for key in ("fields", "headers"))
+    if len(fields) != len(headers):
+        yield ConfigError(
+            problem="'fields' config must have the same number of elements as 'headers' "
+            "config.",
+            field="headers",
+            fix="Give one header for each field.",
+        )

@@ -1,0 +1,252 @@
+"""Converts timestamps between texts, numbers and the logical types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, Schema, Transform, Type, UnfitRecordError
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+from headrace.sdk.edits import defaulted
+from headrace.sdk.fieldpath import field_path, with_field_syntax
+from headrace.sdk.javatypes import java_class
+from headrace.sdk.logical import DATE, TIME, TIMESTAMP
+from headrace.sdk.simpledate import DatePattern, reading_fault
+from headrace.sdk.sqltext import literal, sql_null
+from headrace_plugins.transforms.instants import (
+    UNIX_PRECISIONS,
+    Instant,
+    of_text,
+    of_timestamp,
+    of_unix,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from headrace.sdk import Part, Shape
+    from headrace.sdk.edits import Column
+
+_SCHEMAS: Mapping[str, Callable[..., Schema]] = {
+    "string": Schema.string,
+    "unix": Schema.int64,
+    "Date": Schema.date,
+    "Time": Schema.time,
+    "Timestamp": Schema.timestamp,
+}
+_PURPOSE = "converting timestamp formats"
+
+
+class TimestampConverter(Transform):
+    """Converts a field, or the whole key or value, from one form of timestamp to another.
+
+    What comes in is told by its type: a text is read by `format`, a 64-bit number counts from
+    1970 in `unix.precision`, the logical types are what they are. All is UTC.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.TimestampConverter",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        definition = (
+            ConfigDef()
+            .define(
+                "field",
+                ConfigType.STRING,
+                "",
+                importance=Importance.HIGH,
+                doc="The field containing the timestamp, or empty if the entire value is a "
+                "timestamp.",
+            )
+            .define(
+                "target.type",
+                ConfigType.STRING,
+                validator=ValidString(*_SCHEMAS),
+                importance=Importance.HIGH,
+                doc="The desired timestamp representation: string, unix, Date, Time, or "
+                "Timestamp.",
+            )
+            .define(
+                "format",
+                ConfigType.STRING,
+                "",
+                importance=Importance.MEDIUM,
+                doc="A SimpleDateFormat-compatible format for the timestamp. Used to generate "
+                "the output when target.type is string, and to parse the input if that is a "
+                "string.",
+            )
+            .define(
+                "unix.precision",
+                ConfigType.STRING,
+                "milliseconds",
+                validator=ValidString(*UNIX_PRECISIONS),
+                importance=Importance.LOW,
+                doc="The unit of numbers: of the output when target.type is unix, and of the "
+                "input if that is a number.",
+            )
+            .define(
+                "replace.null.with.default",
+                ConfigType.BOOLEAN,
+                default=True,
+                importance=Importance.MEDIUM,
+                doc="Whether fields that are null and have a default get their default.",
+            )
+            .rule(_check_format)
+        )
+        return with_field_syntax(definition)
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        if not self.config.get_str("field"):
+            return self._whole(shape)
+        part = self.struct(shape, _PURPOSE)
+        if self.config.get_bool("replace.null.with.default"):
+            part = part.defaulted()
+        path = field_path(self.config, self.config.get_str("field"))
+        found = part.find(path)
+        if found is None:
+            if path.parent is None and part.schemaless and part.is_struct:
+                # As Kafka Connect: what has no such field gets one, and it is null.
+                schema = self._schema(Schema.string(optional=True))
+                part = part.inserted(path, sql_null(schema), schema)
+            return self.with_part(shape, part)
+        shape = self._failing(shape, part, self._defaulted(part, found))
+        changed = part.changed(
+            {path: lambda *column: self._converted(part, self._defaulted(part, column))}
+        )
+        return self.with_part(shape, changed)
+
+    def _whole(self, shape: Shape) -> Shape:
+        part = self.part(shape)
+        if part.schema is None:
+            return shape
+        column = (part.whole, part.schema)
+        sql, schema = self._converted(part, column)
+        return self.with_part(self._failing(shape, part, column), part.with_whole(sql, schema))
+
+    def _defaulted(self, part: Part, column: Column) -> Column:
+        wanted = self.config.get_bool("replace.null.with.default") and not part.schemaless
+        return defaulted(column) if wanted else column
+
+    def _schema(self, before: Schema) -> Schema:
+        return _SCHEMAS[self.config.get_str("target.type")](optional=before.optional)
+
+    def _converted(self, part: Part, column: Column) -> Column:
+        instant = self._instant(part, column)
+        target = self.config.get_str("target.type")
+        schema = self._schema(column[1])
+        if schema.name == column[1].name == TIMESTAMP:
+            return column[0], schema
+        match target:
+            case "string":
+                return instant.as_text(DatePattern.of(self._format)), schema
+            case "unix":
+                return instant.as_unix(self.config.get_str("unix.precision")), schema
+            case "Date":
+                return instant.as_date(), schema
+            case "Time":
+                return instant.as_time(), schema
+            case _:
+                return instant.as_timestamp(), schema
+
+    @property
+    def _format(self) -> str:
+        return self.config.get_str("format").strip()
+
+    def _instant(self, part: Part, column: Column) -> Instant:
+        sql, schema = column
+        name = schema.name if schema.is_logical else None
+        if name == TIMESTAMP:
+            return of_timestamp(sql)
+        if name == DATE:
+            return Instant(f"(unix_date({sql}) * 86400000L)")
+        if name == TIME:
+            return Instant(f"({sql} div 1000L)")
+        if schema.type is Type.STRING:
+            return of_text(sql, self._readable())
+        if schema.type is Type.INT64:
+            return of_unix(sql, self.config.get_str("unix.precision"))
+        raise self._unknown(part, column)
+
+    def _unknown(self, part: Part, column: Column) -> UnfitRecordError:
+        sql, schema = column
+        if not part.schemaless:
+            named = f"{schema.name}:" if schema.name else ""
+            return UnfitRecordError(
+                message=f"Schema Schema{{{named}{schema.type.value}}} does not correspond to "
+                "a known timestamp type format",
+                exception="org.apache.kafka.connect.errors.ConnectException",
+            )
+        kind = java_class(schema, schemaless=True)
+        where = f"NOT {part.is_null()}" if part.is_struct else f"{sql} IS NOT NULL"
+        return UnfitRecordError(
+            message=f"TimestampConverter does not support class {kind} objects as timestamps",
+            where=where,
+        )
+
+    def _readable(self) -> DatePattern:
+        """Return the pattern by which texts are read."""
+        field = f"transforms.{self.alias}.format"
+        if not self._format:
+            raise ConfigError(
+                problem="The timestamps are texts, but no format says how to read them.",
+                field=field,
+                fix="Set format, such as yyyy-MM-dd HH:mm:ss.",
+            )
+        pattern = DatePattern.of(self._format)
+        if fault := reading_fault(pattern):
+            raise ConfigError(
+                problem=f"Timestamps cannot be read by {self._format}: {fault}.",
+                field=field,
+                fix="Leave these letters out, or read the text with a transform of SQL.",
+            )
+        return pattern
+
+    def _failing(self, shape: Shape, part: Part, column: Column) -> Shape:
+        """Reject texts that do not fit the pattern, and moments beyond Spark's reach."""
+        sql, schema = column
+        instant = self._instant(part, column)
+        if schema.type is Type.STRING:
+            return self.rejecting(
+                shape,
+                f"{sql} IS NOT NULL AND {instant.as_timestamp()} IS NULL",
+                f"concat('Could not parse timestamp: value (', {sql}, "
+                f"{literal(f') does not match pattern ({self._format})')})",
+            )
+        far = instant.too_far()
+        if far is None or self.config.get_str("target.type") in {"unix", "Time"}:
+            return shape
+        message = f"concat('The timestamp ', CAST({sql} AS STRING), ' is out of range')"
+        return self.rejecting(shape, f"{sql} IS NOT NULL AND {far}", message)
+
+
+def _check_format(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    text = str(props.get("format") or "").strip()
+    target = props.get("target.type")
+    if not text:
+        if target == "string":
+            yield ConfigError(
+                problem="TimestampConverter requires format option to be specified when using "
+                "string timestamps",
+                field="format",
+                fix="Set format, such as yyyy-MM-dd HH:mm:ss.",
+            )
+        return
+    try:
+        fault = reading_fault(DatePattern.of(text))
+    except ConfigError as error:
+        yield ConfigError(
+            problem="TimestampConverter requires a SimpleDateFormat-compatible pattern for "
+            f"string timestamps: {text}: {error.problem}",
+            field="format",
+            fix=error.fix,
+        )
+        return
+    if fault is not None and target != "string":
+        yield ConfigError(
+            problem=f"Timestamps cannot be read by {text}: {fault}.",
+            field="format",
+            fix="Leave these letters out; only target.type string writes them.",
+        )

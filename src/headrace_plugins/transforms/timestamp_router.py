@@ -1,0 +1,76 @@
+"""Puts the record's time into its topic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, Transform, literal, literal_text
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda, invalid
+from headrace.sdk.simpledate import DatePattern, write_sql
+
+if TYPE_CHECKING:
+    from headrace.sdk import Shape
+
+_TOPIC, _TIMESTAMP = "${topic}", "${timestamp}"
+
+
+class TimestampRouter(Transform):
+    """Sends records to a topic made of the old topic and the record's timestamp, in UTC."""
+
+    aliases = ("org.apache.kafka.connect.transforms.TimestampRouter",)
+    parts = False
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            ConfigDef()
+            .define(
+                "topic.format",
+                ConfigType.STRING,
+                f"{_TOPIC}-{_TIMESTAMP}",
+                importance=Importance.HIGH,
+                doc="Format string which can contain ${topic} and ${timestamp} as placeholders "
+                "for the topic and timestamp, respectively.",
+            )
+            .define(
+                "timestamp.format",
+                ConfigType.STRING,
+                "yyyyMMdd",
+                validator=Lambda(_check_pattern, "a pattern of SimpleDateFormat"),
+                importance=Importance.HIGH,
+                doc="Format string for the timestamp that is compatible with "
+                "java.text.SimpleDateFormat.",
+            )
+        )
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        shape = self.rejecting(
+            shape,
+            f"{shape.timestamp} IS NULL",
+            "concat('Timestamp missing on record: ConnectRecord{topic=\\'', "
+            f"{shape.topic}, '\\'}}')",
+        )
+        written = self.config.get_str("topic.format")
+        topic = literal_text(shape.topic)
+        if topic is None:
+            routed = f"replace({literal(written)}, {literal(_TOPIC)}, {shape.topic})"
+        else:
+            written = written.replace(_TOPIC, topic)
+            routed = literal(written)
+        if topic is not None and _TIMESTAMP not in written:
+            return replace(shape, topic=routed)
+        pattern = DatePattern.of(self.config.get_str("timestamp.format"))
+        text = write_sql(pattern, shape.timestamp)
+        return replace(shape, topic=f"replace({routed}, {literal(_TIMESTAMP)}, {text})")
+
+
+def _check_pattern(name: str, value: object) -> None:
+    try:
+        DatePattern.of(str(value))
+    except ConfigError as error:
+        raise invalid(name, value, error.problem, fix=error.fix) from error
