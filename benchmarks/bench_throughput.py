@@ -1,14 +1,19 @@
 """Rows per second beside the hand-written Spark job that does the same.
 
-Both run in one process and one session, in turn. Offline is one run over all rows; real
-time is the same rows in five pieces, each a batch, and the hand-written job in a loop.
+Both run in one process and one session, in turn. Offline is one run over all rows that
+ends by itself; real time is a stream that finds the same rows waiting and is stopped when
+they are written. Its batches are as large as the default limits let them be. With
+``--pieces`` each batch takes one of five parts, and so does the hand-written job, in a
+loop: that shows what a batch costs beside its rows.
 
-    python benchmarks/bench_throughput.py [--rows 5000000] [--only CSV]
+    python benchmarks/bench_throughput.py [--rows 5000000] [--only CSV] [--pieces]
 """
 
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 
 import pyarrow.parquet as pq
 from harness import HEADER, Bench, Memory, Pair, bench, compare, machine, remove, save
@@ -22,25 +27,32 @@ PIECES = 5
 SCHEMA = "id bigint, name string, amount decimal(12,2), score double, day date, at timestamp"
 
 
+class Mode(StrEnum):
+    """How the rows come."""
+
+    OFFLINE = "offline"
+    REAL_TIME = "real time"
+    PIECES = "in five batches"
+
+
 @dataclass(frozen=True)
 class Cases:
     """The cases, each as Headrace runs it and as a user would write it by hand."""
 
     run: Bench
     rows: int
-    real_time: bool
+    mode: Mode
     only: str = ""
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
         """Return the rows of each batch."""
-        count = PIECES if self.real_time else 1
+        count = PIECES if self.mode is Mode.PIECES else 1
         return [(n * self.rows // count, (n + 1) * self.rows // count) for n in range(count)]
 
     def compared(self, name: str, ours: Callable[[], None], theirs: Callable[[], None]) -> Pair:
         """Measure one case and print it."""
-        mode = "real time" if self.real_time else "offline"
-        return compare(f"{name}, {mode}", self.rows, ours, theirs)
+        return compare(f"{name}, {self.mode}", self.rows, ours, theirs)
 
     def all(self) -> list[Pair]:
         """Measure every case."""
@@ -52,10 +64,27 @@ class Cases:
         }
         return [self.compared(name, *both) for name, both in cases.items() if self.only in name]
 
+    def packed(self) -> Pair:
+        """Measure a topic of many streams beside a topic of one, to Parquet."""
+        name = "split to topic to Parquet, ten streams beside one"
+        packed, typed = ({"streams": 10}, {})
+        return compare(
+            name, self.rows, lambda: self._by_topic(packed), lambda: self._by_topic(typed)
+        )
+
+    def _by_topic(self, more: dict[str, object]) -> None:
+        source = self._generator() | {"connector": "datagen", "gear": "split"} | more
+        target = self.run.target()
+        topic = f"topic{self.run.runs}"
+        sink = {"connector": "file", "path": f"{target}/${{topic}}", "format": "parquet"}
+        self.run.run({"source": source, "topic": topic, "sinks": [sink]})
+        self._check(target)
+        remove(self.run.runtime.topics.get(topic).path)
+
     def csv(self) -> None:
         """Copy CSV files to Parquet."""
         source = self._files("csv") | {"schema": SCHEMA, "header": True}
-        self._to_parquet(source, {"bytes": 1} if self.real_time else {})
+        self._to_parquet(source, {"bytes": 1})
 
     def csv_by_hand(self) -> None:
         """Do the same with Spark alone."""
@@ -69,7 +98,7 @@ class Cases:
         """Copy Parquet files to Delta."""
         target = self.run.target()
         sink = {"connector": "delta", "path": str(target)}
-        self.run.run(self._limited({"source": self._files("parquet"), "sinks": [sink]}))
+        self._run({"source": self._files("parquet"), "sinks": [sink]}, {"bytes": 1})
         remove(target)
 
     def delta_by_hand(self) -> None:
@@ -83,7 +112,8 @@ class Cases:
     def noop(self) -> None:
         """Generate rows and throw them away."""
         source = self._generator() | {"connector": "datagen"}
-        self.run.run(self._limited({"source": source, "sinks": [{"connector": "noop"}]}))
+        limit = {"rows": self.rows // PIECES}
+        self._run({"source": source, "sinks": [{"connector": "noop"}]}, limit)
 
     def noop_by_hand(self) -> None:
         """Do the same with Spark alone, from the same expressions."""
@@ -93,7 +123,7 @@ class Cases:
     def split(self) -> None:
         """Copy Arrow splits made on executors to Parquet."""
         source = self._generator() | {"connector": "datagen", "gear": "split"}
-        self._to_parquet(source, {"rows": self.rows // PIECES} if self.real_time else {})
+        self._to_parquet(source, {"rows": self.rows // PIECES})
 
     def split_by_hand(self) -> None:
         """Do the same with Spark alone, from the same mapInArrow."""
@@ -105,7 +135,10 @@ class Cases:
     def _to_parquet(self, source: dict[str, object], limit: dict[str, int]) -> None:
         target = self.run.target()
         sink = {"connector": "file", "path": str(target), "format": "parquet"}
-        self.run.run({"source": source, "sinks": [sink], "batch": {"max": limit}})
+        self._run({"source": source, "sinks": [sink]}, limit)
+        self._check(target)
+
+    def _check(self, target: Path) -> None:
         files = [path for path in target.rglob("*.parquet") if "_headrace" not in path.parts]
         rows = sum(pq.read_metadata(path).num_rows for path in files)
         if rows != self.rows:
@@ -113,16 +146,17 @@ class Cases:
             raise SystemExit(message)
         remove(target)
 
-    def _limited(self, definition: dict[str, object]) -> dict[str, object]:
-        limit = {"rows": self.rows // PIECES} if self.real_time else {}
-        return definition | {"batch": {"max": limit}}
+    def _run(self, definition: dict[str, object], piece: dict[str, int]) -> None:
+        if self.mode is Mode.PIECES:
+            definition |= {"batch": {"max": piece}}
+        self.run.run(definition, until=self.rows if self.mode is Mode.REAL_TIME else None)
 
     def _files(self, kind: str) -> dict[str, object]:
         return {"connector": "file", "path": str(self.run.folder / kind), "format": kind}
 
     def _groups(self, kind: str) -> list[list[str]]:
         paths = [str(path) for path in sorted((self.run.folder / kind).iterdir())]
-        return [[path] for path in paths] if self.real_time else [paths]
+        return [[path] for path in paths] if self.mode is Mode.PIECES else [paths]
 
     def _generator(self) -> dict[str, object]:
         return {"rows": self.rows, "schema": SCHEMA}
@@ -163,7 +197,7 @@ def write_inputs(run: Bench, rows: int) -> None:
             part.rename(folder / f"piece-{piece}.{kind}")
 
 
-def main(rows: int, only: str) -> None:
+def main(rows: int, only: str, modes: Sequence[Mode]) -> None:
     """Run everything and keep the figures."""
     memory = Memory()
     with bench() as run:
@@ -171,7 +205,9 @@ def main(rows: int, only: str) -> None:
         print(
             f"{rows:,} rows; {machine()}; a ratio below 1 means Headrace is faster\n\n{HEADER}"
         )
-        pairs = [pair for mode in (False, True) for pair in Cases(run, rows, mode, only).all()]
+        pairs = [pair for mode in modes for pair in Cases(run, rows, mode, only).all()]
+        if only in "packed":
+            pairs.append(Cases(run, rows, Mode.OFFLINE).packed())
     peak = memory.stop()
     print(f"\nPeak memory of JVM and Python driver: {peak / 2**20:,.0f} MiB")
     save(
@@ -183,5 +219,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--only", default="", help="the cases whose names hold this text")
+    parser.add_argument("--pieces", action="store_true", help="also measure five batches")
     found = parser.parse_args()
-    main(found.rows, found.only)
+    chosen = [mode for mode in Mode if mode is not Mode.PIECES or found.pieces]
+    main(found.rows, found.only, chosen)

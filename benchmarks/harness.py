@@ -48,6 +48,22 @@ class Quiet:
 
 
 @dataclass
+class Until(Quiet):
+    """Stops the run when so many records have been written."""
+
+    records: int = 0
+    stop: Callable[[], None] = lambda: None
+    written: int = 0
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        """Count, and stop at the number."""
+        super().batch_finished(batch, took)
+        self.written += batch.counts.written
+        if self.written >= self.records:
+            self.stop()
+
+
+@dataclass
 class Bench:
     """A runtime in a folder of its own, with helpers to run definitions."""
 
@@ -55,13 +71,22 @@ class Bench:
     runtime: Runtime
     runs: int = 0
 
-    def run(self, definition: dict[str, object], *, once: bool = True) -> Outcome:
-        """Run a definition given as the YAML would have it, under a new name."""
+    def run(self, definition: dict[str, object], *, until: int | None = None) -> Outcome:
+        """Run a definition given as the YAML would have it, under a new name.
+
+        It runs for what is there now, or with ``until`` as a stream that is stopped when so
+        many records have been written.
+        """
         self.runs += 1
         path = self.folder / f"run{self.runs}.yaml"
         with path.open("w") as file:
             YAML().dump({"name": f"run{self.runs}", **definition}, file)
-        outcome = self.runtime.run(self.runtime.definitions([path]), Quiet(), once=once)
+        definitions = self.runtime.definitions([path])
+        if until is None:
+            outcome = self.runtime.run(definitions, Quiet(), once=True)
+        else:
+            events = Until(records=until, stop=self.runtime.stop)
+            outcome = self.runtime.run(definitions, events, once=False)
         if outcome.failed:
             raise SystemExit(str(dict(outcome.errors)))
         return outcome

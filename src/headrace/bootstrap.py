@@ -170,6 +170,7 @@ class Runtime:
             worker.add(tasks)
             return worker.run()
         finally:
+            self._stop_asked = False
             ended.set()
             hosts.close()
             upkeep.join()
