@@ -210,13 +210,13 @@ class Runtime:
         with ExitStack() as started:
             steps = assembler.steps(plan, folder / "state", started)
             if plan.source is None:
-                source: SourceReader = assembler.topic_source(plan, [])
+                source: SourceReader | CaptureSource = assembler.topic_source(plan, [])
             else:
                 task = assembler.source_task(plan.source, plan.id.connector)
                 started.callback(task.stop)
                 context = StoredTaskContext(scratch.state, lease, folder, threading.Event())
                 task.start(context)
-                source = reader_of(task)
+                source = task if isinstance(task, CaptureSource) else reader_of(task)
             return preview(self.spark, source, plan.stream, steps, rows)
         raise AssertionError  # an ExitStack lets nothing pass in silence
 

@@ -110,6 +110,37 @@ def test_a_preview_shows_each_step_and_writes_nothing(
     assert _headrace(environment, "topic", "list", "--json").stdout == "[]\n"
 
 
+def test_a_preview_of_a_growing_file_shows_its_whole_lines(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("one\ntwo\nthree\nunfinis")
+    file = _file(
+        tmp_path,
+        f"name: grow\nsource: {{connector: file, path: {log}, mode: grow}}\ntopic: lines\n"
+        "transforms: [{type: Filter, name: short, predicate: length(value) > 3}]\n",
+    )
+    ended = _headrace(environment, "preview", file, "--json")
+    assert ended.returncode == 0, ended.stderr
+    source, short = json.loads(ended.stdout)["stages"]
+    assert [record["value"] for record in source["records"]] == ["one", "two", "three"]
+    assert [record["value"] for record in short["records"] if "dropped" in record] == ["three"]
+    assert _headrace(environment, "topic", "list", "--json").stdout == "[]\n"
+
+
+def test_a_target_that_cannot_be_written_to_is_named_with_its_key(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    sink = f"sinks: [{{connector: delta, path: {tmp_path}/taken/table}}]\n"
+    ended = _headrace(environment, "run", "--once", _file(tmp_path, BOUNDED + sink))
+    assert ended.returncode == 2
+    assert "error[config.invalid] gen-" in ended.stderr
+    assert "path: " in ended.stderr
+    assert "cannot be written to: Not a directory." in ended.stderr
+    assert ended.stderr.count("  fix: ") == 1
+
+
 def test_sigterm_stops_an_endless_run_cleanly(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.dataplane.chain import chain_frames
 from headrace.dataplane.failures import translated
 from headrace.dataplane.records import RecordFrame, record_frame
-from headrace.sdk import Position, ReadLimit, Schema, to_spark_json
+from headrace.dataplane.sampling import sample
+from headrace.sdk import CaptureSource, Position, ReadLimit, Schema, to_spark_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.chain import Step
-    from headrace.dataplane.sources import SourceReader
+    from headrace.dataplane.sources import SourceFrame, SourceReader
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,19 @@ class Stage:
 
 
 def preview(
-    spark: SparkSession, source: SourceReader, topic: str, steps: Sequence[Step], rows: int
+    spark: SparkSession,
+    source: SourceReader | CaptureSource,
+    topic: str,
+    steps: Sequence[Step],
+    rows: int,
 ) -> list[Stage]:
     """Return the first ``rows`` records at the source and after each step.
 
-    Reads from the source's beginning, whatever the task's position.
+    Reads from the source's beginning, whatever the task's position. A capture must be
+    started; what it is polled for is not acknowledged, so the system keeps it.
     """
     with translated("reading a preview"):
-        start = Position()
-        end = source.latest(start, ReadLimit(rows=rows))
-        data = source.read(spark, start, end)
+        data = _data(spark, source, topic, rows)
         frame = data.frame
         if data.packed is not None and (found := data.packed.streams(spark)):
             topic = found[0].name
@@ -56,6 +60,15 @@ def preview(
         frames = chain_frames(record_frame(_few(spark, frame, rows), topic), steps)
         names = ["source", *(step.transform.alias for step in steps)]
         return [_stage(name, records) for name, records in zip(names, frames, strict=True)]
+
+
+def _data(
+    spark: SparkSession, source: SourceReader | CaptureSource, topic: str, rows: int
+) -> SourceFrame:
+    if isinstance(source, CaptureSource):
+        return sample(spark, source, topic, rows)
+    start = Position()
+    return source.read(spark, start, source.latest(start, ReadLimit(rows=rows)))
 
 
 def _few(spark: SparkSession, frame: DataFrame, rows: int) -> DataFrame:

@@ -45,6 +45,7 @@ from headrace.sdk.errors import (
 from headrace.sdk.evolution import evolve
 from headrace.sdk.evolving import EVOLUTION_KINDS, EvolutionPolicy, Handling
 from headrace.sdk.fieldpath import FieldPath, field_path, field_paths, with_field_syntax
+from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.frames import checked_rows, rows
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.part import Part
@@ -167,6 +168,7 @@ __all__ = [
     "evolve",
     "field_path",
     "field_paths",
+    "fixed_folder",
     "from_arrow",
     "from_spark_json",
     "java_class",
@@ -176,6 +178,7 @@ __all__ = [
     "project",
     "quote",
     "reconcile",
+    "require_writable",
     "rows",
     "schema_changes",
     "schema_from_json",

@@ -11,7 +11,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Counting, FrameSink, quote
+from headrace.sdk import (
+    ConfigError,
+    Counting,
+    FrameSink,
+    fixed_folder,
+    quote,
+    require_writable,
+)
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
 from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.rows import (
@@ -39,7 +46,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
-    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace_plugins.connectors.delta.rows import Columns
 
 __all__ = ["TOPIC", "DeltaTask", "Settings"]
@@ -62,6 +69,11 @@ class Settings:
     properties: Mapping[str, str] = field(default_factory=dict)
     merge_bytes: int = 4 * 1024**3
     upkeep_commits: int = 100
+
+    @property
+    def fixed_folder(self) -> Path:
+        """Return the folder that holds the tables of all topics, or the table itself."""
+        return fixed_folder(self.path.removeprefix("file://"), TOPIC).absolute()
 
     def folder(self, topic: str) -> Path:
         """Return the folder of the table for a topic."""
@@ -95,6 +107,11 @@ class DeltaTask(FrameSink):
         """Write as ``settings`` say."""
         self._settings = settings
         self._upkeep = Upkeep(settings.upkeep_commits)
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        require_writable(self._settings.fixed_folder)
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:

@@ -21,6 +21,7 @@ from headrace.sdk import (
     StagedWrite,
     StaleEpochError,
     Type,
+    require_writable,
 )
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
@@ -41,7 +42,6 @@ from headrace_plugins.connectors.file.writing import (
     line_sql,
     nested_field,
     no_tombstones,
-    require_writable,
     tombstone_error,
 )
 

@@ -12,7 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import Counting, FrameSink, StagedWrite
+from headrace.sdk import Counting, FrameSink, StagedWrite, require_writable
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
     Committed,
@@ -25,7 +25,7 @@ from headrace_plugins.connectors.file.marks import (
     staging_folder,
     write_json,
 )
-from headrace_plugins.connectors.file.writing import SinkSettings, line_sql, require_writable
+from headrace_plugins.connectors.file.writing import SinkSettings, line_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from headrace.sdk import ConfigError, Schema, SinkError, Type, literal
+from headrace.sdk import Schema, SinkError, Type, fixed_folder, literal
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
@@ -22,7 +22,6 @@ __all__ = [
     "line_sql",
     "nested_field",
     "no_tombstones",
-    "require_writable",
     "tombstone_error",
 ]
 
@@ -80,10 +79,8 @@ class SinkSettings:
     @property
     def fixed_folder(self) -> Path:
         """Return the folder that holds the targets of all topics."""
-        path = (
-            Path(self.path.partition(TOPIC)[0] + "x") if TOPIC in self.path else Path(self.path)
-        )
-        return path.parent if TOPIC in self.path or self.appends else path
+        path = fixed_folder(self.path, TOPIC)
+        return path.parent if self.appends and TOPIC not in self.path else path
 
 
 def line_sql(schema: Schema) -> str:
@@ -124,22 +121,3 @@ def nested_field(schema: Schema) -> str | None:
     if schema.type is not Type.STRUCT:
         return "value" if schema.type in _NESTED else None
     return next((f.name for f in schema.fields if f.schema.type in _NESTED), None)
-
-
-def require_writable(folder: Path) -> None:
-    """Create the folder, and try whether it can be written to.
-
-    Raises:
-        ConfigError: It cannot.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".headrace-probe"
-        probe.touch()
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            problem=f"{folder} cannot be written to: {error.strerror}.",
-            fix="Choose another path, or give the worker's user the right to write there.",
-            field="path",
-        ) from error

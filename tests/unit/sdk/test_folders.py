@@ -1,0 +1,33 @@
+"""Folders that sinks write to."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.sdk import ConfigError, fixed_folder, require_writable
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a/${topic}", "/a"),
+        ("/a/x-${topic}", "/a"),
+        ("/a/${topic}/b", "/a"),
+        ("${topic}", "."),
+    ],
+)
+def test_the_fixed_folder_is_above_what_a_topic_names(path: str, folder: str) -> None:
+    assert fixed_folder(path, "${topic}") == Path(folder)
+
+
+def test_a_writable_folder_is_made_and_left_empty(tmp_path: Path) -> None:
+    require_writable(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_folder_below_a_file_is_refused_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written to: Not a directory") as caught:
+        require_writable(tmp_path / "file" / "out")
+    assert caught.value.field == "path"
