@@ -41,6 +41,7 @@ from headrace.dataplane.host import Targets
 from headrace.dataplane.topics import Upkeep
 from headrace.model import TaskId
 from headrace.plugins import PluginKind, Registry
+from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk import CaptureSource, ConfigError
 from headrace.store import MemoryStore, SqliteStore
 from headrace.worker import (
@@ -111,7 +112,12 @@ class Runtime:
     @cached_property
     def state(self) -> Store:
         """Return the store."""
-        return self.store or SqliteStore(self.settings.home / "store.db")
+        return self.store or SqliteStore(self.settings.store_file)
+
+    @cached_property
+    def schema_registry(self) -> EmbeddedRegistry:
+        """Return the embedded schema registry as converters use it."""
+        return EmbeddedRegistry(service_in(self.settings.store_file))
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -240,6 +246,8 @@ class Runtime:
             close_session()
         if "state" in opened:
             self.state.close()
+        if "schema_registry" in opened:
+            self.schema_registry.close()
         if "owner" in opened:
             self.owner.close()
 

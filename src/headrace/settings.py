@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -87,12 +87,22 @@ class Settings(BaseSettings):
         default=timedelta(seconds=30),
         description="How long a task stays with a worker that is not heard of.",
     )
+    registry_token: SecretStr | None = Field(
+        default=None,
+        description="What clients of the schema registry must show; without it, "
+        "`headrace registry serve` listens on this machine only.",
+    )
     progress: Literal["auto", "always", "never"] = Field(
         default="auto", description="Progress on the terminal; auto: when there is one."
     )
     progress_interval: Duration = Field(
         default=timedelta(milliseconds=500), description="How often progress is drawn."
     )
+
+    @property
+    def store_file(self) -> Path:
+        """The file of the embedded store, the schema registry included."""
+        return self.home / "store.db"
 
     @property
     def logs(self) -> Path:

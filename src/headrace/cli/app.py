@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.main import get_command
 
-from headrace.cli import demo, plugins, preview, run, setup, topic, transform, validate, version
+from headrace.cli import (
+    demo,
+    plugins,
+    preview,
+    registry,
+    run,
+    setup,
+    topic,
+    transform,
+    validate,
+    version,
+)
 from headrace.cli.invocation import Invocation, invocation_of
 
 if TYPE_CHECKING:
@@ -29,6 +40,7 @@ app.command("preview")(preview.preview)
 app.add_typer(topic.app, name="topic")
 app.add_typer(transform.app, name="transform")
 app.add_typer(plugins.app, name="plugins")
+app.add_typer(registry.app, name="registry")
 app.command("setup")(setup.setup)
 app.command("demo")(demo.demo)
 app.command("version")(version.version)

@@ -7,22 +7,13 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from headrace.model import Batch, BatchState, Counts, Lease, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, schema_from_json, schema_to_json
 from headrace.sdk.errors import StaleEpochError
 from headrace.store import rules
+from headrace.store.sqlite_file import open_sqlite
 from headrace.store.tables import batches, connectors, ledger, metadata, schemas, tasks
 
 if TYPE_CHECKING:
@@ -45,10 +36,7 @@ class SqliteStore:
 
     def __init__(self, path: Path) -> None:
         """Open the file, and make it when it is not there."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._engine = create_engine(URL.create("sqlite", database=str(path)), pool_size=8)
-        event.listen(self._engine, "connect", _prepare_connection)
-        event.listen(self._engine, "begin", _begin)
+        self._engine = open_sqlite(path)
         self._writer = self._engine.execution_options(writes=True)
         metadata.create_all(self._writer)
 
@@ -279,19 +267,6 @@ class SqliteStore:
         """See Store."""
         with self._engine.connect() as db:
             return _ledger_length(db, task)
-
-
-def _prepare_connection(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin(connection: Connection) -> None:
-    # A transaction that reads and then writes must hold the write lock from its start,
-    # or SQLite fails it at once when another writer came between.
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _micros(time: datetime) -> int:

@@ -1,0 +1,332 @@
+"""``headrace registry``: serves the schema registry, and looks after one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from headrace.cli.invocation import Invocation
+    from headrace.sdk import ConfigError
+    from headrace.sdk.schemaregistry import SchemaReference, SchemaRegistryAdmin, SchemaText
+
+app = typer.Typer(
+    help="Serve the schema registry, and look after it or another. Does not start Spark."
+)
+
+Url = Annotated[
+    str,
+    typer.Option(
+        help="The registry's URLs, with user and password if it asks for them; "
+        "embedded is the one in the home folder.",
+        envvar="HEADRACE_REGISTRY_URL",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SubjectName = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject.")]
+SchemaFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The schema: .avsc, .json or .proto.", exists=True, dir_okay=False
+    ),
+]
+References = Annotated[
+    list[str] | None,
+    typer.Option("--reference", help="NAME=SUBJECT:VERSION of what it refers to."),
+]
+Deleted = Annotated[bool, typer.Option("--deleted", help="With those that are deleted.")]
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8081,
+    host: Annotated[
+        str, typer.Option(help="Another than this machine's own needs a token.")
+    ] = "127.0.0.1",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the address as a JSON object.")
+    ] = False,
+) -> None:
+    """Serve the embedded registry as Confluent's clients expect it, until Ctrl-C.
+
+    The token is the setting registry_token; clients show it as a bearer token, or as the
+    password of any user.
+    """
+    from contextlib import closing
+
+    from headrace.rest import Door, Serving, registry_app
+    from headrace.schemaregistry import service_in
+
+    invocation = invocation_of(context)
+    secret = invocation.settings.registry_token
+    door = Door(host, port, None if secret is None else secret.get_secret_value())
+    with (
+        closing(service_in(invocation.settings.store_file)) as service,
+        Serving(registry_app(service, door), door) as serving,
+    ):
+        if as_json:
+            invocation.terminal.print_json({"event": "serving", "url": serving.url})
+        else:
+            invocation.terminal.print(f"The schema registry is at {serving.url}")
+        serving.run()
+
+
+@app.command()
+def subjects(
+    context: typer.Context,
+    url: Url = "embedded",
+    deleted: Deleted = False,
+    as_json: Json = False,
+) -> None:
+    """List the subjects."""
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        found = registry.all_subjects() if deleted else registry.subjects()
+    if as_json:
+        invocation.terminal.print_json(found)
+    elif found:
+        invocation.terminal.print(*found)
+    else:
+        invocation.terminal.note("no subjects")
+
+
+@app.command()
+def versions(
+    context: typer.Context,
+    subject: SubjectName,
+    url: Url = "embedded",
+    deleted: Deleted = False,
+    as_json: Json = False,
+) -> None:
+    """List a subject's versions."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        numbers = registry.all_versions(subject) if deleted else registry.versions(subject)
+        found = [registry.version(subject, number) for number in numbers]
+    if as_json:
+        lines = [
+            {"version": each.version, "id": each.id, "type": each.schema.type.value}
+            for each in found
+        ]
+        invocation.terminal.print_json(lines)
+        return
+    shown = table("version", "id", "type", right=("version", "id"))
+    for each in found:
+        shown.add_row(str(each.version), str(each.id), each.schema.type.value)
+    invocation.terminal.print(shown)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    subject: SubjectName,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Which version; the newest by default.")
+    ] = None,
+    url: Url = "embedded",
+    as_json: Json = False,
+) -> None:
+    """Print a schema."""
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        if version is None:
+            found = registry.latest(subject)
+        else:
+            found = registry.version(subject, version)
+    if not as_json:
+        sys.stdout.write(found.schema.text.rstrip("\n") + "\n")
+        return
+    invocation.terminal.print_json(
+        {
+            "subject": found.subject,
+            "version": found.version,
+            "id": found.id,
+            "schemaType": found.schema.type.value,
+            "schema": found.schema.text,
+            "references": [
+                {"name": each.name, "subject": each.subject, "version": each.version}
+                for each in found.schema.references
+            ],
+        }
+    )
+
+
+@app.command()
+def register(  # noqa: PLR0917 - Typer passes them by name
+    context: typer.Context,
+    subject: SubjectName,
+    file: SchemaFile,
+    references: References = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Take what means the same for the same.")
+    ] = False,
+    url: Url = "embedded",
+    as_json: Json = False,
+) -> None:
+    """Register a schema and print its id; nothing changes if the subject has it already."""
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        schema = _read(file, references or [])
+        made = registry.register(subject, schema, normalize=normalize)
+    if as_json:
+        invocation.terminal.print_json({"subject": subject, "id": made})
+    else:
+        invocation.terminal.print(str(made))
+
+
+@app.command()
+def check(  # noqa: PLR0917 - Typer passes them by name
+    context: typer.Context,
+    subject: SubjectName,
+    file: SchemaFile,
+    references: References = None,
+    url: Url = "embedded",
+    as_json: Json = False,
+) -> None:
+    """Say whether a schema could be registered. Exit code 1 if it could not."""
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        schema = _read(file, references or [])
+        level = registry.compatibility(subject)
+        found = registry.incompatibilities(subject, schema)
+    if as_json:
+        invocation.terminal.print_json(
+            {"compatible": not found, "level": level, "messages": found}
+        )
+    elif found:
+        invocation.terminal.print(f"{file} does not fit {subject} ({level}):")
+        invocation.terminal.print(*(f"- {each}" for each in found))
+    else:
+        invocation.terminal.print(f"{file} fits {subject} ({level}).")
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def delete(  # noqa: PLR0917 - Typer passes them by name
+    context: typer.Context,
+    subject: SubjectName,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Which version; all by default.")
+    ] = None,
+    permanent: Annotated[
+        bool, typer.Option("--permanent", help="For good; only what was deleted before.")
+    ] = False,
+    url: Url = "embedded",
+    as_json: Json = False,
+) -> None:
+    """Delete a subject or one of its versions; it is hidden, and its ids are still read."""
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        if version is None:
+            gone = registry.delete_subject(subject, permanent=permanent)
+        else:
+            gone = [registry.delete_version(subject, version, permanent=permanent)]
+    if as_json:
+        invocation.terminal.print_json({"subject": subject, "deleted": gone})
+    else:
+        numbers = ", ".join(str(number) for number in gone)
+        invocation.terminal.print(f"{subject}: deleted {numbers}")
+
+
+@app.command()
+def compatibility(  # noqa: PLR0917 - Typer passes them by name
+    context: typer.Context,
+    subject: Annotated[
+        str | None, typer.Argument(help="The subject; without one, the whole registry.")
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option("--set", help="BACKWARD, FORWARD, FULL (_TRANSITIVE), NONE.")
+    ] = None,
+    unset: Annotated[
+        bool, typer.Option("--unset", help="Back to the registry's level, or to BACKWARD.")
+    ] = False,
+    url: Url = "embedded",
+    as_json: Json = False,
+) -> None:
+    """Show or set what a new version must be able to do with older data."""
+    invocation = invocation_of(context)
+    with _Opened(invocation, url) as registry:
+        if level is not None or unset:
+            registry.set_compatibility(subject, None if unset else level)
+        found = registry.compatibility(subject)
+    if as_json:
+        invocation.terminal.print_json({"subject": subject, "compatibility": found})
+    else:
+        invocation.terminal.print(found)
+
+
+class _Opened:
+    """The registry that a command is about, closed when it is done."""
+
+    def __init__(self, invocation: Invocation, url: str) -> None:
+        self._invocation = invocation
+        self._url = url
+        self._registry: SchemaRegistryAdmin | None = None
+
+    def __enter__(self) -> SchemaRegistryAdmin:
+        self._registry = self._open()
+        return self._registry
+
+    def __exit__(self, *_: object) -> None:
+        if self._registry is not None:
+            self._registry.close()
+
+    def _open(self) -> SchemaRegistryAdmin:
+        from headrace.schemaregistry import EmbeddedRegistry, service_in
+        from headrace.sdk.schemaregistry import (
+            EMBEDDED,
+            URL_KEY,
+            Address,
+            HttpSchemaRegistry,
+            registry_config,
+        )
+
+        if self._url == EMBEDDED:
+            # Without a runtime, which would load Spark first.
+            return EmbeddedRegistry(service_in(self._invocation.settings.store_file))
+        values = {URL_KEY: self._url, "max.retries": "0"}
+        secret = self._invocation.settings.registry_token
+        if secret is not None:
+            values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
+            values["bearer.auth.token"] = secret.get_secret_value()
+        return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
+
+
+def _read(file: Path, references: list[str]) -> SchemaText:
+    from headrace.sdk.schemaregistry import SchemaText, SchemaType
+
+    types = {".avsc": SchemaType.AVRO, ".proto": SchemaType.PROTOBUF, ".json": SchemaType.JSON}
+    kind = types.get(file.suffix.lower())
+    if kind is None:
+        fix = f"Name it with one of: {', '.join(types)}."
+        problem = f"{file.name!r} does not tell the schema's language."
+        raise _config_error(problem, "FILE", fix)
+    return SchemaText(
+        file.read_text(encoding="utf-8"), kind, tuple(map(_reference, references))
+    )
+
+
+def _reference(text: str) -> SchemaReference:
+    from headrace.sdk.schemaregistry import SchemaReference
+
+    name, equals, rest = text.partition("=")
+    subject, colon, version = rest.rpartition(":")
+    if not (equals and colon and version.isdigit()):
+        problem = f"{text!r} is no reference."
+        raise _config_error(problem, "--reference", "Write NAME=SUBJECT:VERSION.")
+    return SchemaReference(name, subject, int(version))
+
+
+def _config_error(problem: str, field: str, fix: str) -> ConfigError:
+    from headrace.sdk import ConfigError
+
+    return ConfigError(problem, field=field, fix=fix)

@@ -1,0 +1,108 @@
+"""Runs an application until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import uvicorn
+
+from headrace.sdk import SetupError
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from starlette.types import ASGIApp
+
+    from headrace.rest.door import Door
+
+_GRACE_SECONDS = 5
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class Serving:
+    """An application that is being served. Use it in a ``with``, which ends it.
+
+    It listens once the block begins; requests that come before `run` or `start` wait.
+
+    Args:
+        app: The application.
+        door: Where it listens.
+    """
+
+    app: ASGIApp
+    door: Door
+
+    def __post_init__(self) -> None:
+        """Take the address. Raises SetupError if another process has it."""
+        # A port is free again at once after a crash.
+        family = socket.AF_INET6 if ":" in self.door.host else socket.AF_INET
+        # asyncio sets TCP_NODELAY only where the protocol is named; without it, answers
+        # wait 40 ms for the client's delayed acknowledgement.
+        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((self.door.host, self.door.port))
+            self._socket.listen(128)
+        except OSError as error:
+            self._socket.close()
+            problem = f"{self.door.host}:{self.door.port} cannot be used: {error.strerror}."
+            fix = "Choose another port with --port, or stop what listens there."
+            raise SetupError(problem, field="--port", fix=fix) from None
+        config = uvicorn.Config(
+            self.app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        host = f"[{self.door.host}]" if ":" in self.door.host else self.door.host
+        return f"http://{host}:{self._socket.getsockname()[1]}"
+
+    def run(self) -> None:
+        """Serve in this thread, the main one, until Ctrl-C or SIGTERM, which end it well."""
+        # uvicorn raises the signal again when it has stopped; nobody is left to hear it.
+        kept = {each: signal.signal(each, _ignore) for each in _STOPS}
+        try:
+            self._serve()
+        finally:
+            for each, handler in kept.items():
+                signal.signal(each, handler)
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        self._thread = threading.Thread(target=self._serve, name="headrace-rest")
+        self._thread.start()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop serving."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        self._socket.close()
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing at a signal."""

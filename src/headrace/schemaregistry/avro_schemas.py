@@ -1,0 +1,112 @@
+"""Avro schemas: Apache's own library parses them and compares reader with writer."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from avro.errors import AvroException
+from avro.name import Names
+from avro.schema import Schema, make_avsc_object
+
+from headrace.schemaregistry.languages import read_json, write_json
+from headrace.sdk.schemaregistry import InvalidSchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.schemaregistry.languages import ParsedSchema
+
+_ORDER = ("name", "type", "fields", "symbols", "items", "values", "size")
+"""The attributes of the specification's parsing canonical form, in its order."""
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """See ParsedSchema."""
+
+    value: Any
+    schema: Schema
+
+    @cached_property
+    def text(self) -> str:
+        """See ParsedSchema."""
+        return write_json(self.value)
+
+    @cached_property
+    def identity(self) -> str:
+        """See ParsedSchema."""
+        return write_json(_plain(self.value), sort=True)
+
+    @cached_property
+    def normalized(self) -> str:
+        """See ParsedSchema."""
+        return write_json(_ordered(_plain(self.value)))
+
+    def shown(self, form: str) -> str:
+        """See ParsedSchema. The form `resolved` has what is referred to written out."""
+        return write_json(self.schema.to_json()) if form == "resolved" else self.text
+
+    def unreadable(self, written: ParsedSchema) -> Sequence[str]:
+        """See ParsedSchema."""
+        assert isinstance(written, AvroSchema)
+        checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+        result = checker.get_compatibility(self.schema, written.schema)
+        if result.compatibility is SchemaCompatibilityType.compatible:
+            return []
+        kinds = ", ".join(dict.fromkeys(kind.name for kind in result.incompatibilities))
+        places = ", ".join(sorted(result.locations))
+        return [f"{kinds} at {places}: {'; '.join(sorted(result.messages))}"]
+
+
+def parse_avro(text: str, references: Mapping[str, str]) -> AvroSchema:
+    """Read a schema. Raises InvalidSchemaError.
+
+    Args:
+        text: The schema in JSON.
+        references: The texts it refers to, dependencies first.
+    """
+    names = Names()
+    for each in references.values():
+        _made(read_json(each, "Avro"), names)
+    value = read_json(text, "Avro")
+    return AvroSchema(value, _made(value, names))
+
+
+def _made(value: Any, names: Names) -> Schema:
+    with warnings.catch_warnings():
+        # A logical type that it does not know is no fault: the specification ignores it.
+        warnings.simplefilter("ignore")
+        try:
+            return make_avsc_object(value, names)
+        except (AvroException, TypeError, ValueError, KeyError, RecursionError) as error:
+            # It checks what it was written to check, and stumbles over the rest.
+            problem = f"Invalid Avro schema: {error}"
+            raise InvalidSchemaError(problem) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return the schema with `{"type": "int"}` as `"int"`, which mean the same."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"type"}:
+        return _plain(value["type"])
+    inner = {"type", "items", "values", "fields"}
+    return {key: _plain(each) if key in inner else each for key, each in value.items()}
+
+
+def _ordered(value: Any) -> Any:
+    """Return the schema with the attributes in the specification's order, then by name."""
+    if isinstance(value, list):
+        return [_ordered(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    known = [key for key in _ORDER if key in value]
+    keys = [*known, *sorted(set(value) - set(known))]
+    inner = {"type", "items", "values", "fields"}
+    return {key: _ordered(value[key]) if key in inner else value[key] for key in keys}

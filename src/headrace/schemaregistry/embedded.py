@@ -1,0 +1,131 @@
+"""The registry in this installation's own store, as converters use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.schemaregistry.reading import LATEST
+from headrace.schemaregistry.registering import Submitted
+from headrace.schemaregistry.scopes import Config
+from headrace.schemaregistry.service import Listing, RegistryService
+from headrace.sdk.schemaregistry import RegisteredSchema, SchemaNotFoundError, SchemaText
+from headrace.store import SqliteRegistryStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.schemaregistry.reading import Found
+
+_KEPT = 10_000
+_ALL = Listing(deleted=True)
+
+
+class EmbeddedRegistry:
+    """A SchemaRegistryAdmin without a server. See `SchemaRegistry` for what each method does.
+
+    Pickled, it opens the store anew where it arrives, so it serves the Python workers of one
+    machine; a cluster needs the registry's URL.
+
+    Args:
+        service: The registry.
+    """
+
+    def __init__(self, service: RegistryService) -> None:
+        self._service = service
+        self._ids: dict[tuple[int, str | None], SchemaText] = {}
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EmbeddedRegistry, (self._service,)
+
+    def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
+        """See `SchemaRegistry`."""
+        found = self._service.register(subject, Submitted(schema), normalize=normalize)
+        return found.stored.id
+
+    def lookup(
+        self, subject: str, schema: SchemaText, *, normalize: bool = False
+    ) -> RegisteredSchema:
+        """See `SchemaRegistry`."""
+        found = self._service.lookup(subject, Submitted(schema), normalize=normalize)
+        return _registered(found)
+
+    def by_id(self, schema_id: int, *, subject: str | None = None) -> SchemaText:
+        """See `SchemaRegistry`."""
+        key = (schema_id, subject)
+        known = self._ids.get(key)
+        if known is None:
+            known = self._service.by_id(schema_id, subject)[0].schema
+            if len(self._ids) < _KEPT:
+                self._ids[key] = known
+        return known
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """See `SchemaRegistry`."""
+        return _registered(self._service.version(subject, str(LATEST)))
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """See `SchemaRegistry`."""
+        return _registered(self._service.version(subject, str(version), deleted=True))
+
+    def versions(self, subject: str) -> list[int]:
+        """See `SchemaRegistry`."""
+        return self._service.versions(subject)
+
+    def all_versions(self, subject: str) -> list[int]:
+        """See `SchemaRegistryAdmin`."""
+        return self._service.versions(subject, _ALL)
+
+    def subjects(self) -> list[str]:
+        """See `SchemaRegistry`."""
+        return self._service.subjects()
+
+    def all_subjects(self) -> list[str]:
+        """See `SchemaRegistryAdmin`."""
+        return self._service.subjects(_ALL)
+
+    def incompatibilities(self, subject: str, schema: SchemaText) -> list[str]:
+        """See `SchemaRegistry`."""
+        return self._service.misfits(subject, Submitted(schema))
+
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """See `SchemaRegistryAdmin`."""
+        self._ids.clear()
+        return self._service.delete_subject(subject, permanent=permanent)
+
+    def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        """See `SchemaRegistryAdmin`."""
+        self._ids.clear()
+        return self._service.delete_version(subject, str(version), permanent=permanent)
+
+    def compatibility(self, subject: str | None) -> str:
+        """See `SchemaRegistryAdmin`."""
+        return str(self._service.config(subject, inherited=True).level)
+
+    def set_compatibility(self, subject: str | None, level: str | None) -> None:
+        """See `SchemaRegistryAdmin`."""
+        if level is not None:
+            self._service.set_config(subject, Config.from_json({"compatibility": level}))
+            return
+        try:
+            self._service.drop_config(subject)
+        except SchemaNotFoundError:
+            return  # nothing was set
+
+    def close(self) -> None:
+        """See `SchemaRegistry`."""
+        self._service.close()
+
+
+def service_in(file: Path) -> RegistryService:
+    """Return the registry whose rows are in a SQLite file; nothing is opened yet."""
+    return RegistryService(SqliteRegistryStore(file))
+
+
+def _registered(found: Found) -> RegisteredSchema:
+    version = found.version
+    return RegisteredSchema(
+        str(version.subject), version.version, found.stored.id, found.stored.schema
+    )

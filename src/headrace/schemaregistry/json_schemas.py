@@ -1,0 +1,120 @@
+"""JSON Schemas: jsonschema checks them, referencing finds what they refer to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urljoin
+
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import Draft7Validator, validator_for
+from jsonschema_specifications import REGISTRY
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
+
+from headrace.schemaregistry.json_differences import differences
+from headrace.schemaregistry.json_shapes import Node, default_draft
+from headrace.schemaregistry.languages import read_json, write_json
+from headrace.sdk.schemaregistry import InvalidSchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from referencing import Registry, Specification
+
+    from headrace.schemaregistry.languages import ParsedSchema
+
+
+@dataclass(frozen=True)
+class JsonSchema:
+    """See ParsedSchema."""
+
+    value: Any
+    root: Node
+
+    @cached_property
+    def text(self) -> str:
+        """See ParsedSchema."""
+        return write_json(self.value)
+
+    @property
+    def identity(self) -> str:
+        """See ParsedSchema."""
+        return self.text
+
+    @cached_property
+    def normalized(self) -> str:
+        """See ParsedSchema."""
+        return write_json(self.value, sort=True)
+
+    def shown(self, form: str) -> str:
+        """See ParsedSchema."""
+        del form
+        return self.text
+
+    def unreadable(self, written: ParsedSchema) -> Sequence[str]:
+        """See ParsedSchema."""
+        assert isinstance(written, JsonSchema)
+        found = differences(written.root, self.root)
+        return [f"{each.name} at #/{each.path}" for each in found]
+
+
+def parse_json(text: str, references: Mapping[str, str]) -> JsonSchema:
+    """Read a schema. Raises InvalidSchemaError, also when a reference leads nowhere.
+
+    Args:
+        text: The schema in JSON.
+        references: The texts it refers to, by what it calls them.
+    """
+    value = read_json(text, "JSON")
+    draft = _checked(value)
+    identity = draft.id_of(value) or ""
+    known: Registry[Any] = REGISTRY  # what jsonschema knows: the drafts' own schemas
+    for name, each in references.items():
+        used = read_json(each, "JSON")
+        resource = _checked(used).create_resource(used)
+        known = known.with_resources([(name, resource), (urljoin(identity, name), resource)])
+    resolver = known.resolver_with_root(draft.create_resource(value))
+    root = Node(value, resolver, draft)
+    for node, reference in _references(root):
+        _find(node, reference)
+    return JsonSchema(value, root)
+
+
+def _checked(value: Any) -> Specification[Any]:
+    """Return the draft of a schema that jsonschema accepts."""
+    if not isinstance(value, bool | dict):
+        problem = "Invalid JSON schema: it is neither an object nor true or false."
+        raise InvalidSchemaError(problem)
+    named = value.get("$schema") if isinstance(value, dict) else None
+    try:
+        validator_for(value, default=Draft7Validator).check_schema(cast("Any", value))
+    except (SchemaError, RecursionError) as error:
+        where = getattr(error, "json_path", "$")
+        said = error.message if isinstance(error, SchemaError) else "it is nested too deeply"
+        problem = f"Invalid JSON schema: {said} ({where})"
+        raise InvalidSchemaError(problem) from None
+    if not isinstance(named, str):
+        return default_draft()
+    return specification_with(named, default=default_draft())
+
+
+def _references(root: Node) -> Iterator[tuple[Node, str]]:
+    """Yield every reference with the schema it stands in, whatever document that is in."""
+    left = [root]
+    while left:
+        node = left.pop()
+        if isinstance(node.raw, dict):
+            if isinstance(node.raw.get("$ref"), str):
+                yield node, node.raw["$ref"]
+            left += [node.inner(raw) for raw in node.draft.subresources_of(node.raw)]
+
+
+def _find(node: Node, reference: str) -> None:
+    try:
+        node.resolver.lookup(reference)
+    except Unresolvable:
+        problem = f"Invalid JSON schema: nothing is called {reference!r}."
+        fix = "Correct the $ref, or register what it names and list it in references."
+        raise InvalidSchemaError(problem, fix=fix) from None

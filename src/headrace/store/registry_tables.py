@@ -1,0 +1,74 @@
+"""The schema registry's tables in the SQL stores."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+registry_metadata = MetaData()
+
+registry_schemas = Table(
+    "registry_schemas",
+    registry_metadata,
+    Column("context", String, primary_key=True),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("guid", String, nullable=False, index=True),
+    Column("type", String, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("references", Text, nullable=False, comment="JSON: name, subject, version"),
+    Column("extras", Text, nullable=False, comment="JSON: metadata and rules; or empty"),
+)
+
+registry_versions = Table(
+    "registry_versions",
+    registry_metadata,
+    Column("context", String, primary_key=True),
+    Column("subject", String, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("schema_id", BigInteger, nullable=False),
+    Column("deleted", Boolean, nullable=False),
+)
+Index(
+    "registry_versions_of",
+    registry_versions.c.context,
+    registry_versions.c.schema_id,
+)
+
+registry_references = Table(
+    "registry_references",
+    registry_metadata,
+    Column("context", String, primary_key=True),
+    Column("schema_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("used_subject", String, nullable=False),
+    Column("used_version", Integer, nullable=False),
+)
+Index(
+    "registry_references_to",
+    registry_references.c.used_subject,
+    registry_references.c.used_version,
+)
+
+registry_settings = Table(
+    "registry_settings",
+    registry_metadata,
+    Column("kind", String, primary_key=True),
+    Column("scope", String, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+registry_ids = Table(
+    "registry_ids",
+    registry_metadata,
+    Column("context", String, primary_key=True),
+    Column("last", BigInteger, nullable=False, comment="an id is never used twice"),
+)
