@@ -15,6 +15,7 @@ from headrace.cli import (
     preview,
     registry,
     run,
+    schema,
     setup,
     topic,
     transform,
@@ -39,6 +40,7 @@ app.command("validate")(validate.validate)
 app.command("preview")(preview.preview)
 app.add_typer(topic.app, name="topic")
 app.add_typer(transform.app, name="transform")
+app.add_typer(schema.app, name="schema")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(registry.app, name="registry")
 app.command("setup")(setup.setup)

@@ -8,13 +8,10 @@ import typer
 
 from headrace.cli.figures import count, size
 from headrace.cli.invocation import invocation_of
+from headrace.cli.topicview import existing_topic, fields_of, iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
-
-    from headrace.bootstrap import Runtime
-    from headrace.dataplane import Topic
 
 app = typer.Typer(help="Look at topics. Does not start Spark.")
 
@@ -39,7 +36,7 @@ def list_topics(
                     "rows": topic.rows,
                     "size_bytes": topic.size_bytes,
                     "version": topic.version,
-                    "last_append": _iso(topic.last_append),
+                    "last_append": iso(topic.last_append),
                 }
                 for topic in found
             ]
@@ -52,7 +49,7 @@ def list_topics(
     shown = table("topic", *figures, "last append", right=figures)
     for topic in found:
         cells = (count(topic.rows), size(topic.size_bytes), str(topic.version))
-        shown.add_row(topic.name, *cells, _iso(topic.last_append) or "")
+        shown.add_row(topic.name, *cells, iso(topic.last_append) or "")
     terminal.print(shown)
 
 
@@ -68,7 +65,7 @@ def describe(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
-        topic = _existing(runtime, name).describe()
+        topic = existing_topic(runtime, name).describe()
     figures = {
         "name": topic.name,
         "path": topic.path,
@@ -77,8 +74,8 @@ def describe(
         "files": topic.files,
         "version": topic.version,
         "oldest_version": topic.oldest_version,
-        "first_append": _iso(topic.first_append),
-        "last_append": _iso(topic.last_append),
+        "first_append": iso(topic.first_append),
+        "last_append": iso(topic.last_append),
     }
     if as_json:
         terminal.print_json({**figures, "schema": dict(topic.schema)})
@@ -87,7 +84,7 @@ def describe(
         text = count(value) if isinstance(value, int) else str(value or "")
         terminal.print(f"{key.replace('_', ' '):<15} {text}")
     shown = table("field", "type", "nullable")
-    for field, kind, nullable in _fields(topic.schema):
+    for field, kind, nullable in fields_of(topic.schema):
         shown.add_row(field, kind, "yes" if nullable else "no")
     terminal.print(shown)
 
@@ -111,7 +108,7 @@ def peek(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
-        records = read_ends(_existing(runtime, name), rows, oldest=not newest)
+        records = read_ends(existing_topic(runtime, name), rows, oldest=not newest)
     if as_json:
         for record in records:
             terminal.print_json(record)
@@ -132,40 +129,3 @@ def _line(record: Mapping[str, Any]) -> dict[str, Any]:
     around = {name: record.get(name) for name in ("stream", "key", "timestamp", "headers")}
     given = {name: cell for name, cell in around.items() if cell is not None}
     return {"version": record["version"], **given, **fields}
-
-
-def _existing(runtime: Runtime, name: str) -> Topic:
-    from headrace.cli.failures import unknown
-
-    topic = runtime.topics.get(name)
-    if not topic.exists():
-        known = [known.name for known in runtime.topics.list()]
-        raise unknown(name, known, noun="topic", field="NAME")
-    return topic
-
-
-def _fields(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, bool]]:
-    """Return name, type and nullability of a Spark schema's fields, with those inside."""
-    found: list[tuple[str, str, bool]] = []
-    for field in schema.get("fields", []):
-        name, kind = f"{prefix}{field['name']}", field["type"]
-        found.append((name, _type(kind), field["nullable"]))
-        if isinstance(kind, dict) and kind["type"] == "struct":
-            found += _fields(kind, f"{name}.")
-    return found
-
-
-def _type(kind: str | Mapping[str, Any]) -> str:
-    if isinstance(kind, str):
-        return kind
-    match kind["type"]:
-        case "array":
-            return f"array<{_type(kind['elementType'])}>"
-        case "map":
-            return f"map<{_type(kind['keyType'])}, {_type(kind['valueType'])}>"
-        case other:
-            return str(other)
-
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat(timespec="seconds")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.dataplane.moving import misfits, moved
-from headrace.sdk import EvolutionPolicy, Handling, literal, reconcile
+from headrace.sdk import EVOLUTION_KINDS, EvolutionPolicy, Handling, literal, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dataplane.records import RecordFrame
+    from headrace.dataplane.topics import TopicWriter
     from headrace.sdk import (
         FrameSink,
         Handled,
@@ -102,6 +103,25 @@ class Evolution:
             self._tell(target, handled)
         shape = _moved(records.shape, before[2].move)
         return records if shape is records.shape else replace(records, shape=shape).settled()
+
+    def check_streams(
+        self, topic: TopicWriter, number: int, schemas: Sequence[tuple[str, Schema]]
+    ) -> None:
+        """Raise SchemaChangeError when a packed stream has changed in a rejected way.
+
+        Packed rows carry their schema, so a topic takes any other change as it is; what
+        reads the streams from there has a policy of its own.
+        """
+        policy = self.policy(number)
+        rejected = [kind for kind in EVOLUTION_KINDS if policy.of(kind) is Handling.REJECT]
+        if not rejected:
+            return
+        only = EvolutionPolicy(handlings=dict.fromkeys(rejected, Handling.REJECT))
+        only = replace(only, renames=policy.renames)
+        known: dict[str, Schema] = {}
+        for stream, schema in schemas:
+            before = known.get(stream) or topic.stream_schema(stream)
+            known[stream] = schema if before is None else reconcile(before, schema, only).schema
 
     def accept(self, target: Target, schema: Schema) -> None:
         """Remember the schema that a target has taken. Called once its batch is durable."""

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.chain import Step
     from headrace.dataplane.deadletters import DeadLetters
-    from headrace.dataplane.packed import Packed, Stream
+    from headrace.dataplane.packed import Packed, StagedPacked, Stream
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Schema
-    from headrace.sdk.delta import AddedFile
 
 
 @dataclass(frozen=True)
@@ -141,18 +140,20 @@ class Flow:
     ) -> Counts:
         """Copy packed rows into topics without looking into them."""
         counts = Counts()
-        for topic, (_, mark) in zip(topics, self._marks(self.application, batch), strict=True):
+        marks = self._marks(self.application, batch)
+        for number, (topic, (_, mark)) in enumerate(zip(topics, marks, strict=True)):
             receipt = topic.committed(mark, self.topic) if batch.again else None
             if receipt is not None:
                 counts = Rejects.counts_of(receipt)
                 continue
             read = 0
 
-            def stage(table: Path, folder: Path) -> tuple[Sequence[AddedFile], int]:
+            def stage(table: Path, folder: Path) -> StagedPacked:
                 nonlocal read
-                staged = packed.stage(self.spark, table, folder)
-                read = staged.read
-                return staged.files, staged.written
+                done = packed.stage(self.spark, table, folder)
+                read = done.read
+                self.evolution.check_streams(topic, number, done.schemas)  # noqa: B023 - called now
+                return done
 
             staged = topic.stage_packed(mark, stage)
             counts = Counts(read=read, written=staged.rows)

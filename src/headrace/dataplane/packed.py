@@ -9,6 +9,7 @@ made for thousands.
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.topics import packed_row_schema
-from headrace.sdk import conform, evolve, from_arrow, to_arrow, to_spark_json
+from headrace.sdk import (
+    conform,
+    evolve,
+    from_arrow,
+    schema_from_json,
+    schema_to_json,
+    to_arrow,
+    to_spark_json,
+)
 from headrace.sdk.delta import AddedFile
 
 if TYPE_CHECKING:
@@ -85,10 +94,12 @@ class Packed:
             yield _write(read(parts[number]), table, path, number)
 
         files = over_parts(spark, list(parts), staged, _FILE).collect()
+        schemas = [pair for file in files for pair in json.loads(file.schemas)]
         return StagedPacked(
-            [AddedFile(path, size, rows) for path, size, rows, _, _ in files if rows],
-            read=sum(read for *_, read, _ in files),
-            written=sum(written for *_, written in files),
+            [AddedFile(file.path, file.size, file.rows) for file in files if file.rows],
+            read=sum(file.read for file in files),
+            written=sum(file.written for file in files),
+            schemas=[(stream, schema_from_json(text)) for stream, text in schemas],
         )
 
     def _described(self, part: Any) -> Iterator[pa.RecordBatch]:
@@ -114,16 +125,24 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class StagedPacked:
-    """Staged files, with the records read from the source and written to the files."""
+    """Staged files.
+
+    Args:
+        files: The files.
+        read: The records read from the source.
+        written: The records written to the files.
+        schemas: Each stream with each schema that rows of it have, once for each file.
+    """
 
     files: Sequence[AddedFile]
     read: int
     written: int
+    schemas: Sequence[tuple[str, Schema]] = ()
 
 
 _STREAM = "stream string, schema binary, rows bigint"
 _DESCRIBED = pa.schema([("stream", pa.string()), ("schema", pa.binary()), ("rows", pa.int64())])
-_FILE = "path string, size bigint, rows bigint, read bigint, written bigint"
+_FILE = "path string, size bigint, rows bigint, read bigint, written bigint, schemas string"
 
 
 def packed_source(
@@ -167,11 +186,13 @@ def _write(
 ) -> pa.RecordBatch:
     """Write one file; return its figures as the one row of a batch."""
     read = written = rows = 0
+    schemas: dict[tuple[str, pa.Schema], None] = {}
     # The payload is bytes already: a dictionary or statistics of it would only cost.
     plain = {"use_dictionary": ["stream", "schema_id", "schema"], "write_statistics": False}
     with pq.ParquetWriter(table / path, _ROWS, compression="lz4", **plain) as writer:
         for stream, batch in batches:
             read += batch.num_rows
+            schemas[stream, batch.schema] = None
             for start in range(0, batch.num_rows, _MOST_ROWS):
                 cut = batch.slice(start, _MOST_ROWS)
                 writer.write_batch(_packed_row(stream, cut, (part << 33) + rows))
@@ -179,7 +200,8 @@ def _write(
                 rows += 1
     size = (table / path).stat().st_size
     figures = {"path": path.as_posix(), "size": size, "rows": rows}
-    figures |= {"read": read, "written": written}
+    told = [[stream, schema_to_json(from_arrow(schema))] for stream, schema in schemas]
+    figures |= {"read": read, "written": written, "schemas": json.dumps(told)}
     return pa.RecordBatch.from_pylist([figures])
 
 

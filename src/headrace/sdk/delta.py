@@ -158,9 +158,17 @@ def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
 
 
 def add_files(
-    table: DeltaTable, files: Sequence[AddedFile], mark: Mark, receipt: str, now: datetime
+    table: DeltaTable,
+    files: Sequence[AddedFile],
+    mark: Mark,
+    receipt: str,
+    now: datetime,
+    *,
+    told: Mapping[str, str] | None = None,
 ) -> None:
     """Add staged files, the mark and the receipt in one transaction.
+
+    ``told`` is what else the commit is to say, by name.
 
     Guarantee 2: Delta refuses a second transaction of one application that did not see
     the first. Raises StaleEpochError then, and RetriableError when another writer changed
@@ -184,7 +192,7 @@ def add_files(
             "append",
             table.schema(),
             table.metadata().partition_columns,
-            commit_properties=mark_properties(mark, receipt),
+            commit_properties=mark_properties(mark, receipt, told),
             post_commithook_properties=QUIET,
         )
     except CommitFailedError as error:
@@ -199,11 +207,13 @@ def _refused(table: DeltaTable, mark: Mark, error: CommitFailedError) -> Excepti
     return RetriableError(f"The table was changed while a batch was added to it: {error}")
 
 
-def mark_properties(mark: Mark, receipt: str) -> CommitProperties:
+def mark_properties(
+    mark: Mark, receipt: str, told: Mapping[str, str] | None = None
+) -> CommitProperties:
     """Return the commit properties that keep a batch's mark and receipt."""
     return CommitProperties(
         app_transactions=[Transaction(mark.application, mark.batch)],
-        custom_metadata=_metadata(mark, receipt),
+        custom_metadata={**_metadata(mark, receipt), **(told or {})},
     )
 
 

@@ -1,6 +1,7 @@
 """The flow over every gear of source and sink, on real Spark."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tests.integration.dataplane.flow_doubles import (
 )
 
 from headrace.dataplane import (
+    Evolution,
     SplitReader,
     StreamReader,
     TopicReader,
@@ -27,11 +29,15 @@ from headrace.dataplane import (
 from headrace.model import Batch, Counts
 from headrace.sdk import (
     BatchSink,
+    ChangeKind,
+    EvolutionPolicy,
+    Handling,
     Position,
     ReadLimit,
     Record,
     RecordSink,
     Schema,
+    SchemaChangeError,
     Split,
     SplitSource,
     StreamSplitSource,
@@ -99,6 +105,30 @@ def test_many_streams_travel_packed_and_are_unpacked_by_stream(spark, tmp_path: 
         {"y": "s0", "z": None},
         {"y": "s1", "z": 1.5},
     ]
+    history = reader.topic.history.versions()
+    assert {(v.stream, v.number, len(v.value.fields)) for v in history} == {
+        ("a", 1, 1),
+        ("b", 1, 1),
+        ("b", 2, 2),
+    }
+
+
+def test_a_rejected_change_of_a_packed_stream_stops_the_task_with_nothing_written(
+    spark, tmp_path: Path
+) -> None:
+    writer = topic_writer(tmp_path, "packed")
+    policy = EvolutionPolicy(handlings={ChangeKind.ADD: Handling.REJECT})
+    running = replace(
+        flow(spark, [writer], source=StreamReader(Streams())),
+        evolution=Evolution(policies=[policy]),
+    )
+    running.run(batch(1, 0, 1))
+    version = Topics(tmp_path).get("packed").log.newest()
+    with pytest.raises(SchemaChangeError, match="add z"):
+        running.run(batch(2, 1, 2))
+    topic = Topics(tmp_path).get("packed")
+    assert topic.log.newest() == version
+    assert len(list(topic.path.rglob("*.parquet"))) == 1
 
 
 class ToFiles(BatchSink):

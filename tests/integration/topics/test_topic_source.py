@@ -1,6 +1,6 @@
 """Spark reads topics whatever upkeep has made of their files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ import pytest
 from tests.unit.dataplane.topics.made_topics import append, at, part
 
 from headrace.dataplane import Topic, TopicReader, Topics, TopicSource, TopicWriter
-from headrace.dataplane.packed import packed_source
+from headrace.dataplane.packed import StagedPacked, packed_source
 from headrace.dataplane.topics import Upkeep, UpkeepPolicy, topic_row_schema
 from headrace.sdk import Mark, Position, ReadLimit, Schema, SinkBatch
 
@@ -101,9 +101,9 @@ def test_packed_rows_are_read_from_segments(spark: "SparkSession", topic: Topic)
     for batch in range(6):
         source = packed_source([batch], _read)
 
-        def stage(table: Path, folder: Path, source: Any = source) -> tuple[Sequence[Any], int]:
-            staged = source.stage(spark, table, folder)
-            return staged.files, staged.written
+        def stage(table: Path, folder: Path, source: Any = source) -> StagedPacked:
+            done: StagedPacked = source.stage(spark, table, folder)
+            return done
 
         writer.stage_packed(Mark("p", batch, 1), stage).commit("")
     compact(topic)

@@ -8,6 +8,7 @@ from headrace.dataplane.topics.divided import (
     rows_in,
     topic_mark,
 )
+from headrace.dataplane.topics.history import SchemaHistory, SchemaVersion
 from headrace.dataplane.topics.letters import LETTERS, letter_headers
 from headrace.dataplane.topics.log import DeltaLog
 from headrace.dataplane.topics.peek import peek
@@ -30,6 +31,8 @@ __all__ = [
     "ByTopic",
     "DeltaLog",
     "RowRange",
+    "SchemaHistory",
+    "SchemaVersion",
     "Segment",
     "StagedTopics",
     "Topic",

@@ -25,6 +25,8 @@ from headrace.sdk.delta import AddedFile, receipt_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SCHEMAS = "headrace.schemas"
+"""Where a commit says which schemas are new to the streams of its packed rows."""
 _SHELF = 1000
 """How many commits one folder of the attic holds."""
 
@@ -42,6 +44,7 @@ class Commit:
         application: The writer's transaction id, if it gave one.
         batch: The number that the writer gave with it.
         receipt: What a batch's writer noted.
+        schemas: What it says of the schemas that its packed rows bring.
     """
 
     version: int
@@ -51,6 +54,7 @@ class Commit:
     application: str | None = None
     batch: int | None = None
     receipt: str = ""
+    schemas: str = ""
 
     @property
     def rows(self) -> int:
@@ -178,6 +182,7 @@ def _read(path: Path, version: int, written_ns: int, _inode: int) -> Commit:
             case {"commitInfo": {"timestamp": int(millis)} as info}:
                 told["time"] = datetime.fromtimestamp(millis / 1000, UTC)
                 told["receipt"] = receipt_in(info)
+                told["schemas"] = str(info.get(SCHEMAS, ""))
             case _:
                 pass
     return Commit(version, tuple(added), **told)

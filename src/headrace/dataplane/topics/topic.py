@@ -16,7 +16,8 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headrace.dataplane.topics.definition import check_types, commit_schema
-from headrace.dataplane.topics.log import DeltaLog
+from headrace.dataplane.topics.history import SchemaHistory, told_schemas
+from headrace.dataplane.topics.log import SCHEMAS, DeltaLog
 from headrace.dataplane.topics.segments import Segment, rows_schema, stored_schema
 from headrace.sdk import RetriableError, evolve, from_spark_json, to_spark_json
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
@@ -80,6 +81,7 @@ class Topic:
         self.name = name
         self.path = path
         self.log = DeltaLog(path)
+        self.history = SchemaHistory(name, path, self.log)
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._loaded = -1
@@ -162,13 +164,24 @@ class Topic:
             return find_receipt(table, mark)
 
     def append(
-        self, files: Sequence[AddedFile], mark: Mark, receipt: str, now: datetime
+        self,
+        files: Sequence[AddedFile],
+        mark: Mark,
+        receipt: str,
+        now: datetime,
+        *,
+        schemas: Sequence[tuple[str, Schema]] = (),
     ) -> int:
         """Add data files, already in the topic's folder, in one transaction.
+
+        ``schemas`` are those of streams whose packed rows are in the files; the transaction
+        names the ones that are new, see ``SchemaHistory``.
 
         Returns the newest version; appending the same mark again changes nothing. Raises
         StaleEpochError when another owner commits the same or a newer batch.
         """
+        new = self.history.unseen(schemas) if schemas else []
+        told = {SCHEMAS: told_schemas(new)} if new else {}
         with self._lock:
             for attempt in range(_ATTEMPTS):
                 table = self._refreshed()
@@ -178,7 +191,7 @@ class Topic:
                         find_receipt(table, mark)  # raises StaleEpochError
                     break
                 try:
-                    add_files(table, files, mark, receipt, now)
+                    add_files(table, files, mark, receipt, now, told=told)
                     break
                 except RetriableError:
                     # Another writer has added a field; files without it are as good.

@@ -141,5 +141,6 @@ class Upkeep:
         if policy.retention is not None:
             # Readers walk through all commits, but those whose rows are lost. A journal
             # has no readers, and its writer looks at the newest ones only.
+            topic.history.keep()
             until = seen.newest if topic.name == JOURNAL else topic.lost()
             topic.log.forget(until, now - policy.retention)

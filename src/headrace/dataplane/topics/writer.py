@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
@@ -28,6 +28,22 @@ if TYPE_CHECKING:
     from headrace.sdk.delta import AddedFile
 
 
+class WrittenPacked(Protocol):
+    """Files of packed rows: how many records are in them, and the schemas of the streams."""
+
+    @property
+    def files(self) -> Sequence[AddedFile]:
+        """Return the files."""
+
+    @property
+    def written(self) -> int:
+        """Return how many records are in them."""
+
+    @property
+    def schemas(self) -> Sequence[tuple[str, Schema]]:
+        """Return each stream with each schema that rows of it have."""
+
+
 @dataclass(frozen=True)
 class _Staged:
     """Files of one batch in the topic's folder that no version names yet."""
@@ -37,9 +53,11 @@ class _Staged:
     files: Sequence[AddedFile]
     rows: int
     appended: Callable[[str], None]
+    schemas: Sequence[tuple[str, Schema]] = ()
 
     def commit(self, receipt: str) -> None:
-        self.topic.append(self.files, self.mark, receipt, datetime.now(UTC))
+        now = datetime.now(UTC)
+        self.topic.append(self.files, self.mark, receipt, now, schemas=self.schemas)
         self.appended(self.topic.name)
 
     def abort(self) -> None:
@@ -79,16 +97,25 @@ class TopicWriter(FrameSink):
         return self._staged(batch.mark, files, sum(file.rows for file in files))
 
     def stage_packed(
-        self, mark: Mark, write: Callable[[Path, Path], tuple[Sequence[AddedFile], int]]
+        self, mark: Mark, write: Callable[[Path, Path], WrittenPacked]
     ) -> StagedWrite:
         """Stage packed rows: ``write`` puts files into a folder below the table's.
 
-        It gets both folders, the second relative to the first, and returns the files
-        and how many records are in them.
+        It gets both folders, the second relative to the first.
         """
         self._topic.prepare(packed_row_schema())
-        files, records = write(self._topic.path, staging_folder(mark))
-        return self._staged(mark, files, records)
+        try:
+            done = write(self._topic.path, staging_folder(mark))
+        except BaseException:
+            discard_staged(self._topic.path, mark)
+            raise
+        staged = self._staged(mark, done.files, done.written)
+        return replace(staged, schemas=done.schemas)
+
+    def stream_schema(self, stream: str) -> Schema | None:
+        """Return the newest schema of one of the streams that are packed in the topic."""
+        newest = self._topic.history.newest(stream)
+        return None if newest is None else newest.value
 
     def _staged(
         self, mark: Mark, files: Sequence[AddedFile], rows: int, *, topic: Topic | None = None

@@ -1,0 +1,180 @@
+"""``headrace schema``: shows and compares the schemas that topics have had, without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.invocation import invocation_of
+from headrace.cli.topicview import existing_topic, fields_of, iso
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.dataplane.topics import SchemaVersion
+    from headrace.sdk import Schema, SchemaChange
+
+app = typer.Typer(help="Show and compare the schemas of topics. Does not start Spark.")
+
+_TOPIC = Annotated[str, typer.Argument(help="The topic.")]
+_STREAM = Annotated[str | None, typer.Option(help="The stream, of a topic that holds several.")]
+_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_schemas(
+    context: typer.Context, topic: _TOPIC, stream: _STREAM = None, as_json: _JSON = False
+) -> None:
+    """List every schema that a topic has had, with the batch from which it applies."""
+    from headrace.cli.terminal import table
+
+    terminal = invocation_of(context).terminal
+    found = _versions(context, topic, stream)
+    listed = [(version, _since(found, version)) for version in found]
+    if as_json:
+        terminal.print_json([_told(version, changes) for version, changes in listed])
+        return
+    if not found:
+        terminal.note(f"{topic} has no records yet")
+        return
+    shown = table("stream", "number", "version", "time", "batch", "changes", right=("number",))
+    for version, changes in listed:
+        batch = "" if version.batch is None else f"{version.application} {version.batch}"
+        kinds = ", ".join(str(change) for change in changes)
+        place = (str(version.number), str(version.version), iso(version.time) or "")
+        shown.add_row(version.stream, *place, batch, kinds)
+    terminal.print(shown)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    topic: _TOPIC,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Its number in the list; the newest by default.")
+    ] = None,
+    stream: _STREAM = None,
+    as_json: _JSON = False,
+) -> None:
+    """Show one schema of a topic."""
+    from headrace.cli.terminal import table
+
+    terminal = invocation_of(context).terminal
+    found = _one_stream(context, topic, stream)
+    one = found[-1] if version is None else _numbered(found, version, "--version")
+    if as_json:
+        terminal.print_json(_told(one, _since(found, one)))
+        return
+    terminal.print(f"{one.stream} {one.number}, from table version {one.version}")
+    shown = table("field", "type", "nullable")
+    for field, kind, nullable in fields_of(_spark_json(one)):
+        shown.add_row(field, kind, "yes" if nullable else "no")
+    terminal.print(shown)
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    topic: _TOPIC,
+    old: Annotated[int, typer.Argument(min=1, help="The number of one schema.")],
+    new: Annotated[int, typer.Argument(min=1, help="The number of the other.")],
+    *,
+    stream: _STREAM = None,
+    as_json: _JSON = False,
+) -> None:
+    """Name every change from one schema of a topic to another."""
+    terminal = invocation_of(context).terminal
+    found = _one_stream(context, topic, stream)
+    one, other = _numbered(found, old, "OLD"), _numbered(found, new, "NEW")
+    changes = _changes(one, other)
+    if as_json:
+        terminal.print_json([change.to_json() for change in changes])
+        return
+    if not changes:
+        terminal.note("no difference")
+    for change in changes:
+        terminal.print(str(change))
+
+
+def _versions(context: typer.Context, topic: str, stream: str | None) -> list[SchemaVersion]:
+    from headrace.cli.failures import unknown
+
+    with invocation_of(context).runtime() as runtime:
+        history = existing_topic(runtime, topic).history
+        found = list(history.versions(stream))
+        if stream is not None and not found:
+            streams = list(dict.fromkeys(version.stream for version in history.versions()))
+            raise unknown(stream, streams, noun="stream", field="--stream")
+        return found
+
+
+def _one_stream(
+    context: typer.Context, topic: str, stream: str | None
+) -> Sequence[SchemaVersion]:
+    from headrace.sdk import ConfigError
+
+    found = _versions(context, topic, stream)
+    streams = list(dict.fromkeys(version.stream for version in found))
+    if len(streams) == 1:
+        return found
+    raise ConfigError(
+        problem=f"{topic} holds {len(streams)} streams." if streams else f"{topic} is empty.",
+        fix=f"Choose one with --stream: {', '.join(streams)}." if streams else "",
+        field="--stream",
+    )
+
+
+def _numbered(found: Sequence[SchemaVersion], number: int, field: str) -> SchemaVersion:
+    from headrace.sdk import ConfigError
+
+    if number > len(found):
+        raise ConfigError(
+            problem=f"There is no schema {number}.",
+            fix=f"Choose from 1 to {len(found)}.",
+            field=field,
+        )
+    return found[number - 1]
+
+
+def _since(found: Sequence[SchemaVersion], version: SchemaVersion) -> Sequence[SchemaChange]:
+    """Return the changes since the schema before; none for the first."""
+    earlier = [v for v in found if v.stream == version.stream and v.number < version.number]
+    return _changes(earlier[-1], version) if earlier else ()
+
+
+def _changes(old: SchemaVersion, new: SchemaVersion) -> Sequence[SchemaChange]:
+    """Return the changes of the value; of a whole record if the key has changed too."""
+    from headrace.sdk import schema_changes
+
+    if old.key == new.key:
+        return schema_changes(old.value, new.value)
+    return schema_changes(_record(old), _record(new))
+
+
+def _record(version: SchemaVersion) -> Schema:
+    from headrace.sdk import Schema
+
+    key = {} if version.key is None else {"key": version.key}
+    return Schema.struct({**key, "value": version.value})
+
+
+def _told(version: SchemaVersion, changes: Sequence[SchemaChange]) -> dict[str, Any]:
+    return {
+        "stream": version.stream,
+        "number": version.number,
+        "version": version.version,
+        "time": iso(version.time),
+        "application": version.application,
+        "batch": version.batch,
+        "changes": [change.to_json() for change in changes],
+        "schema": _spark_json(version),
+    }
+
+
+def _spark_json(version: SchemaVersion) -> dict[str, Any]:
+    """Return the schema as that of rows: of the value's fields, if these are all there is."""
+    from headrace.sdk import Type, to_spark_json
+
+    plain = version.key is None and version.value.type is Type.STRUCT
+    return to_spark_json(version.value if plain else _record(version))

@@ -1,0 +1,51 @@
+"""What commands that look at topics share: finding one, and telling its fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from headrace.bootstrap import Runtime
+    from headrace.dataplane import Topic
+
+
+def existing_topic(runtime: Runtime, name: str) -> Topic:
+    """Return a topic. Raises ConfigError, with names that are close, when there is none."""
+    from headrace.cli.failures import unknown
+
+    topic = runtime.topics.get(name)
+    if not topic.exists():
+        known = [known.name for known in runtime.topics.list()]
+        raise unknown(name, known, noun="topic", field="NAME")
+    return topic
+
+
+def fields_of(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, bool]]:
+    """Return name, type and nullability of a Spark schema's fields, with those inside."""
+    found: list[tuple[str, str, bool]] = []
+    for field in schema.get("fields", []):
+        name, kind = f"{prefix}{field['name']}", field["type"]
+        found.append((name, _type(kind), field["nullable"]))
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            found += fields_of(kind, f"{name}.")
+    return found
+
+
+def iso(time: datetime | None) -> str | None:
+    """Return a time as text."""
+    return None if time is None else time.isoformat(timespec="seconds")
+
+
+def _type(kind: str | Mapping[str, Any]) -> str:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return f"array<{_type(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type(kind['keyType'])}, {_type(kind['valueType'])}>"
+        case other:
+            return str(other)
