@@ -15,6 +15,7 @@ from headrace.sdk import (
     Part,
     Shape,
     TransformBatch,
+    TypedTransform,
     UnfitRecordError,
     sql_type,
 )
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dataplane.records import RecordFrame
-    from headrace.sdk import Predicate, Transform
+    from headrace.sdk import Predicate, Transform, Types
 
 _FIRST = TransformBatch(1, "", datetime.fromtimestamp(0, UTC))
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
@@ -52,15 +53,23 @@ class Step:
         """Return whether the step holds SQL that names fields."""
         return self.transform.uses_names or bool(self.predicate and self.predicate.uses_names)
 
-    def apply(self, shape: Shape) -> Shape:
-        """Return the shape after this step; records that do not fit are rejected in it."""
+    def apply(self, shape: Shape, types: Types | None = None) -> Shape:
+        """Return the shape after this step; records that do not fit are rejected in it.
+
+        A TypedTransform needs ``types``.
+        """
         condition = self.condition(shape)
         if condition == "false":
             return shape
+        transform = self.transform
         try:
-            after = self.transform.apply(shape)
+            if isinstance(transform, TypedTransform):
+                assert types is not None
+                after = transform.apply_typed(shape, types)
+            else:
+                after = transform.apply(shape)
         except UnfitRecordError as error:
-            after = replace(self.transform.refusing(shape, error), unfit=True)
+            after = replace(transform.refusing(shape, error), unfit=True)
         if condition == "true":
             return after
         return _where(condition, after, shape, self.transform.alias)
@@ -93,7 +102,8 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
     try:
         if isinstance(step.transform, CodeTransform):
             return _run_code(before, step, step.transform, batch)
-        return replace(before, shape=step.apply(before.shape)).settled()
+        shape = step.apply(before.shape, before.types)
+        return replace(before, shape=shape).settled()
     except AnalysisException as error:
         wrong = _not_analysed(before, step, error)
     except ConfigError as error:

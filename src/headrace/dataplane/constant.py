@@ -43,6 +43,6 @@ def _folded(frame: DataFrame, sql: str) -> str | None:
     expression = analyzed.expressions().head()
     if not (expression.child().foldable() and expression.deterministic()):
         return None
-    row = frame.sparkSession.sql(f"SELECT CAST({sql} AS STRING)").head()
+    row = frame.sparkSession.sql("SELECT 1").selectExpr(f"CAST({sql} AS STRING)").head()
     text: str | None = row[0] if row else None
     return text

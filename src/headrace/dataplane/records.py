@@ -12,6 +12,8 @@ from headrace.dataplane.constant import constant_text
 from headrace.sdk import Part, Schema, Shape, from_spark_json, literal, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
 _DEFAULTS = {
@@ -37,6 +39,11 @@ class RecordFrame:
     shape: Shape
     position: str | None = None
     kept: tuple[str, ...] = ()
+
+    def types(self, expressions: Sequence[str]) -> Schema:
+        """Return the schema of a struct of named expressions. Analyses; no job runs."""
+        tree = self.frame.selectExpr(*expressions)._jdf.schema().json()  # noqa: SLF001 - spares building StructType
+        return from_spark_json(json.loads(str(tree)))
 
     def with_original(self) -> RecordFrame:
         """Return the same records with all their parts also kept as they are now."""

@@ -81,7 +81,15 @@ from headrace.sdk.sparktypes import from_spark_json, to_ddl, to_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote, sql_null, sql_type, sql_value
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.sdk.struct import Struct
-from headrace.sdk.transform import DATA_EXCEPTION, ERROR_TYPE, Predicate, Shape, Transform
+from headrace.sdk.transform import (
+    DATA_EXCEPTION,
+    ERROR_TYPE,
+    Predicate,
+    Shape,
+    Transform,
+    TypedTransform,
+    Types,
+)
 
 __all__ = [
     "DATA_EXCEPTION",
@@ -160,6 +168,8 @@ __all__ = [
     "TransformBatch",
     "TransformContext",
     "Type",
+    "TypedTransform",
+    "Types",
     "UnfitRecordError",
     "checked_rows",
     "conform",

@@ -8,8 +8,11 @@ projection a step, which Spark merges into a single stage.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
+
+from typing_extensions import override
 
 from headrace.sdk.errors import UnfitRecordError
 from headrace.sdk.javatypes import java_class
@@ -18,6 +21,7 @@ from headrace.sdk.sqltext import literal
 if TYPE_CHECKING:
     from headrace.sdk.config import Config, ConfigDef
     from headrace.sdk.part import Part
+    from headrace.sdk.schema import Schema
 
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
 """What Kafka Connect's transforms raise for most records that do not fit."""
@@ -209,6 +213,30 @@ class Transform(ABC):
         return self.rejecting(
             shape, error.where, literal(error.message), exception=error.exception
         )
+
+
+Types = Callable[[Sequence[str]], "Schema"]
+"""Gives the schema of a struct of named SQL expressions over the records of a step."""
+
+
+class TypedTransform(Transform):
+    """A transform with SQL of the user's, whose type only Spark can tell.
+
+    It is SQL all the same, and part of the one stage.
+    """
+
+    @abstractmethod
+    def apply_typed(self, shape: Shape, types: Types) -> Shape:
+        """Return the shape after this step, as ``apply`` does.
+
+        ``types`` analyses expressions, each with a name, such as ``a + 1 AS value``; it takes
+        some milliseconds, and what Spark refuses becomes a ConfigError of this step.
+        """
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        """Without Spark nothing can be said: the runtime calls ``apply_typed``."""
+        raise NotImplementedError
 
 
 class Predicate(ABC):

@@ -1,0 +1,150 @@
+"""Turns changes into rows: the state that each change leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Schema, Transform, Type, UnfitRecordError, literal, quote
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+
+if TYPE_CHECKING:
+    from headrace.sdk import Part, Shape
+    from headrace.sdk.edits import Column
+
+_MODES = ("delete-to-tombstone", "drop", "tombstone", "rewrite")
+
+
+class Unwrap(Transform):
+    """Replaces a change (before, after, op, source, ts) by the row after it.
+
+    It takes Headrace's contract ``change`` and Debezium's envelope, and lets all else pass:
+    records that are no change, and tombstones, but where they are dropped. ``op`` is c, r, u,
+    d or t, or a word that begins so, such as insert, update or delete; a truncation (t) has
+    no row and is dropped.
+    """
+
+    aliases = ("io.debezium.transforms.ExtractNewRecordState",)
+    parts = False
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            ConfigDef()
+            .define(
+                "delete.tombstone.handling.mode",
+                ConfigType.STRING,
+                "delete-to-tombstone",
+                validator=ValidString(*_MODES),
+                importance=Importance.HIGH,
+                doc="What becomes of deletions. delete-to-tombstone: a record without value, "
+                "and tombstones that come are dropped, as each deletion makes one. drop: both "
+                "are dropped. tombstone: deletions are dropped, tombstones stay. rewrite: the "
+                "row before stays, marked as deleted (a soft delete), and tombstones are "
+                "dropped.",
+            )
+            .define(
+                "deleted.field",
+                ConfigType.STRING,
+                "__deleted",
+                doc="For rewrite: the field that says, as the text true or false, whether the "
+                "row was deleted.",
+            )
+            .define(
+                "add.fields",
+                ConfigType.LIST,
+                "",
+                importance=Importance.MEDIUM,
+                doc="Metadata to add to the row, such as op, ts, source.table or lsn; a name "
+                "alone is looked for in the change, then in its source. name:new renames it.",
+            )
+            .define(
+                "add.fields.prefix",
+                ConfigType.STRING,
+                "__",
+                doc="What the names of added fields begin with.",
+            )
+            .define(
+                "add.headers",
+                ConfigType.LIST,
+                "",
+                doc="Metadata to add as headers, named as in add.fields.",
+            )
+            .define(
+                "add.headers.prefix",
+                ConfigType.STRING,
+                "__",
+                doc="What the names of added headers begin with.",
+            )
+        )
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        value = shape.value
+        found = value.columns()
+        if not {"op", "after"} <= set(found) or found["after"][1].type is not Type.STRUCT:
+            return shape
+        mode = self.config.get_str("delete.tombstone.handling.mode")
+        op = f"lower(left({found['op'][0]}, 1))"
+        tombstone, delete = value.is_null(), f"coalesce({op} = 'd', false)"
+        headers = self._headers(shape, found)
+        row = self._row(value, found, delete, mode)
+        shape = replace(shape, value=row, headers=headers)
+        gone = [f"coalesce({op} = 't', false)"]
+        if mode != "tombstone":
+            gone.append(tombstone)
+        if mode in {"drop", "tombstone"}:
+            gone.append(delete)
+        return shape.dropping(" OR ".join(gone), self.alias)
+
+    def _row(self, value: Part, found: dict[str, Column], delete: str, mode: str) -> Part:
+        after, schema = found["after"]
+        before, of_before = found.get("before", ("NULL", Schema.string()))
+        columns: dict[str, Column] = {}
+        for field in schema.fields:
+            sql, kind = f"{after}.{quote(field.name)}", field.schema
+            if mode == "rewrite":
+                there = of_before.type is Type.STRUCT and of_before.field(field.name)
+                old = f"{before}.{quote(field.name)}" if there else "NULL"
+                sql, kind = f"IF({delete}, {old}, {sql})", kind.replaced(optional=True)
+            columns[field.name] = sql, kind
+        if mode == "rewrite":
+            deleted = f"IF({delete}, 'true', 'false')"
+            columns[self.config.get_str("deleted.field")] = deleted, Schema.string()
+        prefix = self.config.get_str("add.fields.prefix")
+        for text in self.config.get_list("add.fields"):
+            name, (sql, kind) = self._metadata(text, found)
+            columns[prefix + name] = sql, kind.replaced(optional=True)
+        missing = value.is_null()
+        if mode != "rewrite":
+            missing = f"({missing} OR {after} IS NULL)"
+        plain = replace(value, schema=schema.replaced(optional=True), missing=missing)
+        return plain.with_fields(columns)
+
+    def _headers(self, shape: Shape, found: dict[str, Column]) -> str:
+        prefix = self.config.get_str("add.headers.prefix")
+        added = []
+        for text in self.config.get_list("add.headers"):
+            name, (sql, kind) = self._metadata(text, found)
+            texts = f"to_json({sql})" if kind.type is Type.STRUCT else f"CAST({sql} AS STRING)"
+            pair = f"'key', {literal(prefix + name)}, 'value', {texts}"
+            added.append(f"named_struct({pair}, 'type', 'string')")
+        if not added:
+            return shape.headers
+        return f"concat(coalesce({shape.headers}, array()), array({', '.join(added)}))"
+
+    def _metadata(self, text: str, found: dict[str, Column]) -> tuple[str, Column]:
+        """Return the name and the column of an entry of add.fields or add.headers."""
+        path, _, new = text.partition(":")
+        outer, _, inner = path.rpartition(".")
+        if not outer and path in found:
+            return new or path, found[path]
+        holder = found.get(outer or "source")
+        member = holder and holder[1].field(inner)
+        if holder is None or member is None:
+            raise UnfitRecordError(message=f"Unable to find field: {path}")
+        name = f"{outer}_{inner}" if outer else inner
+        return new or name, (f"{holder[0]}.{quote(inner)}", member.schema)

@@ -1,0 +1,76 @@
+"""What Sql, Route, Shard and Mask refuse before any data moves."""
+
+import pytest
+
+from headrace.sdk import ConfigErrors
+from headrace_plugins.transforms import Mask, Route, Shard, Sql
+from headrace_plugins.transforms.sql import _clauses
+
+
+def problems(kind, **config: str) -> list[str]:
+    props = {key.replace("_", "."): value for key, value in config.items()}
+    try:
+        kind.config_def().parse(props)
+    except ConfigErrors as several:
+        return [f"{error.field}: {error.problem}" for error in several.errors]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("query", "clauses"),
+    [
+        ("SELECT a", ("a", None)),
+        ("select a, 'where' AS b from record where a > 1;", ("a, 'where' AS b", "a > 1")),
+        ("SELECT * EXCEPT (a), extract(year FROM b) AS y", None),
+        ("SELECT `order`, -- no limit here\n a /* group by */ FROM record", None),
+        ("SELECT (SELECT max(x) FROM values (1) AS v(x) ORDER BY 1 LIMIT 1) AS m", None),
+    ],
+)
+def test_a_query_is_cut_at_its_own_words_only(query, clauses) -> None:
+    assert problems(Sql, query=query) == []
+    assert clauses is None or _clauses(query) == clauses
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("a + 1", "no SELECT"),
+        ("SELECT", "Nothing follows SELECT"),
+        ("SELECT a FROM other", "but record, not other"),
+        ("SELECT a FROM record JOIN b", "JOIN is not possible"),
+        ("SELECT count(*) GROUP BY a", "GROUP is not possible"),
+        ("SELECT DISTINCT a", "DISTINCT is not possible"),
+        ("SELECT a WHERE b WHERE c", "WHERE is there twice"),
+        ("SELECT a WHERE b FROM record", "no SELECT"),
+        ("SELECT (a", "bracket"),
+    ],
+)
+def test_what_would_not_give_one_record_for_each_is_refused(query, said) -> None:
+    (problem,) = problems(Sql, query=query)
+    assert said in problem
+
+
+def test_rules_of_routes_are_checked() -> None:
+    assert problems(Route, routes="a -> b\n c(\\d) -> $1") == []
+    assert "half a rule" in problems(Route, routes="a")[0]
+    assert "Invalid regex" in problems(Route, routes="a( -> b")[0]
+    assert "no rule" in problems(Route, routes=" ; ")[0]
+
+
+def test_each_way_to_shard_needs_its_key() -> None:
+    assert problems(Shard, field="a", shards="3") == []
+    assert problems(Shard, field="a") == ["shards: The strategy hash needs it."]
+    assert problems(Shard, field="a", strategy="range") == [
+        "bounds: The strategy range needs it."
+    ]
+    assert problems(Shard, field="a", strategy="date") == [
+        "pattern: The strategy date needs it."
+    ]
+    assert "shards" in problems(Shard, field="a", shards="0")[0]
+    assert "zone" in problems(Shard, field="a", shards="1", time_zone="Mars")[0]
+    assert "one name" in problems(Shard, field="a", shards="1", topic_format="x")[0]
+
+
+def test_a_hash_needs_a_salt() -> None:
+    assert "salt" in problems(Mask, fields="a")[0]
+    assert problems(Mask, fields="a", method="format") == []
