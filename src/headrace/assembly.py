@@ -11,11 +11,13 @@ from urllib.parse import quote
 import structlog
 
 from headrace.dataplane import (
+    ConvertingReader,
     DeadLetters,
     ErrorLog,
     Evolution,
     Flow,
     FrameReader,
+    PartConverter,
     SplitReader,
     Step,
     StreamReader,
@@ -30,6 +32,7 @@ from headrace.sdk import (
     CaptureSource,
     CodeTransform,
     ConfigError,
+    ConverterContext,
     FrameSource,
     SplitSource,
     StreamSplitSource,
@@ -38,6 +41,7 @@ from headrace.sdk import (
 from headrace.worker import (
     BatchLoop,
     StoredConnectorContext,
+    StoredSchemas,
     StoredTaskContext,
     ToleranceGuard,
 )
@@ -102,6 +106,7 @@ class Assembler:
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),
                 judge=self._judge(plan),
+                converters=self._converters(plan) if plan.to_topic else (),
             )
             loop = BatchLoop(
                 store=self.store,
@@ -170,13 +175,31 @@ class Assembler:
         task.start(context)
         return reader_of(task), task.ends
 
-    def topic_source(self, plan: TaskPlan, sinks: Sequence[FrameSink]) -> TopicSource:
+    def topic_source(self, plan: TaskPlan, sinks: Sequence[FrameSink]) -> SourceReader:
         """Return the reader of a sink task's topic."""
         topic = self.topics.get(str(plan.from_topic))
         reader = TopicReader(topic, start=parse_start(topic, plan.common.topics_start))
         # A rejected record keeps its place; nobody pays for it before there is one.
         ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
-        return TopicSource(reader, ordered=ordered)
+        source = TopicSource(reader, ordered=ordered)
+        converters = () if plan.to_topic else self._converters(plan)
+        if not converters:
+            return source
+        folder = self.scratch / f"{plan.id}-decoded"
+        return ConvertingReader(source, converters, folder)
+
+    def _converters(self, plan: TaskPlan) -> list[PartConverter]:
+        """Return the converters of a task's topic, which has the bytes."""
+        made = []
+        for each in plan.converters:
+            context = ConverterContext(
+                part=each.part,
+                topic=str(plan.to_topic or plan.from_topic),
+                schemas=StoredSchemas(self.store, plan.id.connector),
+            )
+            name = f"{each.plugin.__module__}.{each.plugin.__qualname__}"
+            made.append(PartConverter(each.part, name, each.plugin(each.config, context)))
+        return made
 
     def _sink(
         self, sink: SinkPlan, context: StoredTaskContext, started: ExitStack

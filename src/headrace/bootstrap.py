@@ -304,7 +304,7 @@ class Runtime:
         plans = self._plans(definition)
         if not any(self._is_capture(plan) for plan in plans):
             return plans
-        if not plans[0].steps and not plans[0].sinks:
+        if not (plans[0].steps or plans[0].sinks or plans[0].converters):
             return plans
         divided = [plan.behind_capture(len(plans)) for plan in plans]
         return [*(capture for capture, _ in divided), divided[0][1]]

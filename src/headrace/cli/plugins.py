@@ -20,7 +20,7 @@ app = typer.Typer(help="Look at the installed plugins.")
 def list_plugins(
     context: typer.Context,
     kind: Annotated[
-        str | None, typer.Option(help="Only source, sink, transform or predicate.")
+        str | None, typer.Option(help="Only source, sink, transform, predicate or converter.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -91,6 +91,7 @@ def _loaded(registry: Registry, kind: PluginKind, name: str) -> PluginInfo:
         PluginKind.SINK: registry.sink,
         PluginKind.TRANSFORM: registry.transform,
         PluginKind.PREDICATE: registry.predicate,
+        PluginKind.CONVERTER: registry.converter,
     }
     return PluginInfo(name, kind, find[kind](name))
 

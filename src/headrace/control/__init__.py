@@ -1,11 +1,13 @@
 """Decides: reads definitions, checks them, and plans their tasks."""
 
+from headrace.control.converting import ConverterPlan
 from headrace.control.files import check_names, read_config, read_definitions
 from headrace.control.planning import SinkPlan, SourcePlan, StepPlan, TaskPlan, plan_tasks
 from headrace.control.trial import try_transforms
 from headrace.control.validation import Findings, check_definition
 
 __all__ = [
+    "ConverterPlan",
     "Findings",
     "SinkPlan",
     "SourcePlan",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.control.converting import CONVERTER_PREFIXES
 from headrace.control.flat import flat
 from headrace.model import Definition, PluginSpec, StepSpec
 from headrace.sdk import ConfigError, ConfigErrors
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
 _NOT_OWN = (
     "transforms.",
     "predicates.",
-    "key.converter.",
-    "value.converter.",
-    "header.converter.",
+    *CONVERTER_PREFIXES,
     "producer.override.",
     "consumer.override.",
     "admin.override.",
@@ -43,7 +42,11 @@ def from_kafka(document: Mapping[str, object], is_source: Callable[[str], bool])
         )
     source = is_source(plugin)
     keys = (source_connector_config() if source else sink_connector_config()).keys
-    common = {key: value for key, value in config.items() if key in keys}
+    common = {
+        key: value
+        for key, value in config.items()
+        if key in keys or key.startswith(CONVERTER_PREFIXES)
+    }
     own = {
         key: value
         for key, value in config.items()

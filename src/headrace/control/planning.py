@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from headrace.control.converting import ConverterPlan, plan_converters
 from headrace.control.evolution_keys import evolution_of, plugin_keys
 from headrace.control.runtime_keys import CommonConfig, parse_common
 from headrace.model import TaskId
@@ -65,6 +66,7 @@ class TaskPlan:
         steps: The chain.
         common: The runtime's keys.
         evolution: What is done in ``to_topic`` when the schema of the records changes.
+        converters: What makes bytes of the parts of records on the topic, and back.
     """
 
     id: TaskId
@@ -75,6 +77,7 @@ class TaskPlan:
     from_topic: str | None = None
     to_topic: str | None = None
     steps: Sequence[StepPlan] = field(default=())
+    converters: Sequence[ConverterPlan] = field(default=())
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
 
     @property
@@ -94,7 +97,7 @@ class TaskPlan:
         ``captures``, runs the chain from there.
         """
         between = f"{self.id.connector}.capture"
-        capture = replace(self, sinks=(), steps=(), to_topic=between)
+        capture = replace(self, sinks=(), steps=(), converters=(), to_topic=between)
         number = TaskId(self.id.connector, captures)
         return capture, replace(self, id=number, source=None, from_topic=between)
 
@@ -130,6 +133,7 @@ def plan_tasks(
             from_topic=topic,
             common=common,
             steps=plan_steps(definition.steps, registry),
+            converters=plan_converters(definition, registry),
         )
         for number, topic in enumerate(topics)
     ]
@@ -159,6 +163,8 @@ def _source_tasks(
             common=common,
             steps=plan_steps(definition.steps, registry),
             evolution=evolution_of(definition, spec),
+            # A direct copy has no bytes in between.
+            converters=() if definition.sinks else plan_converters(definition, registry),
         )
         for number, config in enumerate(configs)
     ]

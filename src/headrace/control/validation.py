@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.control.converting import CONVERTER_PREFIXES, unknown_keys
 from headrace.control.evolution_keys import evolution_keys, plugin_keys
 from headrace.control.runtime_keys import common_def, common_props
 from headrace.model import Definition
@@ -32,6 +33,7 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
     """Return all errors and warnings, each with its field and what to do about it."""
     check = _Check(definition, registry)
     check.common()
+    check.converters()
     if definition.source is not None:
         check.connector(definition.source, registry.source)
     for sink in definition.sinks:
@@ -60,7 +62,17 @@ class _Check:
         keys, props = common_def(self._definition), common_props(self._definition)
         self._parse(keys, props, "")
         if self._definition.strict:
-            self._unknown(keys, props, "", prefixes=("errors.", "topic.creation."))
+            prefixes = ("errors.", "topic.creation.", *CONVERTER_PREFIXES)
+            self._unknown(keys, props, "", prefixes=prefixes)
+
+    def converters(self) -> None:
+        found = self.errors if self._definition.strict else self.warnings
+        try:
+            found.extend(unknown_keys(self._definition, self._registry))
+        except ConfigErrors as several:
+            self._extend(several.errors, "")
+        except (ConfigError, PluginNotFoundError) as error:
+            self.errors.append(error)
 
     def connector(self, spec: PluginSpec, find: Callable[..., type[Connector]]) -> None:
         place = spec.field("connector") if spec.place else "connector.class"

@@ -1,6 +1,7 @@
 """Spark, and nowhere else in the kernel: sources, flow, sinks, topics."""
 
 from headrace.dataplane.chain import Step
+from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.deadletters import DeadLetters
 from headrace.dataplane.errorlog import ErrorLog
 from headrace.dataplane.evolution import Evolution
@@ -28,11 +29,13 @@ from headrace.dataplane.topics import (
 from headrace.dataplane.trial import try_chain
 
 __all__ = [
+    "ConvertingReader",
     "DeadLetters",
     "ErrorLog",
     "Evolution",
     "Flow",
     "FrameReader",
+    "PartConverter",
     "SourceReader",
     "SparkJobs",
     "SplitReader",

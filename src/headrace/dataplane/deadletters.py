@@ -39,8 +39,9 @@ class RejectedFrame:
 
     Args:
         frame: Columns ``key``, ``value``, ``headers``, ``timestamp``, ``topic``,
-            ``partition`` and ``position`` as the record came, ``error``, and ``told``:
-            the error of the chain, null where only the sink rejects the record.
+            ``partition``, ``position``, ``raw_key`` and ``raw_value`` as the record
+            came, ``error``, and ``told``: the error of the chain, null where only the sink
+            rejects the record.
         value: The schema of the values.
         key: That of the keys.
     """
@@ -147,8 +148,8 @@ class DeadLetters:
     def _rows(self, rejected: RejectedFrame, batch: Batch, where: str = "true") -> DataFrame:
         value, key = rejected.value, rejected.key
         rows = rejected.frame.where(where).selectExpr(
-            f"{json_sql('key', key)} AS key",
-            f"coalesce(error.raw, {json_sql('value', value)}) AS value",
+            f"coalesce({_unread('raw_key')}, {json_sql('key', key)}) AS key",
+            f"coalesce({_unread('raw_value')}, error.raw, {json_sql('value', value)}) AS value",
             "coalesce(headers, array()) AS headers",
             "timestamp",
             f"{self._cause(batch, value, key)} AS cause",
@@ -183,10 +184,18 @@ class DeadLetters:
             "position": "to_json(position)",
             "key_schema": "CAST(NULL AS STRING)" if key is None else _text(key),
             "value_schema": _text(value),
-            "raw": "CAST(error.raw AS BINARY)",
+            "raw": f"coalesce(IF({_UNREAD}, raw_value, NULL), CAST(error.raw AS BINARY))",
         }
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
         return f"named_struct({pairs})"
+
+
+_UNREAD = "error.stage IN ('KEY_CONVERTER', 'VALUE_CONVERTER', 'HEADER_CONVERTER')"
+
+
+def _unread(raw: str) -> str:
+    """Return SQL for the text of bytes that never became a value."""
+    return f"IF({_UNREAD}, make_valid_utf8(CAST({raw} AS STRING)), NULL)"
 
 
 def _text(schema: Schema) -> str:

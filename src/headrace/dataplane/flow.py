@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import REJECTED, translated
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.chain import Step
+    from headrace.dataplane.conversion import PartConverter
     from headrace.dataplane.deadletters import DeadLetters
     from headrace.dataplane.packed import Packed, StagedPacked, Stream
     from headrace.dataplane.sources import SourceFrame, SourceReader
@@ -80,6 +82,7 @@ class Flow:
         dead_letters: What becomes of rejected records; None stops the task at the first.
         judge: Raises when a batch brings more rejected records than are tolerated.
         evolution: What the sinks do when the schema of the records changes.
+        converters: What makes bytes of the records' parts, after the chain.
     """
 
     spark: SparkSession
@@ -92,6 +95,7 @@ class Flow:
     dead_letters: DeadLetters | None = None
     evolution: Evolution = field(default_factory=Evolution)
     judge: Callable[[Batch, Counts], None] | None = None
+    converters: Sequence[PartConverter] = ()
 
     def run(self, batch: Batch) -> Counts:
         """Move one batch; return its counts when it is durable in every sink."""
@@ -107,7 +111,7 @@ class Flow:
         if data.packed is None:
             return Counts()  # the range holds no records, only a change of schema, say
         topics = [sink for sink in self.sinks if isinstance(sink, TopicWriter)]
-        if not self.steps and len(topics) == len(self.sinks):
+        if not self.steps and not self.converters and len(topics) == len(self.sinks):
             return self._copy_packed(data.packed, topics, batch)
         total = Counts()
         parts = [self._part(data.packed, stream) for stream in data.packed.streams(self.spark)]
@@ -128,7 +132,7 @@ class Flow:
         total = Counts()
         for part in parts:
             of = TransformBatch(batch.id, part.topic, batch.begun)
-            records = apply_chain(self._records(part, batch), self.steps, of)
+            records = self._through(self._records(part, batch), of)
             error = records.shape.error or "CAST(NULL AS STRING)"
             seen = records.frame.selectExpr("count(1)", f"count_if({error} IS NOT NULL)")
             read, rejected = seen.collect()[0]
@@ -171,7 +175,7 @@ class Flow:
         routes = Routes(stream.topic, self.topic, self.staging, again=batch.again)
 
         def chained(records: RecordFrame) -> tuple[RecordFrame, str | None]:
-            return routes.checked(apply_chain(records, self.steps, of), self.sinks)
+            return routes.checked(self._through(records, of), self.sinks)
 
         came = self._records(stream, batch)
         records, target = chained(came)
@@ -231,6 +235,9 @@ class Flow:
         )
         marks = [Mark(name, batch.id, batch.epoch) for name in names]
         return list(zip(self.sinks, marks, strict=True))
+
+    def _through(self, records: RecordFrame, of: TransformBatch) -> RecordFrame:
+        return encoded(apply_chain(records, self.steps, of), self.converters)
 
     def _records(self, stream: StreamFrame, batch: Batch) -> RecordFrame:
         # The time of the intent, so that a batch that runs again gives the same records.

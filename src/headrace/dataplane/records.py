@@ -21,6 +21,8 @@ _DEFAULTS = {
     "timestamp": "CAST(NULL AS TIMESTAMP)",
     "partition": "CAST(NULL AS INT)",
 }
+RAW_COLUMNS = ("raw_key", "raw_value")
+"""The bytes that converters could not read; other records may have theirs or null."""
 _REFERENCE = re.compile(r"(\w+|`(``|[^`])*`)(\.`(``|[^`])*`)?\Z")
 
 
@@ -57,9 +59,12 @@ class RecordFrame:
             "partition": shape.partition,
             "position": self.position or "CAST(NULL AS ARRAY<BIGINT>)",
         }
+        columns = set(self.frame.columns)
+        for raw in RAW_COLUMNS:
+            now[raw] = raw if raw in columns else "CAST(NULL AS BINARY)"
         names = {part: f"__original_{part}" for part in now}
-        columns = [f"{sql} AS {names[part]}" for part, sql in now.items()]
-        frame = self.frame.selectExpr("*", *columns)
+        originals = [f"{sql} AS {names[part]}" for part, sql in now.items()]
+        frame = self.frame.selectExpr("*", *originals)
         return replace(self, frame=frame, kept=tuple(names.values()))
 
     def keeping(self, name: str, sql: str) -> RecordFrame:

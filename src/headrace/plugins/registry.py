@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import (
     Connector,
+    Converter,
     PluginNotFoundError,
     Predicate,
     SetupError,
@@ -34,6 +35,7 @@ class PluginKind(StrEnum):
     SINK = "sink"
     TRANSFORM = "transform"
     PREDICATE = "predicate"
+    CONVERTER = "converter"
 
     @property
     def group(self) -> str:
@@ -46,6 +48,7 @@ _BASES: dict[PluginKind, type] = {
     PluginKind.SINK: SinkConnector,
     PluginKind.TRANSFORM: Transform,
     PluginKind.PREDICATE: Predicate,
+    PluginKind.CONVERTER: Converter,
 }
 
 
@@ -104,6 +107,11 @@ class Registry:
     def predicate(self, name: str, *, field: str | None = None) -> type[Predicate]:
         """Return the predicate of that name, alias or class path."""
         plugin: type[Predicate] = self._find(PluginKind.PREDICATE, name, field).plugin
+        return plugin
+
+    def converter(self, name: str, *, field: str | None = None) -> type[Converter]:
+        """Return the converter of that name, alias or class path."""
+        plugin: type[Converter] = self._find(PluginKind.CONVERTER, name, field).plugin
         return plugin
 
     def connector_kind(self, name: str, *, field: str | None = None) -> PluginKind:
@@ -190,6 +198,6 @@ def _import(path: str) -> type | None:
         return None
     return (
         found
-        if isinstance(found, type) and issubclass(found, (Connector, Transform, Predicate))
+        if isinstance(found, type) and issubclass(found, (Connector, *_BASES.values()))
         else None
     )

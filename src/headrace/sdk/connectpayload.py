@@ -120,7 +120,7 @@ def _whole(schema: Schema, payload: object, path: str) -> int:
 
 
 def _float(schema: Schema, payload: object, path: str) -> float:
-    if type(payload) in {int, float} or payload in {"NaN", "Infinity", "-Infinity"}:
+    if type(payload) in {int, float, Decimal} or payload in {"NaN", "Infinity", "-Infinity"}:
         return float(payload)  # type: ignore[arg-type]  # one of the three kinds just named
     raise _misfit(schema, payload, path)
 

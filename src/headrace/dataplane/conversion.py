@@ -1,0 +1,266 @@
+"""Where bytes become records and records bytes: converters in the flow of a task."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.dataplane.decoding import Decoding, fault_column, raw_column
+from headrace.dataplane.records import frame_schema
+from headrace.sdk import (
+    ERROR_TYPE,
+    ArrowDecoder,
+    ExpressionDecoder,
+    Part,
+    RecordPart,
+    literal,
+    quote,
+)
+from headrace.sdk.converter import HeaderConverter, is_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.dataplane.records import RecordFrame
+    from headrace.dataplane.sources import SourceFrame, SourceReader
+    from headrace.sdk import Converter, Fault, Position, Schema
+
+log = structlog.get_logger(__name__)
+
+_FAULT = "struct<exception:string,message:string>"
+
+
+@dataclass(frozen=True)
+class PartConverter:
+    """A converter at work on one part.
+
+    Args:
+        part: The part.
+        name: The class that errors name.
+        converter: The configured plugin.
+    """
+
+    part: RecordPart
+    name: str
+    converter: Converter
+
+
+def encoded(records: RecordFrame, converters: Sequence[PartConverter]) -> RecordFrame:
+    """Return records whose parts are bytes, as the last step of a chain."""
+    for each in converters:
+        records = _encoded(records, each)
+    return records
+
+
+def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
+    shape = records.shape
+    given, made = f"__plain_{each.part}", f"__coded_{each.part}"
+    plain = shape.headers
+    if each.part is not RecordPart.HEADER:
+        part = shape.key if each.part is RecordPart.KEY else shape.value
+        if part.schema is None:
+            return records
+        plain = part.sql()
+        converted = each.converter.encode(given, made, part.schema)
+    else:
+        converted = _of_headers(each).encode_headers(given, made)
+    frame = records.frame.selectExpr("*", f"{plain} AS {given}")
+    if converted.made is not None:
+        frame = frame.selectExpr("*", f"{converted.made} AS {made}")
+    for fault in converted.faults:
+        shape = shape.failing(
+            fault.condition,
+            stage=each.part.stage,
+            plugin=each.name,
+            exception=fault.exception,
+            message=fault.message,
+        )
+    if each.part is RecordPart.HEADER:
+        return replace(records, frame=frame, shape=replace(shape, headers=converted.sql))
+    # Spark asks whether a column may be null, not whether a value is.
+    coded = Part(converted.schema.replaced(optional=True), whole=converted.sql)
+    is_key = each.part is RecordPart.KEY
+    shape = replace(shape, key=coded) if is_key else replace(shape, value=coded)
+    return replace(records, frame=frame, shape=shape)
+
+
+def _of_headers(each: PartConverter) -> HeaderConverter:
+    assert isinstance(each.converter, HeaderConverter)
+    return each.converter
+
+
+class ConvertingReader:
+    """A source whose key, value or headers are bytes, read as what they mean.
+
+    The frame has also ``error``, and ``raw_key`` and ``raw_value``: the bytes of parts that
+    could not be read. Parts that have a type already pass as they are, which is said once.
+    """
+
+    def __init__(
+        self,
+        source: SourceReader,
+        converters: Sequence[PartConverter],
+        folder: Path,
+    ) -> None:
+        """Decode what ``source`` reads.
+
+        Args:
+            source: The reader of the topic.
+            converters: At most one for each part.
+            folder: For temporary files, on a file system that all executors share.
+        """
+        self._source = source
+        self._converters = converters
+        self._folder = folder
+        self._reads = 0
+        self._said: set[RecordPart] = set()
+        self.latest = source.latest
+        self.acknowledge = source.acknowledge
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader. Unlike other readers it may run jobs, which decode."""
+        data = self._source.read(spark, start, end)
+        if data.frame is None:
+            return data
+        return replace(data, frame=self._converted(spark, data.frame))
+
+    def _converted(self, spark: SparkSession, frame: DataFrame) -> DataFrame:
+        active = self._active(frame_schema(frame))
+        headers = self._header_converter(frame)
+        if not active and headers is None:
+            return frame
+        parts = {each.part.value for each in active}
+        columns = [quote(name) for name in frame.columns if name not in parts]
+        columns += [f"CAST({part} AS BINARY) AS {raw_column(part)}" for part in sorted(parts)]
+        frame = frame.selectExpr(*columns)
+        decoders = {each.part.value: (each, each.converter.decoder()) for each in active}
+        arrow = {p: d for p, (_, d) in decoders.items() if isinstance(d, ArrowDecoder)}
+        if arrow:
+            frame = self._decoded(spark, frame, arrow)
+        for part, (_, decoder) in decoders.items():
+            if isinstance(decoder, ExpressionDecoder):
+                frame = _by_expression(frame, part, decoder)
+        if headers is not None:
+            frame = _with_headers(frame, headers)
+        return self._finished(frame, [*active, *([headers] if headers else [])])
+
+    def _header_converter(self, frame: DataFrame) -> PartConverter | None:
+        if "headers" not in frame.columns:
+            return None
+        found = (each for each in self._converters if each.part is RecordPart.HEADER)
+        return next(found, None)
+
+    def _active(self, schema: Schema) -> list[PartConverter]:
+        active = []
+        for each in self._converters:
+            field = schema.field(each.part.value)
+            if field is None:
+                continue
+            if is_raw(field.schema):
+                active.append(each)
+            elif each.part not in self._said:
+                self._said.add(each.part)
+                log.info(
+                    "the topic has a type here, so its converter has nothing to do",
+                    part=each.part.value,
+                    type=field.schema.type.value,
+                    converter=each.name,
+                )
+        return active
+
+    def _decoded(
+        self, spark: SparkSession, frame: DataFrame, decoders: dict[str, ArrowDecoder]
+    ) -> DataFrame:
+        known: dict[str, Schema] = {}
+        for each in self._converters:
+            decoder = decoders.get(each.part.value)
+            memory = each.converter.context.schemas
+            if decoder is None or memory is None or not decoder.remembers:
+                continue
+            stored = memory.get(each.converter.context.memory_name)
+            decoder.start(stored)
+            if stored is not None:
+                known[each.part.value] = stored
+        # The batch before is done with: a task runs one at a time.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._reads += 1
+        folder = self._folder / str(self._reads)
+        decoding = Decoding(decoders, known, folder)
+        decoded, schemas = decoding.run(spark, frame)
+        self._remember(decoders, known, schemas)
+        return decoded
+
+    def _remember(
+        self,
+        decoders: dict[str, ArrowDecoder],
+        known: dict[str, Schema],
+        schemas: dict[str, Schema],
+    ) -> None:
+        for each in self._converters:
+            part, context = each.part.value, each.converter.context
+            if part not in decoders or not decoders[part].remembers or context.schemas is None:
+                continue
+            if part in schemas and schemas[part] != known.get(part):
+                context.schemas.put(context.memory_name, schemas[part])
+
+    def _finished(self, frame: DataFrame, active: Sequence[PartConverter]) -> DataFrame:
+        hidden = {fault_column(each.part.value) for each in active}
+        columns = [quote(name) for name in frame.columns if name not in hidden]
+        cases = " ".join(_error_case(each, frame.columns) for each in active)
+        return frame.selectExpr(*columns, f"CASE {cases} END AS error")
+
+
+def _by_expression(frame: DataFrame, part: str, decoder: ExpressionDecoder) -> DataFrame:
+    raw, made = raw_column(part), f"__made_{part}"
+    tokens = []
+    if (sql := decoder.tokens(raw)) is not None:
+        found = frame.selectExpr(f"{sql} AS token").where("token IS NOT NULL").distinct()
+        tokens = sorted(row[0] for row in found.collect())
+    converted = decoder.decode(raw, made, tokens)
+    if converted.made is not None:
+        frame = frame.selectExpr("*", f"{converted.made} AS {made}")
+    columns = [quote(name) for name in frame.columns if name != made]
+    fault = _fault(converted.faults)
+    return frame.selectExpr(
+        *columns, f"{converted.sql} AS {part}", f"{fault} AS {fault_column(part)}"
+    )
+
+
+def _with_headers(frame: DataFrame, each: PartConverter) -> DataFrame:
+    converted = _of_headers(each).decode_headers("headers", "__made_header")
+    if converted.made is not None:
+        frame = frame.selectExpr("*", f"{converted.made} AS __made_header")
+    hidden = {"headers", "__made_header"}
+    columns = [quote(name) for name in frame.columns if name not in hidden]
+    fault = f"{_fault(converted.faults)} AS {fault_column(each.part)}"
+    return frame.selectExpr(*columns, f"{converted.sql} AS headers", fault)
+
+
+def _fault(faults: Sequence[Fault]) -> str:
+    if not faults:
+        return f"CAST(NULL AS {_FAULT})"
+    cases = " ".join(
+        f"WHEN {fault.condition} THEN named_struct('exception', {literal(fault.exception)}, "
+        f"'message', {fault.message})"
+        for fault in faults
+    )
+    return f"CAST(CASE {cases} END AS {_FAULT})"
+
+
+def _error_case(each: PartConverter, columns: Sequence[str]) -> str:
+    """Return the error of one part; that of the key comes first, as in Kafka Connect."""
+    fault, raw = fault_column(each.part.value), raw_column(each.part.value)
+    text = "CAST(NULL AS STRING)"
+    if raw in columns:
+        text = f"make_valid_utf8(CAST({raw} AS STRING))"
+    error = (
+        f"named_struct('stage', {literal(each.part.stage)}, 'plugin', {literal(each.name)}, "
+        f"'exception', {fault}.exception, 'message', {fault}.message, 'raw', {text})"
+    )
+    return f"WHEN {fault} IS NOT NULL THEN CAST({error} AS {ERROR_TYPE})"

@@ -1,0 +1,281 @@
+"""Converters: a part of a record to bytes and back.
+
+A converter never sees one record at a time. It gives Spark an SQL expression where Spark is
+fast, or a function over Arrow arrays where that is faster. A value that cannot be converted
+never raises: its record gets a fault, and the runtime makes an error of it that keeps the
+bytes, under Kafka Connect's stage names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.scalars import Type
+from headrace.sdk.schema import Schema
+from headrace.sdk.transform import DATA_EXCEPTION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.connector import SchemaMemory
+
+__all__ = [
+    "CONVERTER_TYPE",
+    "HEADERS",
+    "ArrowDecoder",
+    "Converted",
+    "Converter",
+    "ConverterContext",
+    "Decoded",
+    "ExpressionDecoder",
+    "Fault",
+    "Group",
+    "HeaderConverter",
+    "RecordPart",
+    "is_raw",
+]
+
+CONVERTER_TYPE = "converter.type"
+"""The key that tells a converter which part it is for; the runtime sets it."""
+
+
+class RecordPart(StrEnum):
+    """The parts of a record that a converter may be for."""
+
+    KEY = "key"
+    VALUE = "value"
+    HEADER = "header"
+
+    @property
+    def stage(self) -> str:
+        """Kafka Connect's name of the stage that converts this part."""
+        return f"{self.name}_CONVERTER"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConverterContext:
+    """What the runtime offers a converter.
+
+    Args:
+        part: The part it is for.
+        topic: The topic whose records it converts.
+        schemas: Remembers the schema of the topic's values, for those that carry none.
+        registry: Opens the schema registry that the runtime itself has, if it has one.
+    """
+
+    part: RecordPart = RecordPart.VALUE
+    topic: str = ""
+    schemas: SchemaMemory | None = None
+    registry: Callable[[], Any] | None = None
+
+    @property
+    def memory_name(self) -> str:
+        """The name under which the schema of this part is remembered."""
+        return f"{self.topic}#{self.part.value}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Which values cannot be converted, and why.
+
+    Args:
+        condition: SQL, true for them; it may be null for the others.
+        message: SQL of type STRING.
+        exception: The class of the error, as Kafka Connect names it.
+    """
+
+    condition: str
+    message: str
+    exception: str = DATA_EXCEPTION
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A column on its way through a converter, as SQL.
+
+    Args:
+        sql: The result. Null where the value is null and where it has a fault.
+        schema: Its schema.
+        made: SQL over the column that is given, computed once, that ``sql`` and the faults
+            refer to by the name that the converter was told; None when there is no need.
+        faults: Asked in turn; the first that holds is the record's.
+    """
+
+    sql: str
+    schema: Schema
+    made: str | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Values of one schema.
+
+    Args:
+        schema: The schema; it is taken as optional.
+        values: An array of the type that ``to_arrow_type(schema)`` gives.
+        rows: The number of each value's row, increasing; None for all rows.
+    """
+
+    schema: Schema
+    values: pa.Array
+    rows: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The values of one Arrow array of bytes.
+
+    A row that is in no group and has no fault is null.
+
+    Args:
+        groups: Values by schema; no row is in two groups.
+        faults: For a row's number the class of the error and its message.
+    """
+
+    groups: Sequence[Group] = ()
+    faults: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+
+
+class ExpressionDecoder(ABC):
+    """Decodes by an SQL expression."""
+
+    def tokens(self, raw: str) -> str | None:
+        """Return SQL for what tells a value's schema, such as its id in a registry.
+
+        ``raw`` is a column of type BINARY. None, the default, when all values have one
+        schema, which is known; else the runtime collects the different tokens of each
+        batch, in a job that reads nothing but this, before it calls ``decode``.
+        """
+        return None
+
+    @abstractmethod
+    def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
+        """Return the values in ``raw``. Called once a batch, on the driver.
+
+        Args:
+            raw: A column of type BINARY.
+            made: The name of ``Converted.made``, if it is used.
+            tokens: What the batch has; empty without ``tokens``.
+        """
+
+
+class ArrowDecoder(ABC):
+    """Decodes Arrow arrays, on executors: it must pickle, and should keep little."""
+
+    remembers: bool = False
+    """Whether the schema is inferred from the values: it is then stored, merged with what
+    is stored already, and given to ``start``."""
+
+    def start(self, known: Schema | None) -> None:  # noqa: B027 - optional
+        """Take the schema that is stored. Called on the driver, once a batch."""
+
+    @abstractmethod
+    def decode(self, raw: pa.Array) -> Decoded:
+        """Decode an array of type binary. Called for each batch of a partition in turn.
+
+        The same object decodes all of a partition, so it may learn from batch to batch.
+        """
+
+    def merged(self, known: Schema, new: Schema) -> Schema:
+        """Return the schema that values of both fit into, on the driver.
+
+        Raises ConfigError when there is none: the values of ``new`` are then faults.
+        """
+        from headrace.sdk.evolution import evolve  # noqa: PLC0415 - spares executors
+
+        return evolve(known, new)
+
+    def fitted(self, values: pa.Array, target: pa.DataType) -> pa.Array:
+        """Give values the type that the merged schema has, as far as a cast cannot.
+
+        Called on executors for values of another type; what it returns is cast.
+        """
+        return values
+
+
+class Converter(ABC):
+    """Turns a part of a record into bytes and back.
+
+    The runtime makes one for each part and topic, with the keys that follow
+    ``key.converter.``, ``value.converter.`` or ``header.converter.``.
+    """
+
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other systems' class names for it."""
+    parts: ClassVar[frozenset[RecordPart]] = frozenset({RecordPart.KEY, RecordPart.VALUE})
+    """What it can convert."""
+
+    @classmethod
+    @abstractmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the converter's keys, without the prefix."""
+
+    def __init__(self, config: Config, context: ConverterContext) -> None:
+        """Keep the parsed configuration and what the runtime offers."""
+        self.config = config
+        self.context = context
+
+    @abstractmethod
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        """Return the bytes of a column, with a schema of BYTES. Called once a batch.
+
+        Args:
+            column: A column with values of ``schema``.
+            made: The name of ``Converted.made``, if it is used.
+            schema: What the values are.
+
+        Raises:
+            ConfigError: Values of this schema can never be converted.
+        """
+
+    @abstractmethod
+    def decoder(self) -> ExpressionDecoder | ArrowDecoder:
+        """Return what decodes. Called once a batch, on the driver."""
+
+    def refused(self, schema: Schema, takes: str) -> ConfigError:
+        """Return the error for a schema that the converter cannot encode."""
+        kind = schema.name or schema.type.value
+        return ConfigError(
+            problem=f"{type(self).__name__} takes {takes}, not {kind}.",
+            field=f"{self.context.part}.converter",
+            fix="Choose another converter, or cast the part with a transform.",
+        )
+
+
+class HeaderConverter(ABC):
+    """Turns the values of headers into bytes and back; a Converter may be one as well.
+
+    Headers are an ``array<struct<key:string,value:string,type:string>>``: the value is
+    text, ``type`` the name of the type that it is the text of. What has become bytes has
+    no type any more. In what these methods return, the schema means nothing.
+    """
+
+    @abstractmethod
+    def encode_headers(self, headers: str, made: str) -> Converted:
+        """Return the headers with encoded values; see ``Converter.encode``."""
+
+    @abstractmethod
+    def decode_headers(self, headers: str, made: str) -> Converted:
+        """Return the headers with decoded values, and their types."""
+
+
+HEADERS = Schema.array(
+    Schema.struct(
+        {name: Schema.string(optional=True) for name in ("key", "value", "type")},
+        optional=True,
+    ),
+    optional=True,
+)
+"""The schema of headers."""
+
+
+def is_raw(schema: Schema) -> bool:
+    """Return whether a part holds what a converter reads: bytes, or their text."""
+    return schema.type in {Type.BYTES, Type.STRING} and not schema.is_logical

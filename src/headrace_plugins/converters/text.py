@@ -1,0 +1,135 @@
+"""Converters of texts, and of bytes that stay as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+from headrace.sdk import (
+    ArrowDecoder,
+    Converted,
+    Converter,
+    Decoded,
+    ExpressionDecoder,
+    Group,
+    RecordPart,
+    Schema,
+    Type,
+    literal,
+)
+from headrace.sdk.config import ConfigType, Importance, ValidString
+from headrace.sdk.converter import HEADERS, HeaderConverter
+from headrace_plugins.converters.keys import converter_def
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sdk.config import ConfigDef
+
+_ENCODING = "converter.encoding"
+# The characters that an encoding has; Java writes a question mark for any other.
+_RANGES = {"US-ASCII": "\\x00-\\x7F", "ISO-8859-1": "\\x00-\\xFF"}
+_ENCODINGS = ("UTF-8", "UTF-16", "UTF-16BE", "UTF-16LE", *_RANGES)
+_WORDLESS = {Type.BYTES, Type.ARRAY, Type.MAP, Type.STRUCT}
+
+
+class StringConverter(Converter, HeaderConverter):
+    """Converts a value to its text, and bytes to a text.
+
+    Bytes that are no text in the encoding become replacement characters, as in Java.
+    Structs, arrays and maps are refused: JSON says what they hold.
+    """
+
+    aliases = ("org.apache.kafka.connect.storage.StringConverter",)
+    parts = frozenset(RecordPart)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return converter_def().define(
+            _ENCODING,
+            ConfigType.STRING,
+            "UTF-8",
+            validator=ValidString(*_ENCODINGS),
+            importance=Importance.HIGH,
+            doc=f"The encoding of the text: {', '.join(_ENCODINGS)}.",
+        )
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        if schema.type in _WORDLESS and not schema.is_logical:
+            raise self.refused(schema, "texts, numbers, booleans, dates and times")
+        text = f"CAST({column} AS STRING)"
+        encoding = self.config.get_str(_ENCODING)
+        if encoding in _RANGES:
+            text = f"regexp_replace({text}, {literal(f'[^{_RANGES[encoding]}]')}, '?')"
+        code = "CAST({} AS BINARY)" if encoding == "UTF-8" else f"encode({{}}, '{encoding}')"
+        return Converted(code.format(text), Schema.bytes(optional=True))
+
+    @override
+    def decoder(self) -> ExpressionDecoder | ArrowDecoder:
+        encoding = self.config.get_str(_ENCODING)
+        return _Utf8Decoder() if encoding == "UTF-8" else _CodecDecoder(encoding)
+
+    @override
+    def encode_headers(self, headers: str, made: str) -> Converted:
+        return _with_type(headers, "CAST(NULL AS STRING)")
+
+    @override
+    def decode_headers(self, headers: str, made: str) -> Converted:
+        return _with_type(headers, "'string'")
+
+
+def _with_type(headers: str, type_: str) -> Converted:
+    header = f"named_struct('key', h.key, 'value', h.value, 'type', {type_})"
+    return Converted(f"transform({headers}, h -> {header})", HEADERS)
+
+
+class _Utf8Decoder(ExpressionDecoder):
+    @override
+    def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
+        text = f"make_valid_utf8(CAST({raw} AS STRING))"
+        return Converted(text, Schema.string(optional=True))
+
+
+@dataclass
+class _CodecDecoder(ArrowDecoder):
+    encoding: str
+
+    @override
+    def decode(self, raw: pa.Array) -> Decoded:
+        texts = [
+            None if value is None else value.decode(self.encoding, "replace")
+            for value in raw.to_pylist()
+        ]
+        return Decoded([Group(Schema.string(), pa.array(texts, pa.string()))])
+
+
+class ByteArrayConverter(Converter):
+    """Leaves bytes as they are."""
+
+    aliases = ("org.apache.kafka.connect.converters.ByteArrayConverter",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return converter_def()
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        if schema.type is not Type.BYTES or schema.is_logical:
+            raise self.refused(schema, "bytes")
+        return Converted(column, Schema.bytes(optional=True))
+
+    @override
+    def decoder(self) -> ExpressionDecoder:
+        return _AsItIs()
+
+
+class _AsItIs(ExpressionDecoder):
+    @override
+    def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
+        return Converted(raw, Schema.bytes(optional=True))

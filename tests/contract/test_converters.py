@@ -1,0 +1,178 @@
+"""What every converter keeps: what it encodes comes back, and nothing it reads raises."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.contract.converting import (
+    converter,
+    decode,
+    encode,
+    raw_frame,
+    schema_of,
+    values_of,
+)
+
+from headrace.sdk import DATA_EXCEPTION, ConfigError, Schema, to_arrow_type
+
+pytestmark = pytest.mark.spark
+
+ROW = Schema.struct(
+    {
+        "small": Schema.int8(),
+        "short": Schema.int16(optional=True),
+        "int": Schema.int32(),
+        "long": Schema.int64(optional=True),
+        "float": Schema.float32(),
+        "double": Schema.float64(optional=True),
+        "flag": Schema.boolean(),
+        "text": Schema.string(optional=True),
+        "raw": Schema.bytes(optional=True),
+        "price": Schema.decimal(2, precision=10, optional=True),
+        "wide": Schema.decimal(4, precision=38),
+        "day": Schema.date(),
+        "clock": Schema.time(optional=True),
+        "at": Schema.timestamp(optional=True),
+        "tags": Schema.array(Schema.string(optional=True), optional=True),
+        "deep": Schema.struct(
+            {"days": Schema.array(Schema.date()), "x": Schema.int32(optional=True)},
+            optional=True,
+        ),
+        "names": Schema.map(Schema.string(), Schema.int64(optional=True)),
+    }
+)
+FULL = {
+    "small": -128,
+    "short": 32767,
+    "int": -(2**31),
+    "long": 2**63 - 1,
+    "float": 1.5,
+    "double": 1e-300,
+    "flag": True,
+    "text": 'é"\\\n\u0001😀',
+    "raw": b"\x00\xff",
+    "price": Decimal("-12345678.90"),
+    "wide": Decimal("-1234567890123456789012345678901234.5678"),
+    "day": -1,
+    "clock": 86_399_999_000,
+    "at": 1_700_000_000_123_000,
+    "tags": ["a", None, ""],
+    "deep": {"days": [0, 19_000], "x": None},
+    "names": [("k", 1), ("", None)],
+}
+EMPTY: dict[str, Any] = {
+    **FULL,
+    **dict.fromkeys(["short", "long", "double", "text", "raw", "price", "clock", "at", "tags"]),
+    "deep": None,
+    "names": [],
+    "wide": Decimal("0.0000"),
+    "at": -1_000,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A converter, what it is to carry, and bytes that it cannot read.
+
+    ``decoded`` is the schema that comes back, where it is not the one that went in.
+    """
+
+    name: str
+    schema: Schema
+    natives: list[Any]
+    bad: list[bytes]
+    props: dict[str, str] = field(default_factory=dict)
+    decoded: Schema | None = None
+    returned: list[Any] | None = None
+
+    def __str__(self) -> str:
+        return "-".join([self.name, self.schema.type.value, *self.props.values()])
+
+
+NOT_JSON = [b"", b"{", b"\xff", b'{"schema": nope}', b"NaN", b'{"a": 1} {"a": 2}']
+_SCALAR = Schema.struct({"a": Schema.int64(optional=True), "b": Schema.string(optional=True)})
+CASES = [
+    Case("BooleanConverter", Schema.boolean(), [True, False], [b"", b"\x02", b"\x00\x01"]),
+    Case("ShortConverter", Schema.int16(), [0, -1, 32767, -32768], [b"", b"abc"]),
+    Case("IntegerConverter", Schema.int32(), [0, -1, 2**31 - 1, -(2**31)], [b"", b"abc"]),
+    Case("LongConverter", Schema.int64(), [0, -1, 2**63 - 1, -(2**63)], [b"", b"abc"]),
+    Case("FloatConverter", Schema.float32(), [1.5, -0.0, float("inf")], [b"", b"abc"]),
+    Case("DoubleConverter", Schema.float64(), [0.1, -0.0, 5e-324], [b"", b"abc"]),
+    Case("StringConverter", Schema.string(), ["", "é😀", "a\nb"], []),
+    Case("StringConverter", Schema.string(), ["é", "x"], [], {"converter.encoding": "UTF-16"}),
+    Case("ByteArrayConverter", Schema.bytes(), [b"", b"\x00\xff"], []),
+    Case("JsonConverter", ROW, [FULL, EMPTY], NOT_JSON),
+    Case("JsonConverter", ROW, [FULL, EMPTY], NOT_JSON, {"decimal.format": "NUMERIC"}),
+    Case("JsonConverter", Schema.int32(), [1, -5], [*NOT_JSON, b"5"]),
+    Case(
+        "JsonConverter",
+        _SCALAR,
+        [{"a": 1, "b": "2024-01-01"}, {"a": None, "b": "x"}],
+        [b"{", b"\xff", b"NaN", b'{"a": 1} {"a": 2}'],
+        {"schemas.enable": "false"},
+    ),
+]
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+def plain(schema: Schema, natives: list[Any]) -> list[Any]:
+    values: list[Any] = pa.array(natives, to_arrow_type(schema)).to_pylist()
+    return values
+
+
+def test_what_is_encoded_comes_back_and_what_cannot_be_read_is_a_fault(
+    spark, tmp_path, case: Case
+) -> None:
+    natives = [*case.natives, None]
+    frame = encode(spark, converter(case.name, case.props), case.schema, natives)
+    raws = values_of(frame)
+    assert all(isinstance(raw, bytes) for raw in raws[:-1])
+    assert raws[-1] is None, "null is a tombstone, and stays one"
+
+    again = converter(case.name, case.props)
+    decoded = decode(spark, again, raw_frame(spark, [*raws, *case.bad]), tmp_path)
+    values, errors = values_of(decoded), values_of(decoded, "error")
+    assert schema_of(decoded) == (case.decoded or case.schema).replaced(optional=True)
+    good = len(natives)
+    assert values[:good] == plain(case.decoded or case.schema, case.returned or natives)
+    assert errors[:good] == [None] * good
+    assert values[good:] == [None] * len(case.bad)
+    for error, raw in zip(errors[good:], case.bad, strict=True):
+        assert error["stage"] == "VALUE_CONVERTER"
+        assert error["plugin"] == case.name
+        assert error["exception"] == DATA_EXCEPTION
+        assert error["message"]
+        assert error["raw"] == ("\ufffd" if raw == b"\xff" else raw.decode())
+
+
+def test_a_stream_of_nothing_but_nulls_is_decoded(spark, tmp_path, case: Case) -> None:
+    frame = raw_frame(spark, [None, None])
+    decoded = decode(spark, converter(case.name, case.props), frame, tmp_path)
+    assert values_of(decoded) == [None, None]
+    assert values_of(decoded, "error") == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("LongConverter", Schema.string()),
+        ("BooleanConverter", Schema.int32()),
+        ("ByteArrayConverter", Schema.string()),
+        ("StringConverter", ROW),
+        ("IntegerConverter", Schema.date()),
+    ],
+)
+def test_a_schema_that_a_converter_cannot_carry_is_refused_before_any_record(
+    name: str, schema: Schema
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        converter(name).converter.encode("c", "m", schema)
+    assert refused.value.field == "value.converter"
+    assert refused.value.fix
