@@ -14,6 +14,7 @@ from headrace.dataplane.sources import SourceFrame
 from headrace.plugins import Registry
 from headrace.sdk import (
     ConverterContext,
+    Lag,
     Position,
     ReadLimit,
     RecordPart,
@@ -39,6 +40,9 @@ class Given:
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         return start
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
 
     def acknowledge(self, position: Position) -> None:
         """Take it."""

@@ -122,6 +122,7 @@ class ConvertingReader:
         self._said: set[RecordPart] = set()
         self.latest = source.latest
         self.acknowledge = source.acknowledge
+        self.lag = source.lag
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         """See SourceReader. Unlike other readers it may run jobs, which decode."""
