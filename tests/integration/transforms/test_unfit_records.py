@@ -34,7 +34,8 @@ class ToKey(Transform):
 def run(spark, values: str, *steps: Step) -> list[dict[str, object]]:
     frame = spark.sql(f"SELECT value FROM VALUES {values} AS t(value)")  # noqa: S608 - constants
     records = apply_chain(record_frame(frame, "t"), steps)
-    rows = records.frame.selectExpr(*records.columns()).collect()
+    error = f"{records.shape.error or 'NULL'} AS error"
+    rows = records.frame.selectExpr(*records.columns(), error).collect()
     return [row.asDict(recursive=True) for row in rows]
 
 
