@@ -141,7 +141,9 @@ def kept(columns: Columns, paths: Iterable[Steps], *, schemaless: bool) -> dict[
     return after
 
 
-def grown(name: str, added: Column, *, schemaless: bool) -> Edit:
+def grown(
+    name: str, added: Column, *, schemaless: bool
+) -> Callable[[str, Column], tuple[str, Column]]:
     """Give the edit that adds a field to a struct, or to a map without schema.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from headrace.sdk.schema import Schema
 from headrace.sdk.sqltext import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.sdk.fieldpath import FieldPath
 
@@ -152,19 +153,25 @@ class Part:
         Raises:
             UnfitRecordError: A value on the way has no fields.
         """
-        around: Column | None = None
-        column = self._first(path.steps[0])
-        for step in path.steps[1:]:
-            if column is None:
-                return None
-            around = column if self.schemaless else defaulted(column)
-            column = member(around, step, schemaless=self.schemaless)
+        with self._present():
+            around, column = self._at(path)
         if column is None or not defaults or self.schemaless or column[1].default is None:
             return column
         sql, schema = defaulted(column)
         if around is not None and around[1].optional:
             sql = f"IF({around[0]} IS NULL, NULL, {sql})"
         return sql, schema
+
+    def _at(self, path: FieldPath) -> tuple[Column | None, Column | None]:
+        """Return what holds a field, None at the top, and the field."""
+        around: Column | None = None
+        column = self._first(path.steps[0])
+        for step in path.steps[1:]:
+            if column is None:
+                break
+            around = column if self.schemaless else defaulted(column)
+            column = member(around, step, schemaless=self.schemaless)
+        return around, column
 
     def changed(self, changes: Mapping[FieldPath, Change]) -> Part:
         """Return a part with new expressions for some of its fields."""
@@ -201,20 +208,37 @@ class Part:
             UnfitRecordError: There is no struct at the path's parent; or the name is taken
                 and the part has a schema. Without a schema the field is replaced.
         """
+        with self._present():
+            return self._inserted(path, (sql, schema))
+
+    def _inserted(self, path: FieldPath, column: Column) -> Part:
         parent = path.parent
+        edit = grown(path.name, column, schemaless=self.schemaless)
         if parent is not None:
             if self.find(parent) is None:
                 text = ".".join(parent.steps)
                 raise UnfitRecordError(message=f"Field does not exist: {text}")
-            edit = grown(path.name, (sql, schema), schemaless=self.schemaless)
             return self._edited([(parent, edit)])
         if not self.is_struct and self.schema is not None:
-            edit = grown(path.name, (sql, schema), schemaless=self.schemaless)
-            return self.with_whole(*edit("", (self.whole, self.schema))[1])  # type: ignore[index]
+            return self.with_whole(*edit("", (self.whole, self.schema))[1])
         columns = self.columns()
         if path.name in columns and not self.schemaless:
             raise duplicate(path.name)
-        return self.with_fields({**columns, path.name: (sql, schema)})
+        return self.with_fields({**columns, path.name: column})
+
+    @contextmanager
+    def _present(self) -> Iterator[None]:
+        nothing = self.is_null()
+        try:
+            yield
+        except UnfitRecordError as error:
+            if nothing == "false":
+                raise
+            raise UnfitRecordError(
+                message=error.message,
+                exception=error.exception,
+                where=f"(NOT {nothing} AND {error.where})",
+            ) from error
 
     def _first(self, step: str) -> Column | None:
         if self.schema is None:
@@ -229,7 +253,9 @@ class Part:
     def _edited(self, edits: Iterable[tuple[FieldPath, Edit]]) -> Part:
         steps = [(path.steps, edit) for path, edit in edits]
         if self.is_struct:
-            return self.with_fields(edited(self.columns(), steps, schemaless=self.schemaless))
+            with self._present():
+                columns = edited(self.columns(), steps, schemaless=self.schemaless)
+            return self.with_fields(columns)
         if not self.is_map or self.schema is None:
             return self
         return self.with_whole(*rebuilt((self.whole, self.schema), steps, schemaless=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import struct
@@ -11,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Schema, Type
+from headrace.sdk.values import to_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,6 @@ _MILLISECOND = timedelta(milliseconds=1)
 _DAY_MILLIS = 86_400_000
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
-# Outside of it, Java writes floating point numbers with an exponent.
-_PLAIN = (1e-3, 1e7)
 
 
 def cast_value(schema: Schema, value: Any, target: Type) -> Any:
@@ -104,20 +102,14 @@ def _float32(number: float) -> float:
 
 def _text(value: Any, *, float32: bool) -> str:
     match value:
-        case bool():
-            return str(value).lower()
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(bytes(value)).decode()
         case datetime():
             return _moment(value)
         case date():
             return _moment(datetime.combine(value, time(), UTC))
         case time():
             return _moment(datetime.combine(_EPOCH, value, UTC))
-        case float():
-            return _float_text(value, float32=float32)
         case _:
-            return str(value)
+            return to_string(value, float32=float32) or ""
 
 
 def _moment(instant: datetime) -> str:
@@ -127,17 +119,3 @@ def _moment(instant: datetime) -> str:
         return clock
     day = instant.astimezone(UTC).date().isoformat()
     return day if millis % _DAY_MILLIS == 0 else f"{day}T{clock}"
-
-
-def _float_text(value: float, *, float32: bool) -> str:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10)) if float32 else ()
-    shortest = next((text for text in texts if _float32(float(text)) == value), repr(value))
-    sign, digits, exponent = Decimal(shortest).as_tuple()
-    if value == 0 or _PLAIN[0] <= abs(value) < _PLAIN[1]:
-        plain = format(Decimal(shortest), "f")
-        return plain if "." in plain else f"{plain}.0"
-    figures = "".join(map(str, digits)).rstrip("0")
-    power = len(digits) - 1 + int(exponent)
-    return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"

@@ -57,20 +57,17 @@ class ExtractField(Transform):
 
     def _find(self, shape: Shape, part: Part) -> tuple[Shape, Column | None]:
         path = field_path(self.config, self.config.get_str("field"))
-        nothing = part.is_null()
         try:
             found = part.find(path, defaults=self.config.get_bool(NULL_DEFAULTS))
         except UnfitRecordError as error:
-            where = f"(NOT {nothing} AND {error.where})"
-            refusal = UnfitRecordError(message=error.message, where=where)
             if not part.schemaless:
-                raise refusal from error
+                raise
             # A value in the way of the path that is null is no fault.
-            return self.refusing(shape, refusal), None
+            return self.refusing(shape, error), None
         if found is None and not part.schemaless:
             raise UnfitRecordError(
                 message=f"Unknown field: {path.text}",
                 exception=_UNKNOWN,
-                where=f"NOT {nothing}",
+                where=f"NOT {part.is_null()}",
             )
         return shape, found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -22,7 +22,7 @@ from headrace.sdk import (
     with_field_syntax,
 )
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString, NullOr
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, scale_of
+from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
 from headrace_plugins.transforms.field_lists import NonEmptyList
 from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Column, Part, Shape
 
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_DIGITS = Context(prec=MAX_PRECISION)
 _FLOATS = (Type.FLOAT32, Type.FLOAT64)
 _NOTHING: Mapping[Type, str] = {
     **dict.fromkeys((*_BITS, *_FLOATS), "0"),
@@ -160,12 +161,17 @@ def _replaced(schema: Schema, text: str) -> str:
 
 def _decimal(text: str, scale: int) -> Decimal:
     number = _number(text, "number")
-    exponent = number.as_tuple().exponent
-    if exponent != -scale:
+    own = -int(number.as_tuple().exponent)
+    try:
+        fitting = number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
+    except InvalidOperation:  # more digits than there are
+        fitting = None
+    if fitting is None or fitting != number:
         raise UnfitRecordError(
-            message="Decimal value has mismatching scale value for given Decimal schema"
+            message="Decimal value has mismatching scale for given Decimal schema. "
+            f"Schema has scale {scale}, value has scale {own}."
         )
-    return number
+    return fitting
 
 
 def _number(text: str, wanted: str) -> Decimal:

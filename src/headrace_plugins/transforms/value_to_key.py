@@ -54,12 +54,19 @@ class ValueToKey(Transform):
         shape, value = self.whole_struct(shape, _PURPOSE)
         if value is None:
             return shape
+        try:
+            columns = self._columns(value)
+        except UnfitRecordError as error:
+            return replace(self.refusing(shape, error), unfit=True)
+        return replace(shape, key=Part.of_fields(columns, schemaless=value.schemaless))
+
+    def _columns(self, value: Part) -> dict[str, Column]:
         columns: dict[str, Column] = {}
         for path in field_paths(self.config, self.config.get_list("fields")):
             if path.name in columns and not value.schemaless:
                 raise duplicate(path.name)
             columns[path.name] = self._field(value, path)
-        return replace(shape, key=Part.of_fields(columns, schemaless=value.schemaless))
+        return columns
 
     def _field(self, value: Part, path: FieldPath) -> Column:
         found = value.find(path, defaults=self.config.get_bool(NULL_DEFAULTS))

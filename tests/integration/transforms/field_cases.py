@@ -1,6 +1,7 @@
 """Cases of the field transforms: with and without a schema, at depth, and what is refused."""
 
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from tests.integration.transforms.outcomes import with_schema, without_schema
@@ -64,6 +65,7 @@ def maps_only(purpose: str, found: str) -> dict[str, str]:
     return fault(f"Only {kind} for [{purpose}], found: {found}")
 
 
+PRICE = with_schema(Schema.struct({"d": Schema.decimal(2)}), {"d": Decimal("1.00")})
 REPLACE: list[Case] = [
     (ReplaceField, {"exclude": "a,in", "include": "a,b"}, row(FULL), {"b": "bee"}),
     (ReplaceField, {"exclude": "in,c.d"}, row(SPARSE), {"a": 5, "b": "bee"}),
@@ -76,6 +78,7 @@ REPLACE: list[Case] = [
         fault("Cannot create field because of field name duplication b", BUILDER),
     ),
     (ReplaceField, {"exclude": "a"}, null(ROW), None),
+    (ReplaceField, {"renames": "a:b"}, null(ROW), None),
     (
         ReplaceField,
         {"include": "in.y,c.d,`c.d`", "renames": "in.y:z,in:out", **V2},
@@ -134,6 +137,22 @@ HOIST: list[Case] = [
     (HoistField, {"field": "h.i", **V2}, with_schema(Schema.int8(), 1), {"h": {"i": 1}}),
 ]
 MASK: list[Case] = [
+    (MaskField, {"fields": "d", "replacement": "7.5"}, PRICE, {"d": Decimal("7.50")}),
+    (
+        MaskField,
+        {"fields": "d", "replacement": "7.123"},
+        PRICE,
+        fault(
+            "Decimal value has mismatching scale for given Decimal schema. "
+            "Schema has scale 2, value has scale 3."
+        ),
+    ),
+    (
+        MaskField,
+        {"fields": "d", "replacement": "x"},
+        PRICE,
+        fault("Unable to convert x (class java.lang.String) to number"),
+    ),
     (MaskField, {"fields": "in"}, row(SPARSE), {"in": None, "a": 5, "b": "bee", "c.d": None}),
     (
         MaskField,
@@ -176,6 +195,12 @@ MASK: list[Case] = [
     ),
 ]
 KEYS: list[Case] = [
+    (
+        ValueToKey,
+        {"fields": "zz"},
+        null(ROW),
+        structs_only("copying fields from value to key", "null"),
+    ),
     (ValueToKey, {"fields": "b,a"}, row(SPARSE), {"b": "bee", "a": 5}),
     (ValueToKey, {"fields": "a", **KEEP_NULLS}, row(SPARSE), {"a": None}),
     (ValueToKey, {"fields": "in.y,`c.d`", **V2}, row(FULL), {"y": "why", "c.d": 4}),
@@ -235,6 +260,7 @@ FLATTEN: list[Case] = [
     (Flatten, {}, without_schema(1), maps_only("flattening", "java.lang.Long")),
 ]
 INSERT: list[Case] = [
+    (InsertField, {"topic.field": "b"}, null(ROW), None),
     (
         InsertField,
         {
