@@ -60,48 +60,70 @@ class Cast(Transform):
         spec = self.config.get_list("spec")
         if ":" not in spec[0]:
             return self._apply_whole(shape, Type(spec[0].upper()))
-        part = self.struct(shape, _PURPOSE)
+        part = self._struct(shape)
         if self.config.get_bool(NULL_DEFAULTS):
             part = part.defaulted()
-        for path, target in self._targets(spec).items():
-            shape, part = self._cast_field(shape, part, path, target)
+        casts = self._casts(part, self._targets(spec))
+        for path, new in casts.items():
+            shape, part = self._cast_field(shape, part, path, new)
         return self.with_part(shape, part)
 
-    def _targets(self, spec: list[str]) -> Mapping[FieldPath, Type]:
+    def _struct(self, shape: Shape) -> Part:
+        part = self.part(shape)
+        if part.schema is None or part.schemaless or part.is_struct:
+            return self.struct(shape, _PURPOSE)
+        # Kafka Connect's looks at the schema before the value.
+        message = "Cannot list fields on non-struct type"
+        raise UnfitRecordError(message=message, where=f"NOT {part.is_null()}")
+
+    def _targets(self, spec: list[str]) -> dict[FieldPath, Type]:
         pairs = [pair.split(":") for pair in spec]
         return {
             field_path(self.config, name.strip()): Type(kind.strip().upper())
             for name, kind in pairs
         }
 
+    def _casts(self, part: Part, targets: Mapping[FieldPath, Type]) -> dict[FieldPath, Schema]:
+        """Give the new schema of each field, in the order of the fields there are.
+
+        The order decides which error a record has, and defaults come before values.
+        """
+        places = {name: number for number, name in enumerate(part.columns())}
+        casts = {}
+        for path in sorted(targets, key=lambda path: places.get(path.steps[0], len(places))):
+            found = _found(part, path)
+            bare = Schema(targets[path], optional=True)
+            try:
+                casts[path] = bare if found is None else self._schema(found[1], targets[path])
+            except UnfitRecordError as error:
+                where = f"NOT {part.is_null()}"
+                raise UnfitRecordError(message=error.message, where=where) from error
+        return casts
+
     def _cast_field(
-        self, shape: Shape, part: Part, path: FieldPath, target: Type
+        self, shape: Shape, part: Part, path: FieldPath, new: Schema
     ) -> tuple[Shape, Part]:
-        try:
-            found = part.find(path)
-        except UnfitRecordError:
-            return shape, part  # beyond Kafka Connect: as a field that is not there
+        found = _found(part, path)
         if found is None:
-            return shape, self._absent(part, path, target)
+            return shape, self._absent(part, path, new)
         sql, schema = found
-        cast = sql_cast(sql, schema, target, schemaless=part.schemaless)
+        cast = sql_cast(sql, schema, new.type, schemaless=part.schemaless)
         if cast.fault is not None:
             fault = f"NOT {part.is_null()} AND {cast.fault}"
             shape = self.rejecting(shape, fault, cast.message)
-        new = self._schema(schema, target)
 
         def change(own: str, own_schema: Schema) -> Column:
-            schema = new.replaced(optional=own_schema.optional)
-            return sql_cast(own, own_schema, target, schemaless=part.schemaless).sql, schema
+            changed = sql_cast(own, own_schema, new.type, schemaless=part.schemaless)
+            return changed.sql, new.replaced(optional=own_schema.optional)
 
         return shape, part.changed({path: change})
 
-    def _absent(self, part: Part, path: FieldPath, target: Type) -> Part:
+    def _absent(self, part: Part, path: FieldPath, new: Schema) -> Part:
         """As in Kafka Connect, no error; but a null field where there is no schema."""
-        parent_missing = path.parent is not None and part.find(path.parent) is None
+        parent_missing = path.parent is not None and _found(part, path.parent) is None
         if not part.schemaless or parent_missing:
             return part
-        return part.inserted(path, sql_null(Schema(target)), Schema(target, optional=True))
+        return part.inserted(path, sql_null(new), new)
 
     def _schema(self, schema: Schema, target: Type) -> Schema:
         if schema.default is None:
@@ -119,16 +141,24 @@ class Cast(Transform):
         cast = sql_cast(part.sql(), part.schema, target, schemaless=part.schemaless)
         if cast.fault is not None:
             shape = self.rejecting(shape, cast.fault, cast.message)
-        bare = self._schema(part.schema, target)
-        schema = bare.replaced(
-            name=part.schema.name,
-            version=part.schema.version,
-            doc=part.schema.doc,
-            parameters=part.schema.parameters,
-        )
-        # A Date that became a whole number, say, must not be taken for a Date.
-        schema = bare if schema.is_logical else schema
+        schema = self._schema(part.schema, target)
+        if not part.schema.is_logical:
+            # A Date that became a number must not be taken for a Date.
+            schema = schema.replaced(
+                name=part.schema.name,
+                version=part.schema.version,
+                doc=part.schema.doc,
+                parameters=part.schema.parameters,
+            )
         return self.with_part(shape, part.with_whole(cast.sql, schema))
+
+
+def _found(part: Part, path: FieldPath) -> Column | None:
+    """Find a field; beyond Kafka Connect, a path through what has no fields finds none."""
+    try:
+        return part.find(path)
+    except UnfitRecordError:
+        return None
 
 
 def _check_spec(_: str, value: object) -> None:

@@ -16,7 +16,7 @@ from headrace.sdk.logical import DATE, DECIMAL, TIME, scale_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["CAST_TARGETS", "SqlCast", "moment_text", "sql_cast", "supported"]
+__all__ = ["CAST_TARGETS", "SqlCast", "moment_text", "sql_cast", "supported", "unsupported"]
 
 CAST_TARGETS = (
     Type.INT8,
@@ -63,6 +63,14 @@ def supported(types: tuple[Type, ...]) -> str:
     return f"[{', '.join(types)}]"
 
 
+def unsupported(kind: Type) -> str:
+    """Say that values of a type cannot be cast."""
+    types = supported((*CAST_TARGETS, Type.BYTES))
+    return (
+        f"Cast transformation does not support casting from {kind}; supported types are {types}"
+    )
+
+
 def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> SqlCast:
     """Give the cast of a value, which must be used more than once, to another type.
 
@@ -91,11 +99,7 @@ def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> Sql
     if cast is None:
         # Without a schema there are no structs.
         kind = Type.MAP if schemaless and schema.type is Type.STRUCT else schema.type
-        types = supported((*CAST_TARGETS, Type.BYTES))
-        message = (
-            f"Cast transformation does not support casting from {kind}; supported types are "
-        )
-        return _refused(sql, target, message + types)
+        return _refused(sql, target, unsupported(kind))
     return cast(sql, target)
 
 

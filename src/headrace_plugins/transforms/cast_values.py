@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Schema, Type
 from headrace.sdk.values import to_string
+from headrace_plugins.transforms.cast_sql import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["cast_value"]
+
+_COMPOUND = (Type.ARRAY, Type.MAP, Type.STRUCT)
 
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,6 +34,8 @@ def cast_value(schema: Schema, value: Any, target: Type) -> Any:
     Raises:
         RecordError: It cannot be cast; the problem is what Kafka Connect says.
     """
+    if not schema.is_logical and schema.type in _COMPOUND:
+        raise RecordError(problem=unsupported(schema.type))
     if target is Type.STRING:
         return _text(value, float32=schema.type is Type.FLOAT32)
     if isinstance(value, str):
@@ -56,9 +61,8 @@ def _number(value: Any) -> int | float | Decimal:
         return value.toordinal() - _EPOCH.toordinal()
     if isinstance(value, time):
         return (datetime.combine(_EPOCH, value, UTC) - _EPOCH) // _MILLISECOND
-    if isinstance(value, int | float | Decimal):
-        return int(value) if isinstance(value, bool) else value
-    raise RecordError(problem="Cast transformation does not support casting from this type")
+    number: int | float | Decimal = int(value) if isinstance(value, bool) else value
+    return number
 
 
 def _parsed(text: str, target: Type) -> bool | int | float:

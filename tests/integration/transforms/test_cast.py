@@ -5,7 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.integration.transforms.outcomes import Trial, outcomes, step, with_schema
+from tests.integration.transforms.outcomes import (
+    Trial,
+    outcomes,
+    shape_after,
+    step,
+    with_schema,
+)
 
 from headrace.sdk import ConfigErrors, RecordError, Schema, Type
 from headrace_plugins.transforms import Cast
@@ -179,7 +185,7 @@ def test_fields_keep_that_they_are_optional_and_their_defaults(spark) -> None:
     assert [item.get("message") for item in found[2:]] == [
         refused.format("ARRAY"),
         refused.format("STRUCT"),
-        "Only Struct objects supported for [cast types], found: java.lang.String",
+        "Cannot list fields on non-struct type",
         None,
     ]
     after = trials[0].step.apply(trials[0].shape).value.schema
@@ -200,6 +206,16 @@ def test_a_default_that_cannot_be_cast_rejects_every_record(spark) -> None:
         spark, [Trial(step(Cast, {"spec": "a:int8"}), with_schema(schema, {"a": "1"}))]
     )
     assert found[0]["message"] == OUT_OF_RANGE.format("x")
+
+
+def test_a_logical_type_that_is_cast_as_a_whole_becomes_a_plain_one() -> None:
+    trial = Trial(step(Cast, {"spec": "int32"}), with_schema(Schema.date(), date(1970, 1, 2)))
+    assert shape_after(trial).value.schema == Schema.int32()
+    named = Schema.int64(name="n", version=1, doc="d", parameters={"p": "q"}, default=300)
+    trial = Trial(step(Cast, {"spec": "int8"}), with_schema(named, 1))
+    assert shape_after(trial).value.schema == Schema.int8(
+        name="n", version=1, doc="d", parameters={"p": "q"}, default=44
+    )
 
 
 def test_nested_fields_are_cast_where_their_parents_are(spark) -> None:
