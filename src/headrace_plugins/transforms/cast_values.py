@@ -26,6 +26,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 _DAY_MILLIS = 86_400_000
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
+_HEX = re.compile(
+    r"([+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
 
 
 def cast_value(schema: Schema, value: Any, target: Type) -> Any:
@@ -70,13 +73,19 @@ def _parsed(text: str, target: Type) -> bool | int | float:
         return text.lower() == "true"
     bits = _BITS.get(target)
     if bits is None:
-        number = text.strip("".join(map(chr, range(33))))
-        if _FLOAT.fullmatch(number):
-            found = float(number.rstrip("fFdD") if number[-1] in "fFdD" else number)
-            return found if target is Type.FLOAT64 else _float32(found)
+        number = _parsed_float(text.strip("".join(map(chr, range(33)))))
+        if number is not None:
+            return number if target is Type.FLOAT64 else _float32(number)
     elif _WHOLE.fullmatch(text) and _wrapped(int(text), bits) == int(text):
         return int(text)
     raise RecordError(problem=f"Value ({text}) was out of range for requested data type")
+
+
+def _parsed_float(text: str) -> float | None:
+    if _FLOAT.fullmatch(text):
+        return float(text.rstrip("fFdD"))
+    found = _HEX.fullmatch(text)
+    return float.fromhex(found[1]) if found else None
 
 
 def _wrapped(number: int, bits: int) -> int:

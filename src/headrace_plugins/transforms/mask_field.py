@@ -23,7 +23,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString, NullOr
 from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
-from headrace_plugins.transforms.field_lists import NonEmptyList
+from headrace_plugins.transforms.field_lists import NonEmptyList, hash_order
 from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
 
 if TYPE_CHECKING:
@@ -94,11 +94,13 @@ class MaskField(Transform):
         return self.with_part(shape, part)
 
     def _paths(self, part: Part) -> list[FieldPath]:
-        """Give the fields in the order of the schema, as the first error of a record counts."""
-        order = list(part.columns())
+        """Give the fields in Kafka Connect's order, as the first error of a record counts."""
         paths = field_paths(self.config, self.config.get_list("fields"))
-        place = {name: number for number, name in enumerate(order)}
-        return sorted(paths, key=lambda path: place.get(path.steps[0], len(order)))
+        order = list(part.columns())
+        if part.schemaless:
+            order = hash_order(path.steps[0] for path in paths)
+        places = {name: number for number, name in enumerate(order)}
+        return sorted(paths, key=lambda path: places.get(path.steps[0], len(places)))
 
     def _mask(self, shape: Shape, part: Part, path: FieldPath) -> tuple[Shape, Part]:
         try:

@@ -137,6 +137,12 @@ HOIST: list[Case] = [
     (HoistField, {"field": "h.i", **V2}, with_schema(Schema.int8(), 1), {"h": {"i": 1}}),
 ]
 MASK: list[Case] = [
+    (
+        MaskField,
+        {"fields": "h,b,c", "replacement": "1"},
+        without_schema({"h": [1], "b": True, "c": [2]}),
+        fault("Cannot mask value of type class java.lang.Boolean with custom replacement."),
+    ),
     (MaskField, {"fields": "d", "replacement": "7.5"}, PRICE, {"d": Decimal("7.50")}),
     (
         MaskField,

@@ -84,6 +84,7 @@ CASTS: list[tuple[Schema, Any, str, Any]] = [
     (TEXT, "1.5d", "float64", 1.5),
     (TEXT, ".5f", "float32", 0.5),
     (TEXT, "-Infinity", "float64", -INF),
+    (TEXT, "-0x1.8p3", "float64", -12.0),
     (TEXT, "inf", "float64", OUT_OF_RANGE),
     (TEXT, "nan", "float32", OUT_OF_RANGE),
     (TEXT, "1,5", "float64", OUT_OF_RANGE),
