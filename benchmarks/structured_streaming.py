@@ -39,19 +39,20 @@ def started(run: Bench, feed: Feed, target: Path) -> StreamingQuery:
     )
 
 
-def written(query: StreamingQuery) -> int:
-    """Return how many batches the query has finished."""
-    progress = query.lastProgress
-    return 0 if progress is None else int(progress["batchId"]) + bool(progress["numInputRows"])
+def taken(query: StreamingQuery) -> int:
+    """Return how many rows the query has read and written so far."""
+    if (error := query.exception()) is not None:
+        raise SystemExit(str(error)[:300])
+    return sum(progress["numInputRows"] for progress in query.recentProgress)
 
 
-def settle(queries: list[StreamingQuery]) -> float:
-    """Wait until all queries have taken what is there; return how long that took."""
+def settle(queries: list[StreamingQuery], rows: int) -> float:
+    """Wait until each query has written so many rows; return how long that took."""
     began = time.time()
-    for query in queries:
-        query.processAllAvailable()
-        if time.time() - began > LIMIT_SECONDS:
-            break
+    waiting = queries
+    while waiting and time.time() - began < LIMIT_SECONDS:
+        waiting = [query for query in waiting if taken(query) < rows]
+        time.sleep(0.1)
     return time.time() - began
 
 
@@ -66,21 +67,20 @@ def main(tasks: int, seconds: int) -> None:
         run.runtime.spark.range(1).count()  # both sides begin with a warm session
         began, used = time.time(), cpu_seconds()
         queries = [started(run, feed, target) for feed in feeds]
-        settle(queries)
+        settle(queries, ROWS)
         first, first_cpu = time.time() - began, cpu_seconds() - used
         print(f"first batches of all: {first:.1f} s, {first_cpu:.0f} CPU-s", flush=True)
         used, began = cpu_seconds(), time.time()
         time.sleep(20)
         idle = (cpu_seconds() - used) / (time.time() - began)
         print(f"{tasks} idle queries: {idle:.3f} of a core", flush=True)
-        half = range(tasks // 2)
-        rounds, used, batches = [], cpu_seconds(), sum(written(queries[n]) for n in half)
-        for _ in range(max(1, seconds // 10)):
-            for number in half:
-                feeds[number].append()
-            rounds.append(settle([queries[number] for number in half]))
-        batches = sum(written(queries[n]) for n in half) - batches
-        cost = (cpu_seconds() - used) / max(batches, 1)
+        half = [(feeds[number], queries[number]) for number in range(tasks // 2)]
+        rounds, used = [], cpu_seconds()
+        for number in range(max(1, seconds // 10)):
+            for feed, _ in half:
+                feed.append()
+            rounds.append(settle([query for _, query in half], (number + 2) * ROWS))
+        cost = (cpu_seconds() - used) / (len(rounds) * len(half))
         memory = sum(p.memory_info().rss for p in processes() if p.name() == "java") / 2**30
         round_ = statistics.median(rounds)
         print(

@@ -107,6 +107,7 @@ class Assembler:
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),
                 judge=self._judge(plan),
                 converters=self._converters(plan) if plan.to_topic else (),
+                explain=source.explain if isinstance(source, FrameReader) else None,
             )
             loop = BatchLoop(
                 store=self.store,
@@ -173,7 +174,7 @@ class Assembler:
         task = self.source_task(plan.source, plan.id.connector)
         started.callback(task.stop)
         task.start(context)
-        return reader_of(task), task.ends
+        return reader_of(task, strict=not plan.common.errors.tolerant), task.ends
 
     def topic_source(self, plan: TaskPlan, sinks: Sequence[FrameSink]) -> SourceReader:
         """Return the reader of a sink task's topic."""
@@ -242,10 +243,13 @@ def guard_of(plan: TaskPlan) -> ToleranceGuard:
     return ToleranceGuard(plan.common.errors.limits)
 
 
-def reader_of(task: SourceTask) -> SourceReader:
-    """Return the reader of a source task that can be read again."""
+def reader_of(task: SourceTask, *, strict: bool = False) -> SourceReader:
+    """Return the reader of a source task that can be read again.
+
+    ``strict`` when the first bad record ends the task.
+    """
     if isinstance(task, FrameSource):
-        return FrameReader(task)
+        return FrameReader(task, strict=strict)
     if isinstance(task, SplitSource):
         return SplitReader(task)
     if isinstance(task, StreamSplitSource):

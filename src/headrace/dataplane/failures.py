@@ -38,7 +38,7 @@ def translate(error: Exception, doing: str) -> HeadraceError:
     """
     text = _root_text(error)
     if (found := _RAISED.search(text)) is not None:
-        return _not_tolerated(found.group(1))
+        return not_tolerated(found.group(1))
     if "cancelled job" in text or "was cancelled" in text:
         return CancelledError()
     if (python := _PYTHON.search(text)) is not None:
@@ -82,7 +82,8 @@ def _root_text(error: Exception) -> str:
     return "\n".join(reversed(texts))
 
 
-def _not_tolerated(text: str) -> ToleranceExceededError:
+def not_tolerated(text: str) -> ToleranceExceededError:
+    """Return the error of a record that is not tolerated, given its cause as JSON."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.packed import Packed, StagedPacked, Stream
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Schema
+    from headrace.sdk import FrameSink, Position, Schema
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Flow:
         judge: Raises when a batch brings more rejected records than are tolerated.
         evolution: What the sinks do when the schema of the records changes.
         converters: What makes bytes of the records' parts, after the chain.
+        explain: Raises what was wrong in a range whose job failed, if that is known.
     """
 
     spark: SparkSession
@@ -96,12 +100,18 @@ class Flow:
     evolution: Evolution = field(default_factory=Evolution)
     judge: Callable[[Batch, Counts], None] | None = None
     converters: Sequence[PartConverter] = ()
+    explain: Callable[[SparkSession, Position, Position], None] | None = None
 
     def run(self, batch: Batch) -> Counts:
         """Move one batch; return its counts when it is durable in every sink."""
         with translated(f"running batch {batch.id} of {batch.task}"):
             data = self.source.read(self.spark, batch.start, batch.end)
-            counts = self._run(data, batch)
+            try:
+                counts = self._run(data, batch)
+            except (PySparkException, Py4JError):
+                if self.explain is not None:
+                    self.explain(self.spark, batch.start, batch.end)
+                raise
         return replace(counts, size_bytes=data.size_bytes)
 
     def _run(self, data: SourceFrame, batch: Batch) -> Counts:

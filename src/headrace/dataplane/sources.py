@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
+from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
 from headrace.dataplane.topics import PACKED, TopicReader, position_sql, stored_schema
 from headrace.sdk import conform, to_arrow, to_spark_json
@@ -64,18 +65,32 @@ class SourceReader(Protocol):
 class FrameReader:
     """A frame source."""
 
-    def __init__(self, source: FrameSource) -> None:
-        """Read from ``source``."""
+    def __init__(self, source: FrameSource, *, strict: bool = False) -> None:
+        """Read from ``source``; ``strict`` when its first bad record ends the task."""
         self._source = source
+        self._strict = strict
         self.latest = source.latest
         self.lag = source.lag
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         """See SourceReader."""
-        frame = self._source.read(spark, start, end)
+        frame = self._source.read_strict(spark, start, end) if self._strict else None
+        if frame is None:
+            frame = self._source.read(spark, start, end)
         size = self._source.size_bytes(start, end) or 0
         return SourceFrame(frame, size_bytes=size, rows=self._source.rows(start, end))
+
+    def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
+        """Raise ToleranceExceededError if a strict job failed for a bad record."""
+        if not self._strict:
+            return
+        frame = self._source.read(spark, start, end)
+        if "error" not in frame.columns:
+            return
+        bad = frame.where("error IS NOT NULL").selectExpr("to_json(error)").limit(1).collect()
+        if bad:
+            raise not_tolerated(bad[0][0])
 
 
 class SplitReader:

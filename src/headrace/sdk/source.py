@@ -101,6 +101,18 @@ class FrameSource(ReplayableSource):
         raise DataLostError when that is no longer possible. It must not run a job.
         """
 
+    def read_strict(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> DataFrame | None:
+        """Return the records of ``read`` in a frame that has no ``error`` and fails instead.
+
+        Asked of a task that tolerates no bad record, when a job that fails at the first
+        is cheaper than a column that tells of each. It must fail for the same records,
+        whichever columns are used. When a job fails, ``read`` is asked for the reason.
+        None, the default, when there is no such frame.
+        """
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Split:

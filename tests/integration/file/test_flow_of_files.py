@@ -29,11 +29,13 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
     def build(*, dead: bool = False, **keys: str) -> Flow:
         topic = Topics(tmp_path / "topics").get("dead")
         letters = DeadLetters(task=TASK, topic=topic, appended=lambda _: None) if dead else None
+        reader = FrameReader(source(tmp_path / "in", **keys).task, strict=not dead)
         return Flow(
             spark=spark,
             application="files-0",
             topic="t",
-            source=FrameReader(source(tmp_path / "in", **keys).task),
+            source=reader,
+            explain=reader.explain,
             steps=[],
             sinks=[sink(tmp_path / "out")],
             staging=tmp_path / "divided",
@@ -90,6 +92,16 @@ def test_a_malformed_row_stops_the_batch_and_nothing_of_it_is_written(
     with pytest.raises(ToleranceExceededError, match="2,x") as raised:
         one.run(batch(one, 1, Position()))
     assert "a.csv" in str(raised.value)
+    assert list((tmp_path / "out").glob("part-*")) == []
+
+
+def test_malformed_json_stops_the_batch_with_the_line(
+    flow: Callable[..., Flow], tmp_path: Path
+) -> None:
+    put(tmp_path / "in", "a.json", '{"id": 1}\n{"id": "x"}\n')
+    one = flow(schema="id BIGINT")
+    with pytest.raises(ToleranceExceededError, match=r'\{"id": "x"\}'):
+        one.run(batch(one, 1, Position()))
     assert list((tmp_path / "out").glob("part-*")) == []
 
 

@@ -86,6 +86,19 @@ class FileSet(FrameSource):
 
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        return self._read(spark, start, end, strict=False)
+
+    @override
+    def read_strict(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> DataFrame | None:
+        if self._settings.format not in {Format.CSV, Format.JSON}:
+            return None
+        return self._read(spark, start, end, strict=True)
+
+    def _read(
+        self, spark: SparkSession, start: Position, end: Position, *, strict: bool
+    ) -> DataFrame:
         settings = self._settings
         files = self._range(start, end)
         if settings.format is Format.TEXT:
@@ -104,7 +117,14 @@ class FileSet(FrameSource):
             return no_records(spark, columns.known())
         schema, groups = columns.groups(spark, files)
         frames = [
-            group_records(spark, group, schema, fmt=settings.format, dialect=settings.dialect)
+            group_records(
+                spark,
+                group,
+                schema,
+                fmt=settings.format,
+                dialect=settings.dialect,
+                strict=strict,
+            )
             for group in groups
         ]
         return reduce(lambda one, other: one.unionByName(other), frames)

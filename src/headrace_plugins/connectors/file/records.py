@@ -37,7 +37,13 @@ def text_records(
 
 
 def group_records(
-    spark: SparkSession, group: Group, target: Schema, *, fmt: Format, dialect: Dialect
+    spark: SparkSession,
+    group: Group,
+    target: Schema,
+    *,
+    fmt: Format,
+    dialect: Dialect,
+    strict: bool = False,
 ) -> DataFrame:
     """Return one record for each row of files that are read with the same schema.
 
@@ -47,17 +53,23 @@ def group_records(
         target: The schema of the values: columns that the files lack are null.
         fmt: Not TEXT.
         dialect: Of CSV and JSON.
+        strict: Whether a job fails at a malformed row, instead of an ``error`` for each.
     """
     checked = fmt in {Format.CSV, Format.JSON}
     ddl = to_ddl(_readable(group.schema, target, fmt))
     reader = spark.read.format(fmt.value)
     if checked:
         options = dialect.spark_csv() if fmt is Format.CSV else dialect.spark_json()
-        reader = reader.options(
-            **options, mode="PERMISSIVE", columnNameOfCorruptRecord=_RAW, enforceSchema="true"
-        )
-        ddl = f"{ddl}, {quote(_RAW)} STRING"
+        reader = reader.options(**options, enforceSchema="true")
+        if strict:
+            reader = reader.options(mode="FAILFAST")
+            checked = False
+        else:
+            reader = reader.options(mode="PERMISSIVE", columnNameOfCorruptRecord=_RAW)
+            ddl = f"{ddl}, {quote(_RAW)} STRING"
     frame = reader.schema(ddl).load([spark_path(file.path) for file in group.files])
+    if strict:
+        frame = frame.where(_all_used(group.schema))
     columns = [f"named_struct({_pairs(group.schema, target, fmt)}) AS value"]
     if checked:
         columns.append(f"{_error(group.schema, target)} AS error")
@@ -135,6 +147,12 @@ def _pairs(found: Schema, target: Schema, fmt: Format) -> str:
 
 def _kind(schema: Schema) -> tuple[object, ...]:
     return schema.type, schema.name, schema.parameters
+
+
+def _all_used(found: Schema) -> str:
+    """Return a condition that is always true and uses all columns; see ``_error``."""
+    nulls = ", ".join(f"CAST({quote(f.name)} IS NULL AS INT)" for f in found.fields)
+    return f"greatest(0, 0, {nulls}) < 2"
 
 
 def _error(found: Schema, target: Schema) -> str:
