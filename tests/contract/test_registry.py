@@ -3,13 +3,15 @@
 import json
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.rest import Door, Serving, registry_app
-from headrace.schemaregistry import EmbeddedRegistry, RegistryService
+from headrace.schemaregistry import EmbeddedRegistry, RegistryService, service_in
 from headrace.sdk.schemaregistry import (
     Address,
     HttpSchemaRegistry,
@@ -313,3 +315,19 @@ def test_a_pickled_registry_is_the_same_registry(tmp_path: Path) -> None:
     assert copy.by_id(made) == registry.by_id(made)
     copy.close()
     registry.close()
+
+
+def test_processes_that_register_at_once_agree_on_ids(tmp_path: Path) -> None:
+    # Two stores on one file are what two processes have; each thread has its own.
+    def worker(number: int) -> list[int]:
+        with closing(EmbeddedRegistry(service_in(tmp_path / "store.db"))) as registry:
+            mine = registry.register(f"s{number}", record(f"x{number}"))
+            shared = [registry.register("all", record(f"y{n}?")) for n in range(5)]
+            return [mine, *shared]
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(worker, range(4)))
+    assert len({ids[0] for ids in made}) == 4
+    assert len({tuple(ids[1:]) for ids in made}) == 1
+    with closing(EmbeddedRegistry(service_in(tmp_path / "store.db"))) as registry:
+        assert registry.versions("all") == [1, 2, 3, 4, 5]

@@ -246,6 +246,11 @@ def test_metadata_and_rules_stay_with_the_schema(server: Serving, topic: str) ->
         ("POST", "/subjects/s/versions", b"[]", 422),
         ("GET", "/subjects/s/versions/0", None, 422),
         ("GET", "/schemas/ids/x", None, 422),
+        ("GET", "/schemas/ids/99999999999999999999", None, 404),
+        ("POST", "/subjects/s/versions", b'{"schema": "\\"\\ud800\\""}', 422),
+        ("POST", "/subjects/s/versions", b'{"schema": "{}", "id": 99999999999999}', 422),
+        ("POST", "/subjects/%00/versions", b'{"schema": "\\"int\\""}', 422),
+        ("GET", "/subjects?offset=-1", None, 422),
     ],
 )
 def test_what_it_does_not_understand_it_refuses_as_confluent_does(

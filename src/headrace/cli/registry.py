@@ -22,9 +22,8 @@ app = typer.Typer(
 Url = Annotated[
     str,
     typer.Option(
-        help="The registry's URLs, with user and password if it asks for them; "
-        "embedded is the one in the home folder.",
-        envvar="HEADRACE_REGISTRY_URL",
+        help="The registry's URLs; embedded is the one in the home folder. A URL without "
+        "user and password is shown the setting registry_token, if there is one.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -295,7 +294,7 @@ class _Opened:
             return EmbeddedRegistry(service_in(self._invocation.settings.store_file))
         values = {URL_KEY: self._url, "max.retries": "0"}
         secret = self._invocation.settings.registry_token
-        if secret is not None:
+        if secret is not None and "@" not in self._url:
             values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
             values["bearer.auth.token"] = secret.get_secret_value()
         return HttpSchemaRegistry(Address.of(registry_config().parse(values)))

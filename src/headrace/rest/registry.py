@@ -38,7 +38,7 @@ def registry_app(registry: RegistryService, door: Door) -> "ASGIApp":
     return RawPath(TokenRequired(app, door))
 
 
-def _page(offset: int = 0, limit: int = ALL) -> slice:
+def _page(offset: Annotated[int, Query(ge=0)] = 0, limit: int = ALL) -> slice:
     return slice(offset, None if limit < 0 else offset + limit)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
+import structlog
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -15,7 +15,7 @@ from headrace.sdk.schemaregistry import SchemaRegistryError
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 _STORE_ERROR = 50001
 

@@ -23,6 +23,9 @@ _NEXT = {None, -1, 0}
 """What clients send for an id or a version that the registry is to choose."""
 
 
+Number = Annotated[int, Field(ge=-1, le=2**31 - 1)]
+
+
 def _empty_if_null(value: object) -> object:
     return () if value is None else value
 
@@ -32,7 +35,7 @@ class ReferenceBody(BaseModel):
 
     name: str
     subject: str
-    version: int
+    version: Number
 
 
 class SchemaBody(BaseModel):
@@ -45,11 +48,14 @@ class SchemaBody(BaseModel):
     references: Annotated[tuple[ReferenceBody, ...], BeforeValidator(_empty_if_null)] = ()
     metadata: dict[str, Any] | None = None
     rules: dict[str, Any] | None = Field(default=None, alias="ruleSet")
-    id: int | None = None
-    version: int | None = None
+    id: Number | None = None
+    version: Number | None = None
 
     def submitted(self) -> Submitted:
         """Return it as the registry takes it. Raises InvalidSchemaError."""
+        if not _is_text(self):
+            problem = "The schema holds halves of surrogate pairs, which are no characters."
+            raise InvalidSchemaError(problem)
         language = self.language or SchemaType.AVRO.value
         if language not in list(SchemaType):
             problem = f"Invalid schema type {language}"
@@ -66,6 +72,14 @@ class SchemaBody(BaseModel):
             None if self.id in _NEXT else self.id,
             None if self.version in _NEXT else self.version,
         )
+
+
+def _is_text(body: SchemaBody) -> bool:
+    try:
+        body.model_dump_json()
+    except ValueError:
+        return False
+    return True
 
 
 class ModeBody(BaseModel):

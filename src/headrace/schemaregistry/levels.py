@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.sdk.schemaregistry import InvalidSchemaError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,8 +38,14 @@ def _between(level: CompatibilityLevel, new: ParsedSchema, old: ParsedSchema) ->
     if type(new) is not type(old):
         return ["Incompatible because of different schema type"]
     found: list[str] = []
-    if level.backward:
-        found += [f"the new schema cannot read old data: {why}" for why in new.unreadable(old)]
-    if level.forward:
-        found += [f"the old schema cannot read new data: {why}" for why in old.unreadable(new)]
+    try:
+        if level.backward:
+            why = new.unreadable(old)
+            found += [f"the new schema cannot read old data: {each}" for each in why]
+        if level.forward:
+            why = old.unreadable(new)
+            found += [f"the old schema cannot read new data: {each}" for each in why]
+    except RecursionError:
+        problem = "The schema is nested too deeply to be compared."
+        raise InvalidSchemaError(problem) from None
     return found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.store import RegistryRows
 
 LATEST = -1
-_MAX_VERSION = 2**31 - 1
+_MAX_NUMBER = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def read_version(text: str) -> int:
     """Read a version: a number from 1, or `latest`, which -1 means too."""
     if text in {"latest", str(LATEST)}:
         return LATEST
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_VERSION:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_NUMBER:
         raise faults.bad_version(text)
     return int(text)
 
@@ -83,6 +83,8 @@ def by_id(rows: RegistryRows, schema_id: int, subject: Subject | None) -> Stored
     It is looked for in the subject's context; then, if the subject names no context, where
     that subject has it.
     """
+    if not 0 <= schema_id <= _MAX_NUMBER:
+        raise faults.no_schema(schema_id)
     context = DEFAULT_CONTEXT if subject is None else subject.context
     found = rows.schema(context, schema_id)
     if found is None and subject is not None and context == DEFAULT_CONTEXT:

@@ -91,14 +91,21 @@ def _write(root: Path, files: Mapping[str, str]) -> list[FileDescriptorProto]:
         if descriptor is not None:
             binary.append(descriptor)
             continue
-        target = PurePosixPath(path)
-        if target.is_absolute() or ".." in target.parts:
-            problem = f"{path!r} is not the path of an import."
-            raise InvalidSchemaError(problem)
-        file = root / "imports" / target
+        _write_import(root / "imports", path, text)
+    return binary
+
+
+def _write_import(folder: Path, path: str, text: str) -> None:
+    target = PurePosixPath(path)
+    problem = f"{path!r} is not the path of an import."
+    if target.is_absolute() or ".." in target.parts or not target.parts:
+        raise InvalidSchemaError(problem)
+    file = folder / target
+    try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    return binary
+    except (OSError, ValueError):  # such as a path below another import, or one with a NUL
+        raise InvalidSchemaError(problem) from None
 
 
 def _run(root: Path, binary: list[FileDescriptorProto], name: str) -> FileDescriptorSet:
