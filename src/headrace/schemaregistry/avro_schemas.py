@@ -73,7 +73,9 @@ def parse_avro(text: str, references: Mapping[str, str]) -> AvroSchema:
     for each in references.values():
         _made(read_json(each, "Avro"), names)
     value = read_json(text, "Avro")
-    return AvroSchema(value, _made(value, names))
+    made = _made(value, names)
+    _check_aliases(value)
+    return AvroSchema(value, made)
 
 
 def _made(value: Any, names: Names) -> Schema:
@@ -86,6 +88,20 @@ def _made(value: Any, names: Names) -> Schema:
             # It checks what it was written to check, and stumbles over the rest.
             problem = f"Invalid Avro schema: {error}"
             raise InvalidSchemaError(problem) from None
+
+
+def _check_aliases(value: Any) -> None:
+    """Raise InvalidSchemaError for aliases that are no names; the library lets them pass."""
+    if isinstance(value, list):
+        for each in value:
+            _check_aliases(each)
+    elif isinstance(value, dict):
+        aliases = value.get("aliases", [])
+        if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
+            problem = f"Invalid Avro schema: aliases must be a list of names, not {aliases!r}."
+            raise InvalidSchemaError(problem)
+        for key in ("type", "items", "values", "fields"):
+            _check_aliases(value.get(key))
 
 
 def _plain(value: Any) -> Any:

@@ -36,7 +36,8 @@ def array_differences(ask: Comparing, original: Shape, update: Shape) -> list[Fi
 
 def _rest(shape: Shape) -> str:
     """Return the keyword for the items after those that are listed."""
-    return "items" if isinstance(shape.get("prefixItems"), list) else "additionalItems"
+    prefixed = shape.node.prefixes and isinstance(shape.get("prefixItems"), list)
+    return "items" if prefixed else "additionalItems"
 
 
 def _every(shape: Shape) -> Node | None:

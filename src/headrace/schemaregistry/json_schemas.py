@@ -56,7 +56,11 @@ class JsonSchema:
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
         """See ParsedSchema."""
         assert isinstance(written, JsonSchema)
-        found = differences(written.root, self.root)
+        try:
+            found = differences(written.root, self.root)
+        except Unresolvable as error:
+            problem = f"Invalid JSON schema: nothing is called {error.ref!r}."
+            raise InvalidSchemaError(problem) from None
         return [f"{each.name} at #/{each.path}" for each in found]
 
 
@@ -88,6 +92,9 @@ def _checked(value: Any) -> Specification[Any]:
         problem = "Invalid JSON schema: it is neither an object nor true or false."
         raise InvalidSchemaError(problem)
     named = value.get("$schema") if isinstance(value, dict) else None
+    if named is not None and not isinstance(named, str):
+        problem = "Invalid JSON schema: $schema is no text."
+        raise InvalidSchemaError(problem)
     try:
         validator_for(value, default=Draft7Validator).check_schema(cast("Any", value))
     except (SchemaError, RecursionError) as error:
@@ -95,7 +102,7 @@ def _checked(value: Any) -> Specification[Any]:
         said = error.message if isinstance(error, SchemaError) else "it is nested too deeply"
         problem = f"Invalid JSON schema: {said} ({where})"
         raise InvalidSchemaError(problem) from None
-    if not isinstance(named, str):
+    if named is None:
         return default_draft()
     return specification_with(named, default=default_draft())
 
@@ -108,7 +115,9 @@ def _references(root: Node) -> Iterator[tuple[Node, str]]:
         if isinstance(node.raw, dict):
             if isinstance(node.raw.get("$ref"), str):
                 yield node, node.raw["$ref"]
-            left += [node.inner(raw) for raw in node.draft.subresources_of(node.raw)]
+            # Lists too, where dependencies are of both kinds.
+            inner = node.draft.subresources_of(node.raw)
+            left += [node.inner(raw) for raw in inner if isinstance(raw, bool | dict)]
 
 
 def _find(node: Node, reference: str) -> None:

@@ -97,8 +97,13 @@ class Node:
 
     @property
     def modern(self) -> bool:
-        """Whether the draft has keywords for what was not evaluated and for prefixes."""
-        return self.draft.name in {"draft2019-09", "draft2020-12"}
+        """Whether the draft has keywords for what no other keyword looked at."""
+        return self.prefixes or self.draft.name == "draft2019-09"
+
+    @property
+    def prefixes(self) -> bool:
+        """Whether the draft lists an array's first items as its prefix."""
+        return self.draft.name == "draft2020-12"
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +168,14 @@ def _said(node: Node, raw: Mapping[str, Any]) -> list[Shape]:
 def _typed(node: Node, raw: Mapping[str, Any]) -> list[Shape]:
     kind = raw.get("type")
     if isinstance(kind, str):
-        return [Shape(_BY_TYPE[kind], node)]
+        # Below a keyword that its draft does not know, nothing was checked.
+        return [Shape(_BY_TYPE.get(kind, Kind.ANYTHING), node)]
     if isinstance(kind, list):
         said = {"enum", "allOf", "anyOf", "oneOf", "not", "const", "if"}
         rest = {key: value for key, value in raw.items() if key not in said}
-        parts = [Shape(_BY_TYPE[each], node.inner({**rest, "type": each})) for each in kind]
+        parts = [
+            Shape(_BY_TYPE.get(str(each), Kind.ANYTHING), node.inner({**rest, "type": each}))
+            for each in kind
+        ]
         return [Shape(Kind.COMBINED, node, "anyOf", parts)]
     return [Shape(each, node) for each, keywords in _KEYWORDS.items() if keywords & set(raw)]

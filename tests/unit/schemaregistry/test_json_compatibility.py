@@ -121,6 +121,11 @@ CASES: list[tuple[Any, Any, str]] = [
         "DEPENDENCY_ARRAY_EXTENDED",
     ),
     (
+        properties({"dependencies": {"x": {"required": ["y"]}, "z": ["y"]}}),
+        properties({"dependencies": {"x": {"required": ["y"]}}}),
+        "",
+    ),
+    (
         properties(),
         properties({"dependencies": {"x": {"required": ["y"]}}}),
         "DEPENDENCY_SCHEMA_ADDED",
