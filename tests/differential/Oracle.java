@@ -100,16 +100,25 @@ public final class Oracle {
           }
           record = step.apply(record);
         }
-        if (record == null) {
-          result.put("dropped", true);
-        } else {
-          result.set("record", node(record));
-        }
+        outcome(result, record);
       } catch (Exception error) {
         result.set("error", failure(error));
       }
     }
     return results;
+  }
+
+  /** Tells what came out; a record that Kafka's own converter cannot write says nothing. */
+  private static void outcome(ObjectNode result, ConnectRecord<?> record) {
+    if (record == null) {
+      result.put("dropped", true);
+      return;
+    }
+    try {
+      result.set("record", node(record));
+    } catch (Exception error) {
+      result.set("unwritable", failure(error));
+    }
   }
 
   private static Step step(JsonNode step) throws Exception {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KAFKA = "org.apache.kafka.connect.transforms."
 RECORDS = 50
-"""How many records go through one configuration."""
+"""How many records go through one configuration, unless said otherwise."""
 TOPICS = ("orders", "orders-20160117", "a.b.c", "x", "db1.shop.orders", "ünïcode", "UPPER_Case")
 HEADERS = ("h", "k1", "k2", "trace id")
 
@@ -44,7 +44,10 @@ class Made:
     Args:
         config: The transform's keys.
         shape: How the part looks that it works on.
-        other: Where only the whole record matters.
+        predicate: ``{"class", "config"}``, if there is one.
+        negate: Whether the step is for the others.
+        sink: Whether the records have an offset.
+        parts: Whether the transform exists for the key and for the value.
     """
 
     config: Mapping[str, object]
@@ -52,20 +55,19 @@ class Made:
     predicate: Json | None = None
     negate: bool = False
     sink: bool = False
-    parts: bool = field(default=True)
+    parts: bool = True
 
 
-Maker = "Callable[[Random], Made]"
-
-
-def cases(transform: str, count: int, seed: int = 1) -> Iterator[Case]:
+def cases(
+    transform: str, count: int, *, records: int = RECORDS, seed: int = 1
+) -> Iterator[Case]:
     """Yield cases of one transform; the same ones for the same seed."""
     for number in range(count):
         random = Random(f"{transform} {seed} {number}")
-        yield _case(random, transform)
+        yield _case(random, transform, records)
 
 
-def _case(random: Random, transform: str) -> Case:
+def _case(random: Random, transform: str, count: int) -> Case:
     made = MAKERS[transform](random)
     part = random.choice(("Key", "Value", "Value")) if made.parts else ""
     of = "key" if part == "Key" else "value"
@@ -76,7 +78,7 @@ def _case(random: Random, transform: str) -> Case:
     }
     if made.predicate is not None:
         step |= {"predicate": made.predicate, "negate": made.negate}
-    records = [_record(random, of, made, other) for _ in range(RECORDS)]
+    records = [_record(random, of, made, other) for _ in range(count)]
     return Case(step, records, made.sink)
 
 

@@ -20,9 +20,9 @@ TEXTS = (
     *("2020-02-29", "2020-01-02T03:04:05.678Z", "12:30:00", "1,000", "null", "[1,2]", "5d"),
     *("1e400", "4.9e-325", "0x1p3", "1_000", "१२", "\t8\n", "quote'\"\\", "1.", ".5", "a b"),
 )
+# No -0.0: the JSON converter, which gives the records to Kafka, reads it as 0.0.
 FLOATS = (
     0.0,
-    -0.0,
     1.5,
     -2.5,
     3.99,
