@@ -1,6 +1,7 @@
 """The one Spark session of a process."""
 
 import atexit
+import logging
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from py4j.java_gateway import JavaGateway
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.dataplane.archive import archive_file
@@ -42,6 +44,8 @@ class _Open:
 # PySpark itself keeps one context per process, in class variables; this tells if it is ours.
 _lock = threading.RLock()
 _open: _Open | None = None
+_ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers through which PySpark prints each error that it raises, as JSON with a Java trace."""
 
 
 def open_session(
@@ -94,6 +98,8 @@ def open_session(
             )
         with spark_environment(java):
             _open = _start(conf, settings.home / "logs" / "jvm.log")
+        for name in _ECHOES:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         return _open.spark
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from headrace.dataplane.archive import archive_file
 from headrace.dataplane.jars import JarCache, locked_jars
@@ -219,3 +220,12 @@ for _ in range(2):
     assert any("making" in step for step in first)
     assert not any("fetching" in step or "making" in step for step in second)
     assert len(list((tmp_path / "cache" / "archive").glob("*.jsa"))) == 1
+
+
+@pytest.mark.parametrize("wrong", ["CAST('x' AS INT)", "no_such_column"])
+def test_an_error_of_a_query_is_raised_and_not_printed_as_well(
+    spark: "SparkSession", capfd: pytest.CaptureFixture[str], wrong: str
+) -> None:
+    with pytest.raises(PySparkException):
+        spark.range(1).selectExpr(wrong).collect()
+    assert capfd.readouterr() == ("", "")
