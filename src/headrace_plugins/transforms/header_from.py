@@ -90,6 +90,11 @@ class HeaderFrom(Transform):
         if (nothing := part.is_null()) != "false":
             shape = self.refusing(shape, self.unstructured(part, purpose, where=nothing))
         paths = field_paths(self.config, self.config.get_list("fields"))
+        if not part.schemaless and any(part.find(path) is None for path in paths):
+            error = UnfitRecordError(
+                message=_MISSING, exception="java.lang.NullPointerException"
+            )
+            return replace(self.refusing(shape, error), unfit=True)
         names = self.config.get_list("headers")
         added = [
             self._header(part, path, name) for path, name in zip(paths, names, strict=True)
@@ -106,8 +111,6 @@ class HeaderFrom(Transform):
 
     def _header(self, part: Part, path: FieldPath, name: str) -> str:
         column = part.find(path)
-        if column is None and not part.schemaless:
-            raise UnfitRecordError(message=_MISSING, exception="java.lang.NullPointerException")
         if column is None:
             return header_sql(name, "NULL", None)
         sql, schema = column

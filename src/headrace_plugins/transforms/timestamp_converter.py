@@ -35,6 +35,11 @@ _SCHEMAS: Mapping[str, Callable[..., Schema]] = {
     "Time": Schema.time,
     "Timestamp": Schema.timestamp,
 }
+_NO_FORMAT = (
+    'Cannot invoke "java.text.SimpleDateFormat.parse(String)" because "config.format" is null'
+)
+# What texts are without a format to read them by.
+_NEVER = Instant("CAST(NULL AS BIGINT)")
 _PURPOSE = "converting timestamp formats"
 
 
@@ -165,7 +170,7 @@ class TimestampConverter(Transform):
         if name == TIME:
             return Instant(f"({sql} div 1000L)")
         if schema.type is Type.STRING:
-            return of_text(sql, self._readable())
+            return of_text(sql, self._readable()) if self._format else _NEVER
         if schema.type is Type.INT64:
             return of_unix(sql, self.config.get_str("unix.precision"))
         raise self._unknown(part, column)
@@ -188,18 +193,11 @@ class TimestampConverter(Transform):
 
     def _readable(self) -> DatePattern:
         """Return the pattern by which texts are read."""
-        field = f"transforms.{self.alias}.format"
-        if not self._format:
-            raise ConfigError(
-                problem="The timestamps are texts, but no format says how to read them.",
-                field=field,
-                fix="Set format, such as yyyy-MM-dd HH:mm:ss.",
-            )
         pattern = DatePattern.of(self._format)
         if fault := reading_fault(pattern):
             raise ConfigError(
                 problem=f"Timestamps cannot be read by {self._format}: {fault}.",
-                field=field,
+                field=f"transforms.{self.alias}.format",
                 fix="Leave these letters out, or read the text with a transform of SQL.",
             )
         return pattern
@@ -208,6 +206,13 @@ class TimestampConverter(Transform):
         """Reject texts that do not fit the pattern, and moments beyond Spark's reach."""
         sql, schema = column
         instant = self._instant(part, column)
+        if instant is _NEVER:
+            return self.rejecting(
+                shape,
+                f"{sql} IS NOT NULL",
+                literal(_NO_FORMAT),
+                exception="java.lang.NullPointerException",
+            )
         if schema.type is Type.STRING:
             return self.rejecting(
                 shape,

@@ -135,6 +135,7 @@ def test_records_that_have_no_fields_for_headers_are_rejected_in_kafkas_words(sp
         Try(HeaderFrom, copied("zz"), Struct(optional, {"a": 1}), optional),
         Try(HeaderFrom, copied("zz"), Struct(optional, {"a": 1}), optional, schemaless=True),
         Try(HeaderFrom, a, Struct(optional, {"a": 1}), optional, of_key=True),
+        Try(HeaderFrom, copied("zz"), None, optional),
     )
     messages = [record["error"] and record["error"]["message"] for record in found]
     assert messages[:4] == [
@@ -145,6 +146,7 @@ def test_records_that_have_no_fields_for_headers_are_rejected_in_kafkas_words(sp
     ]
     assert found[4]["error"]["exception"] == "java.lang.NullPointerException"
     assert headers(found[5]) == [("zz", None, None)]
+    assert messages[7] == messages[2]
     assert headers(found[6]) == [("a", "int64", "1")]
 
 

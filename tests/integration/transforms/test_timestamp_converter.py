@@ -203,9 +203,10 @@ def test_wrong_keys_are_refused(config: dict[str, str], problem: str) -> None:
         TimestampConverter.config_def().parse(config)
 
 
-def test_a_text_needs_a_pattern_that_can_be_read() -> None:
-    for config in ({}, {"format": "ww"}):
-        with pytest.raises(ConfigError, match="format"):
-            to("string" if config else "unix", "x", TEXT, **config).step().transform.apply(
-                to("unix", "x", TEXT).shape()
-            )
+def test_texts_need_a_pattern_that_can_be_read(spark) -> None:
+    tries = [to("unix", value, TEXT) for value in ("2017", None)]
+    [told, nothing] = values(spark, *tries)
+    assert told.endswith('because "config.format" is null')
+    assert nothing is None
+    with pytest.raises(ConfigError, match="can be written but not read"):
+        to("string", "2017", TEXT, format="ww").after()
