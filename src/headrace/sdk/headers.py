@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.sdk.edits import defaulted
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
 from headrace.sdk.scalars import Type
 from headrace.sdk.sqltext import literal, quote
@@ -92,7 +93,13 @@ def _compound(sql: str, schema: Schema, depth: int) -> str:
     if schema.type is Type.STRUCT:
         pairs = ", ',', ".join(
             f"{literal(_name(f.name))}, "
-            + text_sql(f"{sql}.{quote(f.name)}", f.schema, embedded=True, depth=depth)
+            # A null member gives way to its default, as in Kafka Connect.
+            + text_sql(
+                defaulted((f"{sql}.{quote(f.name)}", f.schema))[0],
+                f.schema,
+                embedded=True,
+                depth=depth,
+            )
             for f in schema.fields
         )
         text = f"concat('{{', {pairs}, '}}')" if pairs else "'{}'"

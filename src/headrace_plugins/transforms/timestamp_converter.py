@@ -12,7 +12,7 @@ from headrace.sdk.edits import defaulted
 from headrace.sdk.fieldpath import field_path, with_field_syntax
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
-from headrace.sdk.simpledate import DatePattern, reading_fault
+from headrace.sdk.simpledate import DatePattern, reading_fault, unreadable_sql
 from headrace.sdk.sqltext import literal, sql_null
 from headrace_plugins.transforms.instants import (
     UNIX_PRECISIONS,
@@ -216,7 +216,7 @@ class TimestampConverter(Transform):
         if schema.type is Type.STRING:
             return self.rejecting(
                 shape,
-                f"{sql} IS NOT NULL AND {instant.as_timestamp()} IS NULL",
+                unreadable_sql(DatePattern.of(self._format), sql),
                 f"concat('Could not parse timestamp: value (', {sql}, "
                 f"{literal(f') does not match pattern ({self._format})')})",
             )

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.spark
 
 MAPS = "Only Map objects supported in absence of schema for"
 X = (("h", "x", "string"),)
-INNER = Schema.struct({"a": Schema.int32(), "b": Schema.string(optional=True)})
+INNER = Schema.struct(
+    {"a": Schema.int32(optional=True, default=1), "b": Schema.string(optional=True)}
+)
 ROW = Schema.struct(
     {
         "n": Schema.int32(optional=True, default=5),
@@ -36,7 +38,7 @@ VALUE = Struct.of(
     {
         "n": None,
         "s": None,
-        "in": {"a": 1, "b": 'q"\\'},
+        "in": {"a": None, "b": 'q"\\'},
         "f": 1.5,
         "b": b"\x00\x01",
         "list": ["x", None],
@@ -119,7 +121,7 @@ def test_fields_become_headers_with_their_types_and_defaults(spark) -> None:
         False,
     )
     assert headers(nested) == [("in_b", "string", 'q"\\')]
-    assert nested["value"]["in"] == {"a": 1}
+    assert nested["value"]["in"] == {"a": None}
     assert headers(kept_null) == [("n", "int32", None)]
 
 

@@ -6,7 +6,14 @@ calendar, as Spark, Parquet and databases count, and not by the Julian.
 """
 
 from headrace.sdk.simpledate.pattern import DateField, DatePattern
-from headrace.sdk.simpledate.reading import read_sql, reading_fault
+from headrace.sdk.simpledate.reading import read_sql, reading_fault, unreadable_sql
 from headrace.sdk.simpledate.writing import write_sql
 
-__all__ = ["DateField", "DatePattern", "read_sql", "reading_fault", "write_sql"]
+__all__ = [
+    "DateField",
+    "DatePattern",
+    "read_sql",
+    "reading_fault",
+    "unreadable_sql",
+    "write_sql",
+]

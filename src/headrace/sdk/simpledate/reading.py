@@ -17,7 +17,7 @@ from headrace.sdk.sqltext import literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["read_sql", "reading_fault"]
+__all__ = ["read_sql", "reading_fault", "unreadable_sql"]
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -52,8 +52,9 @@ _STRICT: Mapping[str, frozenset[int]] = {
     "S": frozenset({3}),
     **{letter: frozenset({1, 2}) for letter in "dHms"},
 }
-# Java counts on to years that Spark's timestamps cannot hold.
-_MAX_YEAR = 290_000
+# With no more digits than these, counting on cannot leave what Spark's timestamps hold.
+_DIGITS: Mapping[str, int] = {"y": 5, "M": 4, "m": 9, "s": 9, "S": 9}
+_DAY_DIGITS = 7
 _MILLIS = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
 _DAY_MILLIS = 86_400_000
 
@@ -82,18 +83,33 @@ def read_sql(pattern: DatePattern, text: str) -> str:
         text: SQL of a STRING. It is used more than once, so it should be short.
     """
     lenient = _Lenient.of(pattern, text).sql()
-    strict = _spark_pattern(pattern)
-    if strict is None:
-        return lenient
-    strict = f"try_to_timestamp({text}, {literal(strict)})"
-    if "S" in pattern.letters:
-        if not all(_is_fixed(part) for part in pattern.parts):
-            return lenient
-        # Spark takes digits after a point as a fraction, Java as a number of milliseconds:
-        # that is the same for three of them, and the length tells that there are.
-        length = sum(p.count if isinstance(p, DateField) else len(p) for p in pattern.parts)
-        strict = f"IF(length({text}) = {length}, {strict}, NULL)"
-    return f"coalesce({strict}, {lenient})"
+    strict = _strict(pattern, text)
+    return lenient if strict is None else f"coalesce({strict}, {lenient})"
+
+
+def _strict(pattern: DatePattern, text: str) -> str | None:
+    """Give the SQL of what Spark's parser reads; None if Java might read it otherwise."""
+    spark = _spark_pattern(pattern)
+    if spark is None:
+        return None
+    read = f"try_to_timestamp({text}, {literal(spark)})"
+    if "S" not in pattern.letters:
+        return read
+    # Spark takes digits after a point as a fraction, Java as a number of milliseconds: that
+    # is the same for three of them, and the length tells that there are.
+    length = sum(p.count if isinstance(p, DateField) else len(p) for p in pattern.parts)
+    fixed = all(_is_fixed(part) for part in pattern.parts)
+    return f"IF(length({text}) = {length}, {read}, NULL)" if fixed else None
+
+
+def unreadable_sql(pattern: DatePattern, text: str) -> str:
+    """Give the SQL condition, never null, that a text is there but stands for no timestamp.
+
+    It costs less than to read the text and see: Spark evaluates it by itself.
+    """
+    unfit = f"NOT coalesce({_Lenient.of(pattern, text).found()}, true)"
+    strict = _strict(pattern, text)
+    return unfit if strict is None else f"({strict}) IS NULL AND {unfit}"
 
 
 def _is_fixed(part: DateField | str) -> bool:
@@ -140,16 +156,16 @@ class _Lenient:
         return cls(text, regex, groups)
 
     def sql(self) -> str:
-        year, era = self._year(), f"BETWEEN -{_MAX_YEAR} AND {_MAX_YEAR}"
-        months = f"CAST(({year} - 1970) * 12 + {self._month()} - 1 AS INT)"
+        months = f"CAST(({self._year()} - 1970) * 12 + {self._month()} - 1 AS INT)"
         day = self._number("d", 1) if "D" not in self.groups else self._number("D", 1)
         days = f"unix_date(add_months(DATE'1970-01-01', {months})) + {day} - 1"
         clock = [f"{self._hour()} * {_MILLIS['H']}"]
         clock += [f"{self._number(x, 0)} * {_MILLIS[x]}" for x in "msS" if x in self.groups]
         millis = f"({days}) * {_DAY_MILLIS} + {' + '.join(clock)} - {self._offset()}"
-        found = f"{self.text} RLIKE {literal(self.regex)}"
-        read = f"IF({year} {era}, timestamp_millis({millis}), NULL)"
-        return f"CASE WHEN {found} THEN {read} END"
+        return f"CASE WHEN {self.found()} THEN timestamp_millis({millis}) END"
+
+    def found(self) -> str:
+        return f"{self.text} RLIKE {literal(self.regex)}"
 
     def _taken(self, letter: str) -> str:
         return f"regexp_extract({self.text}, {literal(self.regex)}, {self.groups[letter][0]})"
@@ -243,10 +259,12 @@ def _field(part: DateField, *, fixed: bool) -> str:
     if letter in {"z", "Z"}:
         offset = f"GMT[+-](?:{_HOURS}|[0-9]):{_MINUTES}|GMT|UTC|[+-]{_HOURS}{_MINUTES}"
         return f"([ \\t]*+(?i:{offset}|{'|'.join(_ZONES)}))"
+    digits = _DIGITS.get(letter, _DAY_DIGITS)
     if not fixed:
-        return "([ \\t]*+-?[0-9]{1,9}+(?![0-9]))"
+        return f"([ \\t]*+-?[0-9]{{1,{digits}}}+(?![0-9]))"
+    digits = min(count, digits)
     shorter = f"[ \\t-][0-9]{{1,{count - 1}}}+|" if count > 1 else ""
-    return f"(?=[\\s\\S]{{{count}}})((?>{shorter}[0-9]{{1,{count}}}+))"
+    return f"(?=[\\s\\S]{{{count}}})((?>{shorter}[0-9]{{1,{digits}}}+))"
 
 
 def _either(names: tuple[str, ...]) -> str:
