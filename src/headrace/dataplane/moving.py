@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Type, literal, quote, sql_type, sql_value
-from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
+from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +113,10 @@ def _member(sql: str, name: str | None) -> str | None:
 
 
 def _scalar(source: Schema, target: Schema, sql: str, kind: str) -> str:
+    if target.name == VARIANT:
+        return (
+            f"to_variant_object({sql})" if source.type in _NESTED else f"CAST({sql} AS VARIANT)"
+        )
     if source.type in _NESTED and target.type is Type.STRING:
         return f"to_json({sql})"
     if not _castable(source, target):

@@ -11,6 +11,7 @@ from headrace.dataplane.failures import translated
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.sampling import sample
 from headrace.sdk import CaptureSource, Position, ReadLimit, Schema, to_spark_json
+from headrace.sdk.logical import VARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,9 @@ def _fields(records: RecordFrame) -> dict[str, str]:
     if part.schema is None:
         return {}
     schema = part.schema if part.is_struct else Schema.struct({"value": part.schema})
-    return {f["name"]: _type(f["type"]) for f in to_spark_json(schema)["fields"]}
+    types = {f["name"]: _type(f["type"]) for f in to_spark_json(schema)["fields"]}
+    variants = {f.name: "variant" for f in schema.fields if f.schema.name == VARIANT}
+    return types | variants
 
 
 def _type(spark_type: str | dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.dataplane.recordrows import records_of
+from headrace.dataplane.variants import with_texts
 from headrace.sdk import (
     BatchSink,
     FrameSink,
@@ -98,6 +99,7 @@ class _BatchGear(FrameSink):
             message = sink.write(counted(), batch, uuid.uuid4().hex)
             yield _message(dict(message), rows)
 
+        frame = with_texts(frame, batch.schema)
         parts = _collect(_values(frame, batch.schema), run)
         return _StagedParts(sink, batch, [m for m, _ in parts], sum(rows for _, rows in parts))
 
@@ -127,6 +129,7 @@ class _RecordGear(FrameSink):
             sink.flush()
             yield _message({}, rows)
 
+        frame = with_texts(frame, batch.schema)
         columns = frame.select("key", "value", "headers", "timestamp", "topic", "partition")
         return _Delivered(sum(rows for _, rows in _collect(columns, run)))
 

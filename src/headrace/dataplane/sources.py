@@ -10,6 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
 from headrace.dataplane.topics import PACKED, TopicReader, position_sql, stored_schema
+from headrace.dataplane.variants import with_variants
 from headrace.sdk import conform, to_arrow, to_spark_json
 
 if TYPE_CHECKING:
@@ -164,4 +165,7 @@ class TopicSource:
             frame = frame.where(within.sql())
         order = [f"{position_sql(files)} AS position"] if self._ordered else []
         rows = self._reader.count(start, end)
-        return SourceFrame(frame.selectExpr(*names, *order), size_bytes=size, rows=rows)
+        frame = frame.selectExpr(*names, *order)
+        if (value := schema.field("value")) is not None:
+            frame = with_variants(frame, value.schema)
+        return SourceFrame(frame, size_bytes=size, rows=rows)

@@ -101,6 +101,7 @@ from headrace.sdk.transform import (
     TypedTransform,
     Types,
 )
+from headrace.sdk.variants import has_variant, texts_of_variants, variants_of_texts
 
 __all__ = [
     "DATA_EXCEPTION",
@@ -201,6 +202,7 @@ __all__ = [
     "fixed_folder",
     "from_arrow",
     "from_spark_json",
+    "has_variant",
     "java_class",
     "literal",
     "literal_text",
@@ -216,10 +218,12 @@ __all__ = [
     "sql_null",
     "sql_type",
     "sql_value",
+    "texts_of_variants",
     "to_arrow",
     "to_arrow_type",
     "to_ddl",
     "to_spark_json",
     "validate_value",
+    "variants_of_texts",
     "with_field_syntax",
 ]

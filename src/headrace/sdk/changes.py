@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.evolution import evolve
+from headrace.sdk.logical import VARIANT
 from headrace.sdk.scalars import Type
 from headrace.sdk.sqltext import sql_type
 
@@ -204,6 +205,8 @@ def _annotations(old: Schema, new: Schema, path: str) -> Iterator[SchemaChange]:
 
 
 def _scalar_relation(old: Schema, new: Schema) -> ChangeKind | None:
+    if VARIANT in {old.name, new.name} and old.is_logical != new.is_logical:
+        return ChangeKind.NARROW if old.name == VARIANT else ChangeKind.WIDEN
     one, two = _plain(old), _plain(new)
     if one == two:
         return None

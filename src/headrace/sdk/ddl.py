@@ -31,6 +31,7 @@ _SCALARS: Mapping[str, Schema] = {
     "BINARY": Schema.bytes(),
     "DATE": Schema.date(),
     "TIMESTAMP": Schema.timestamp(),
+    "VARIANT": Schema.variant(),
 }
 _DECIMAL_DEFAULT = (10, 0)
 

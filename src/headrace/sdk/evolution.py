@@ -9,6 +9,7 @@ from headrace.sdk.logical import (
     MAX_PRECISION,
     PRECISION,
     SCALE,
+    VARIANT,
     precision_of,
     scale_of,
 )
@@ -31,8 +32,9 @@ def evolve(old: Schema, new: Schema) -> Schema:
     The order and the attributes of `old` stay. Fields that `new` adds come after them and
     are optional, and fields that `new` lacks become optional. Types are widened: whole
     numbers to larger ones, floats to FLOAT64, whole numbers beside floats to FLOAT64, whole
-    numbers beside Decimals to a Decimal, Decimals to more digits. Structs, arrays and maps
-    are merged to the depth. `evolve(evolved, old)` and `evolve(evolved, new)` change nothing.
+    numbers beside Decimals to a Decimal, Decimals to more digits, anything beside a Variant
+    to a Variant. Structs, arrays and maps are merged to the depth. `evolve(evolved, old)` and
+    `evolve(evolved, new)` change nothing.
 
     Trap: an INT64 beside a float becomes FLOAT64, which is exact up to 2**53 only.
 
@@ -77,6 +79,9 @@ def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:
 def _common(old: Schema, new: Schema, path: str) -> Schema:
     """Give the common type, with the attributes of `old` where the type is its own."""
     plain = replace(old, default=None)
+    variant = next((s for s in (old, new) if s.is_logical and s.name == VARIANT), None)
+    if variant is not None:
+        return replace(variant, default=None)
     if _is_decimal(old) or _is_decimal(new):
         return _decimal(old, new, path)
     if old.is_logical or new.is_logical:

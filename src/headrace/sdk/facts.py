@@ -23,6 +23,7 @@ from headrace.sdk.logical import (
     MAX_PRECISION,
     TIME,
     TIMESTAMP,
+    VARIANT,
     precision_of,
     scale_of,
 )
@@ -73,6 +74,8 @@ def native_head(schema: Schema, path: str = "") -> Head:
         return Head(schema.type)
     if schema.name == TIME:
         return Head(Type.INT64)
+    if schema.name == VARIANT:
+        return Head(Type.STRING)
     if schema.name != DECIMAL:
         return Head(schema.type, schema.name, 1)
     scale = scale_of(schema.parameters)
@@ -240,4 +243,5 @@ _LOGICAL_READERS: Mapping[str, Callable[[str], Any]] = {
     DATE: date.fromisoformat,
     TIME: time.fromisoformat,
     TIMESTAMP: datetime.fromisoformat,
+    VARIANT: str,
 }

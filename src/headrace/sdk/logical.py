@@ -16,6 +16,7 @@ __all__ = [
     "SCALE",
     "TIME",
     "TIMESTAMP",
+    "VARIANT",
     "decimal_fault",
     "decimal_parameters",
     "precision_of",
@@ -26,6 +27,8 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
 TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
+VARIANT = "headrace.Variant"
+"""Ours: any JSON value. In Spark's frames it is a VARIANT, everywhere else its JSON text."""
 
 SCALE = "scale"
 LOGICAL_BASES: Mapping[str, Type] = {
@@ -33,6 +36,7 @@ LOGICAL_BASES: Mapping[str, Type] = {
     DATE: Type.INT32,
     TIME: Type.INT32,
     TIMESTAMP: Type.INT64,
+    VARIANT: Type.STRING,
 }
 """The type that each logical type is laid over."""
 
@@ -106,10 +110,15 @@ def _timestamp_fault(value: object, _: Mapping[str, str]) -> str | None:
     return None if fits else "must be a datetime with a time zone"
 
 
+def _variant_fault(value: object, _: Mapping[str, str]) -> str | None:
+    return None if type(value) is str else "must be a JSON text"
+
+
 LOGICAL_VALUES: Mapping[str, Callable[[object, Mapping[str, str]], str | None]] = {
     DECIMAL: _decimal_fault,
     DATE: _date_fault,
     TIME: _time_fault,
     TIMESTAMP: _timestamp_fault,
+    VARIANT: _variant_fault,
 }
 """For each logical type, what is wrong with a value for given parameters; None if nothing."""

@@ -16,6 +16,7 @@ from headrace.sdk.logical import (
     LOGICAL_VALUES,
     TIME,
     TIMESTAMP,
+    VARIANT,
     decimal_fault,
     decimal_parameters,
 )
@@ -190,6 +191,11 @@ class Schema:
     def timestamp(cls, **attributes: Unpack[Attributes]) -> "Schema":
         """An instant, as an aware `datetime.datetime`."""
         return cls.logical(TIMESTAMP, **attributes)
+
+    @classmethod
+    def variant(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """Any JSON value, as its text; in Spark's frames a VARIANT."""
+        return cls.logical(VARIANT, **attributes)
 
     @classmethod
     def logical(cls, logical_name: str, **attributes: Unpack[Attributes]) -> "Schema":

@@ -6,7 +6,7 @@ metadata, see `headrace.sdk.facts`. What concerns the row as a whole is in the m
 first field, as a StructType has none.
 
 A Time is a "long", microseconds since midnight, and not Spark's `time(6)`: Delta tables cannot
-hold that one.
+hold that one. A Variant is a "string", its JSON text, as only Spark reads its VARIANT.
 """
 
 import re
@@ -52,6 +52,7 @@ _MEANINGS: Mapping[str, Schema] = {
     "timestamp": Schema.timestamp(),
     # A time without a zone is taken as UTC, as Arrow's is.
     "timestamp_ntz": Schema.timestamp(),
+    "variant": Schema.variant(),
     # A column of nulls.
     "void": Schema.string(optional=True),
 }
@@ -101,8 +102,7 @@ def from_spark_json(json: Mapping[str, Any]) -> Schema:
     `timestamp_ntz` as a Timestamp in UTC, `time` as Time, and `void` as an optional STRING.
 
     Raises:
-        ConfigError: A type has no counterpart, such as an interval or a variant; `field` is
-            the path to it.
+        ConfigError: A type has no counterpart, such as an interval; `field` is the path to it.
     """
     if json.get("type") != "struct":
         raise ConfigError(problem=f"Rows need a StructType, not {json.get('type')!r}.")

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.sdk.facts import native_head
-from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, precision_of, scale_of
+from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT, precision_of, scale_of
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
@@ -53,11 +53,14 @@ def literal_text(sql: str) -> str | None:
 def sql_type(schema: Schema) -> str:
     """Give the type that values of a schema have in Spark, all parts of it nullable.
 
-    A Time is a BIGINT, microseconds since midnight; see `to_spark_json`.
+    A Time is a BIGINT, microseconds since midnight; see `to_spark_json`. A Variant is a
+    VARIANT, as it is in frames.
 
     Raises:
         ConfigError: A Decimal's scale does not fit into Spark's types.
     """
+    if schema.is_logical and schema.name == VARIANT:
+        return "VARIANT"
     head = native_head(schema)
     if head.name == DECIMAL:
         return f"DECIMAL({precision_of(head.parameters)}, {scale_of(head.parameters)})"
@@ -89,6 +92,8 @@ def sql_value(schema: Schema, value: Any) -> str:
         return sql_null(schema)
     if isinstance(value, datetime):
         return f"timestamp_micros({(value - _EPOCH) // _MICROSECOND})"
+    if schema.is_logical and schema.name == VARIANT:
+        return f"parse_json({literal(value)})"
     text = _compound(schema, value) or _scalar(value)
     return f"CAST({text} AS {sql_type(schema)})"
 

@@ -61,6 +61,12 @@ def one(schema: Schema) -> Schema:
         ),
         (Schema.string(), Schema.string(optional=True), "widen a: STRING NOT NULL -> STRING"),
         (Schema.string(optional=True), Schema.string(), "narrow a: STRING -> STRING NOT NULL"),
+        (Schema.int8(), Schema.variant(), "widen a: TINYINT NOT NULL -> VARIANT NOT NULL"),
+        (
+            Schema.variant(),
+            Schema.struct({"b": Schema.int8(optional=True)}),
+            "narrow a: VARIANT NOT NULL -> STRUCT<`b`: TINYINT> NOT NULL",
+        ),
         (Schema.string(), Schema.string(doc="d"), "annotate a: doc None -> doc d"),
     ],
 )

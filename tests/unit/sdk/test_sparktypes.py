@@ -80,7 +80,6 @@ def test_spark_types_with_a_clear_meaning_are_taken(spark_type: str, schema: Sch
 @pytest.mark.parametrize(
     "spark_type",
     [
-        "variant",
         "interval day to second",
         "geometry(4326)",
         "nonsense",

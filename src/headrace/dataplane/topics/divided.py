@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from headrace.dataplane.topics.rows import fitted, topic_row_schema, topic_rows
 from headrace.dataplane.topics.writer import TopicWriter
+from headrace.dataplane.variants import with_texts
 from headrace.sdk import ConfigError
 from headrace.sdk.delta import stage_parquet, staged_files, staging_folder
 
@@ -101,6 +102,7 @@ class TopicsWriter(TopicWriter):
             again: Whether some topics may hold the batch.
         """
         brought = topic_row_schema(batch.schema, batch.key_schema)
+        frame = with_texts(frame, batch.schema)
         rows = topic_rows(frame, "topic", has_key=batch.key_schema is not None)
         writes: list[StagedWrite] = []
         held = 0

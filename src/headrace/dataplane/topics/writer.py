@@ -14,6 +14,7 @@ from headrace.dataplane.topics.rows import (
     topic_row_schema,
     topic_rows,
 )
+from headrace.dataplane.variants import with_texts
 from headrace.sdk import Counting, FrameSink
 from headrace.sdk.delta import discard_staged, stage_parquet, staging_folder
 
@@ -88,6 +89,7 @@ class TopicWriter(FrameSink):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         """See FrameSink."""
         brought = topic_row_schema(batch.schema, batch.key_schema)
+        frame = with_texts(frame, batch.schema)
         stored = self._topic.prepare(brought)
         rows = topic_rows(frame, has_key=batch.key_schema is not None)
         if stored != brought:

@@ -47,6 +47,7 @@ _HARMLESS = {
     "invariants",
     "timestampNtz",
     "v2Checkpoint",
+    "variantType",
     "vacuumProtocolCheck",
 }
 # They ask nothing of an append, but something of a merge.
@@ -166,8 +167,11 @@ def merge_obstacle(table: DeltaTable) -> str | None:
     for name in _PLAIN_PROPERTIES:
         if properties.get(name) == "true":
             return name
-    if '"timestamp_ntz"' in table.schema().to_json():
+    definition = table.schema().to_json()
+    if '"timestamp_ntz"' in definition:
         return "a column of type TIMESTAMP_NTZ"
+    if '"variant"' in definition:
+        return "a column of type VARIANT"
     return append_obstacle(table)
 
 

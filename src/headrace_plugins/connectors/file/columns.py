@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import Group, spark_path
 from headrace_plugins.connectors.file.header import as_headed, read_header
 from headrace_plugins.connectors.file.inference import (
+    TEXT,
     grown,
     infer_csv,
     infer_json,
@@ -57,6 +59,7 @@ class Columns:
         stream: Under which name the inferred schema is stored.
         memory: Where it is stored.
         sample_rows: How many lines the first inference looks at.
+        conflict: What a field of JSON becomes whose values share no shape.
     """
 
     format: Format
@@ -65,6 +68,7 @@ class Columns:
     stream: str
     memory: SchemaMemory
     sample_rows: int
+    conflict: pa.DataType = TEXT
 
     def groups(
         self, spark: SparkSession, files: Sequence[NumberedFile]
@@ -157,14 +161,17 @@ class Columns:
 
     def _inferred(self, files: Sequence[FoundFile], size_bytes: int) -> Schema:
         types = pa.struct([])
-        infer = infer_csv if self.format is Format.CSV else infer_json
+        conflict = TEXT if self.format is Format.CSV else self.conflict
+        infer = (
+            infer_csv if self.format is Format.CSV else partial(infer_json, conflict=conflict)
+        )
         for file in files:
             # A document is understood as a whole or not at all.
             size = file.size_bytes + 1 if self.dialect.multiline else size_bytes
             rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
             try:
-                types = merge_types(types, infer(sample, self.dialect))
+                types = merge_types(types, infer(sample, self.dialect), conflict)
             except (pa.ArrowInvalid, ValueError) as error:
                 raise SourceError(
                     problem=f"The columns of {file.path} cannot be inferred: {error}",

@@ -14,6 +14,7 @@ from headrace.sdk import DataLostError, FrameSource, Position, Schema, StateErro
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import NumberedFile
+from headrace_plugins.connectors.file.inference import TEXT, VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile
 from headrace_plugins.connectors.file.records import group_records, no_records, text_records
 
@@ -112,6 +113,7 @@ class FileSet(FrameSource):
             stream=settings.path,
             memory=self.context.schemas,
             sample_rows=settings.sample_rows,
+            conflict=VARIANT if settings.variants else TEXT,
         )
         if not files:
             return no_records(spark, columns.known())

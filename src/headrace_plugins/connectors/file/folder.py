@@ -21,7 +21,9 @@ from headrace.sdk import (
     StagedWrite,
     StaleEpochError,
     Type,
+    has_variant,
     require_writable,
+    texts_of_variants,
 )
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
@@ -116,6 +118,9 @@ class FolderSink(FrameSink):
         else:
             if schema.optional:
                 frame = frame.where(no_tombstones(settings.format))
+            if has_variant(schema) and settings.format in {Format.CSV, Format.AVRO}:
+                # Spark writes no VARIANT there.
+                frame = frame.selectExpr(f"{texts_of_variants('value', schema)} AS value")
             frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
         if settings.format is Format.PARQUET:
             return frame, None

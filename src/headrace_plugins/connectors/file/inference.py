@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +16,19 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from headrace.sdk import ConfigError, Schema, evolve, from_arrow
+from headrace.sdk.arrow import to_arrow_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace_plugins.connectors.file.dialect import Dialect
 
-__all__ = ["grown", "infer_csv", "infer_json", "merge_types", "to_schema"]
+__all__ = ["TEXT", "VARIANT", "grown", "infer_csv", "infer_json", "merge_types", "to_schema"]
 
+TEXT = pa.string()
+VARIANT = pa.large_binary()
+"""Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
+_Merge: TypeAlias = "Callable[[pa.DataType, pa.DataType], pa.DataType]"
 # Arrow reads these as numbers and Spark does not, or a number would lose them.
 _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
@@ -51,8 +56,10 @@ def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     return pa.struct(list(_checked(types, names, table.column_names, sample, dialect).items()))
 
 
-def infer_json(sample: bytes, dialect: Dialect) -> pa.StructType:
+def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) -> pa.StructType:
     """Return the fields of JSON objects, one a line, or in one document if multiline.
+
+    Values of one field that share no shape give ``conflict``.
 
     A text stays a text, even if it looks like a time: JSON says what is what.
     """
@@ -67,13 +74,16 @@ def infer_json(sample: bytes, dialect: Dialect) -> pa.StructType:
         except pa.ArrowInvalid:
             # A line is malformed, or a field has several types: look at each line.
             pass
-    types = map(_type_of, _json_rows(sample, multiline=dialect.multiline))
-    merged = reduce(merge_types, types, pa.struct([]))
+    merge = partial(merge_types, conflict=conflict)
+    types = (_type_of(row, merge) for row in _json_rows(sample, multiline=dialect.multiline))
+    merged = reduce(merge, types, pa.struct([]))
     return merged if pa.types.is_struct(merged) else pa.struct([])
 
 
-def merge_types(old: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """Return a type for the values of both; a text when there is nothing narrower."""
+def merge_types(
+    old: pa.DataType, new: pa.DataType, conflict: pa.DataType = TEXT
+) -> pa.DataType:
+    """Return a type for the values of both; ``conflict`` when they share no shape."""
     if old.equals(new) or pa.types.is_null(new):
         return old
     if pa.types.is_null(old):
@@ -81,16 +91,18 @@ def merge_types(old: pa.DataType, new: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         types = {old.field(i).name: old.field(i).type for i in range(old.num_fields)}
         for field in (new.field(i) for i in range(new.num_fields)):
-            types[field.name] = merge_types(types.get(field.name, pa.null()), field.type)
+            types[field.name] = merge_types(
+                types.get(field.name, pa.null()), field.type, conflict
+            )
         return pa.struct(list(types.items()))
     if pa.types.is_list(old) and pa.types.is_list(new):
-        return pa.list_(merge_types(old.value_type, new.value_type))
-    return _wider(old, new)
+        return pa.list_(merge_types(old.value_type, new.value_type, conflict))
+    return _wider(old, new, conflict)
 
 
 def to_schema(types: pa.StructType) -> Schema:
     """Return the schema of rows of these types; everything may be null."""
-    return from_arrow(pa.schema([(f.name, _settled(f.type)) for f in _fields(types)]))
+    return from_arrow(pa.schema([_settled_field(f) for f in _fields(types)]))
 
 
 def grown(known: Schema, new: Schema) -> Schema:
@@ -103,6 +115,9 @@ def grown(known: Schema, new: Schema) -> Schema:
     for field in new.fields:
         before = fields.get(field.name)
         try:
+            # A column does not become a VARIANT later: its target could not follow.
+            if before is not None and field.schema.name == Schema.variant().name:
+                continue
             optional = field.schema.replaced(optional=True)
             fields[field.name] = optional if before is None else evolve(before, optional)
         except ConfigError:
@@ -166,7 +181,7 @@ def _json_line(line: bytes) -> Any:
         return None
 
 
-def _type_of(value: Any) -> pa.DataType:
+def _type_of(value: Any, merge: _Merge) -> pa.DataType:
     match value:
         case None:
             return pa.null()
@@ -177,19 +192,20 @@ def _type_of(value: Any) -> pa.DataType:
         case float():
             return pa.float64()
         case dict():
-            return pa.struct([(name, _type_of(item)) for name, item in value.items()])
+            return pa.struct([(name, _type_of(item, merge)) for name, item in value.items()])
         case list():
-            return pa.list_(reduce(merge_types, map(_type_of, value), pa.null()))
+            items = (_type_of(item, merge) for item in value)
+            return pa.list_(reduce(merge, items, pa.null()))
         case _:
             return pa.string()
 
 
-def _wider(old: pa.DataType, new: pa.DataType) -> pa.DataType:
+def _wider(old: pa.DataType, new: pa.DataType, conflict: pa.DataType) -> pa.DataType:
     if all(pa.types.is_integer(t) or pa.types.is_floating(t) for t in (old, new)):
         return pa.float64()
     if all(pa.types.is_date(t) or pa.types.is_timestamp(t) for t in (old, new)):
         return pa.timestamp("us", "UTC")
-    return pa.string()
+    return conflict
 
 
 def _timeless(arrow: pa.DataType) -> pa.DataType:
@@ -202,11 +218,17 @@ def _timeless(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
+def _settled_field(field: pa.Field) -> pa.Field:
+    if field.type.equals(VARIANT):
+        return to_arrow_field(field.name, Schema.variant(optional=True))
+    return pa.field(field.name, _settled(field.type))
+
+
 def _settled(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow) and arrow.num_fields:
-        return pa.struct([(f.name, _settled(f.type)) for f in _fields(arrow)])
+        return pa.struct([_settled_field(f) for f in _fields(arrow)])
     if pa.types.is_list(arrow):
-        return pa.list_(_settled(arrow.value_type))
+        return pa.list_(_settled_field(arrow.value_field))
     if pa.types.is_timestamp(arrow):
         return pa.timestamp("us", "UTC")
     kept = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)

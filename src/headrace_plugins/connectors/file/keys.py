@@ -112,6 +112,17 @@ _SOURCE: tuple[_Key, ...] = (
         "How many lines of a text file are looked at to infer the schema.",
     ),
     (
+        "infer.conflicts",
+        ConfigType.STRING,
+        "variant",
+        ValidString("variant", "text"),
+        (
+            "What a field of JSON files becomes whose values share no shape, such as a number "
+            "here and an object there: variant keeps each as it is, text turns all into texts. "
+            "A growing file gives texts."
+        ),
+    ),
+    (
         "topic",
         ConfigType.STRING,
         None,

@@ -6,7 +6,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ERROR_TYPE, Schema, Type, literal, quote, to_ddl
+from headrace.sdk import ERROR_TYPE, Schema, Type, literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import spark_path
 
@@ -56,7 +56,7 @@ def group_records(
         strict: Whether a job fails at a malformed row, instead of an ``error`` for each.
     """
     checked = fmt in {Format.CSV, Format.JSON}
-    ddl = to_ddl(_readable(group.schema, target, fmt))
+    ddl = _ddl(_readable(group.schema, target, fmt))
     reader = spark.read.format(fmt.value)
     if checked:
         options = dialect.spark_csv() if fmt is Format.CSV else dialect.spark_json()
@@ -78,8 +78,13 @@ def group_records(
 
 def no_records(spark: SparkSession, schema: Schema) -> DataFrame:
     """Return a frame without records."""
-    kind = to_ddl(Schema.struct({"value": schema}))
+    kind = _ddl(Schema.struct({"value": schema}))
     return spark.createDataFrame([], kind)
+
+
+def _ddl(schema: Schema) -> str:
+    """Return columns as they are in frames; Spark reads each as one that may be null."""
+    return ", ".join(f"{quote(f.name)} {sql_type(f.schema)}" for f in schema.fields)
 
 
 def position_sql(files: Sequence[NumberedFile]) -> str:
@@ -132,8 +137,7 @@ def _pairs(found: Schema, target: Schema, fmt: Format) -> str:
     read = _readable(found, target, fmt)
     pairs = []
     for field in target.fields:
-        kind = to_ddl(Schema.struct({"x": field.schema.replaced(optional=True, doc=None)}))
-        kind = kind.removeprefix("`x` ")
+        kind = sql_type(field.schema)
         have = read.field(field.name)
         if have is None:
             sql = f"CAST(NULL AS {kind})"
@@ -164,7 +168,7 @@ def _error(found: Schema, target: Schema) -> str:
     is looked at for malformed rows only.
     """
     all_columns = ", ".join(f"{quote(f.name)} IS NULL" for f in found.fields)
-    ddl = to_ddl(target)
+    ddl = _ddl(target)
     shown = ddl if len(ddl) <= _SHOWN_DDL_CHARS else f"{ddl[:_SHOWN_DDL_CHARS]}…"
     message = f"The input does not fit the columns {shown}. File: "
     return (

@@ -60,6 +60,7 @@ class SourceSettings:
         dialect: Of text files.
         schema: The declared schema; None to infer it.
         sample_rows: How many lines the inference looks at.
+        variants: Whether a field whose values share no shape becomes a VARIANT.
         topic: The topic to write to; None for the runtime's choice.
         max_files: The most files of a batch.
         settle: For how long a file must not have changed.
@@ -75,6 +76,7 @@ class SourceSettings:
     dialect: Dialect
     schema: Schema | None
     sample_rows: int
+    variants: bool
     topic: str | None
     max_files: int
     settle: timedelta
@@ -103,6 +105,7 @@ class SourceSettings:
             dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
             schema=None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema"),
             sample_rows=config.get_int("infer.rows"),
+            variants=config.get_str("infer.conflicts") == "variant",
             topic=config.find_str("topic"),
             max_files=config.get_int("max.files"),
             settle=timedelta(milliseconds=config.get_int("settle.ms")),

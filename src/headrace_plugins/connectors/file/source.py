@@ -15,6 +15,7 @@ from headrace.sdk import (
     ConfigErrors,
     DeliveryGuarantee,
     SourceConnector,
+    has_variant,
 )
 from headrace.sdk.config import missing
 from headrace_plugins.connectors.file.fileset import FileSet
@@ -200,6 +201,12 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
             problem=f"The end of a line cannot be told in {settings.dialect.encoding}.",
             fix="Write the file in UTF-8, or set mode to set.",
             field="encoding",
+        )
+    if settings.schema is not None and has_variant(settings.schema):
+        yield ConfigError(
+            problem="A growing file is read without Spark, which alone knows VARIANT.",
+            fix="Declare the column as STRING, or set mode to set.",
+            field="schema",
         )
     if settings.dialect.multiline:
         yield ConfigError(

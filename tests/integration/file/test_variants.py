@@ -1,0 +1,121 @@
+"""Values that share no shape keep theirs, from JSON lines through a topic into targets."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.dataplane.flow_doubles import NOW, TASK, topic_writer
+
+from headrace.dataplane import (
+    Flow,
+    FrameReader,
+    Topic,
+    TopicReader,
+    Topics,
+    TopicSource,
+    preview,
+)
+from headrace.dataplane.topics import peek
+from headrace.model import Batch
+from headrace.sdk import Position, ReadLimit, Schema
+from headrace_plugins.connectors.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+LINES: list[dict[str, Any]] = [
+    {"id": 1, "v": 1, "s": {"w": "x"}, "l": [1, "a"]},
+    {"id": 2, "v": "1", "s": {"w": [1.5, None]}, "l": [{"k": True}]},
+    {"id": 3, "v": {"b": [1, {"c": "é"}]}, "s": {"w": {"deep": 1}}, "l": None},
+    {"id": 4, "v": None, "s": None, "l": []},
+]
+VARIANT = Schema.variant(optional=True)
+VALUE = Schema.struct(
+    {
+        "id": Schema.int64(optional=True),
+        "v": VARIANT,
+        "s": Schema.struct({"w": VARIANT}, optional=True),
+        "l": Schema.array(VARIANT, optional=True),
+    }
+)
+TEXT = "".join(f"{json.dumps(line)}\n" for line in LINES)
+Start = Callable[..., Any]
+
+
+def flow(spark: "SparkSession", folder: Path, source: Any, sinks: list[Any]) -> Flow:
+    return Flow(
+        spark=spark,
+        application="v-0",
+        topic="v",
+        source=source,
+        steps=[],
+        sinks=sinks,
+        staging=folder / "divided",
+    )
+
+
+def in_order(texts: list[str]) -> list[Any]:
+    """Give rows without the fields that are null, as Spark writes JSON without them."""
+    rows = sorted((json.loads(text) for text in texts), key=lambda row: row["id"])
+    return [{name: item for name, item in row.items() if item is not None} for row in rows]
+
+
+def rows_of(frame: "DataFrame") -> list[Any]:
+    return in_order([row[0] for row in frame.selectExpr("to_json(struct(*))").collect()])
+
+
+@pytest.fixture
+def topic(spark: "SparkSession", tmp_path: Path, source: Start) -> Topic:
+    """A topic into which the lines went."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text(TEXT)
+    reader = FrameReader(source(tmp_path / "in", format="json").task)
+    into = flow(spark, tmp_path, reader, [topic_writer(tmp_path, "v")])
+    end = reader.latest(Position(), ReadLimit())
+    into.run(Batch(TASK, 1, 1, Position(), end, NOW))
+    return Topics(tmp_path).get("v")
+
+
+def test_a_topic_keeps_texts_and_knows_them_for_variants(topic: Topic) -> None:
+    assert topic.value_schema() == VALUE.replaced(optional=True)
+    values: list[Any] = [record["value"] for record in peek(topic, 10)]
+    shown = {value["id"]: value["v"] for value in values}
+    assert (shown[1], shown[2]) == ("1", '"1"')
+
+
+@pytest.mark.filterwarnings("ignore:The return type of DataFrame.toJSON")
+def test_a_preview_shows_the_values(
+    spark: "SparkSession", topic: Topic, tmp_path: Path, source: Start
+) -> None:
+    reader = FrameReader(source(tmp_path / "in", format="json").task)
+    (stage,) = preview(spark, reader, "v", [], 10)
+    values: list[Any] = [record["value"] for record in stage.records[:3]]
+    assert [value["v"] for value in values] == [1, "1", LINES[2]["v"]]
+    assert stage.fields["v"] == "variant"
+
+
+def test_every_target_gets_what_it_can_hold(
+    spark: "SparkSession", topic: Topic, tmp_path: Path, sink: Start
+) -> None:
+    reader = TopicReader(topic)
+    props = {"path": str(tmp_path / "delta")}
+    delta = DeltaSink().task(DeltaSink.config_def().parse(props))
+    files = [sink(tmp_path / kind, format=kind) for kind in ("json", "parquet", "avro")]
+    out = flow(spark, tmp_path, TopicSource(reader, ordered=True), [delta, *files])
+    end = reader.latest(Position(), ReadLimit())
+    for number in (1, 2):
+        counts = out.run(Batch(TASK, number, 1, Position(), end, NOW))
+        assert (counts.read, counts.written) == (4, 4)
+    expected = in_order(TEXT.splitlines() * 2)
+    table = spark.read.format("delta").load(str(tmp_path / "delta"))
+    assert table.schema["v"].dataType.typeName() == "variant"
+    assert rows_of(table) == expected
+    assert rows_of(spark.read.parquet(str(tmp_path / "parquet"))) == expected
+    lines = [p.read_text().splitlines() for p in (tmp_path / "json").glob("part-*.json")]
+    assert in_order([line for some in lines for line in some]) == expected
+    texts = spark.read.format("avro").load(str(tmp_path / "avro")).where("id = 2").collect()
+    assert {row["v"] for row in texts} == {'"1"'}
