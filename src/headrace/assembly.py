@@ -277,8 +277,8 @@ def started_steps(
     for transform in (step.transform for step in steps):
         if isinstance(transform, CodeTransform):
             folder = state / f"transform-{quote(transform.alias, safe='')}"
-            started.callback(transform.stop)
-            transform.start(TransformContext(task.connector, task.number, folder))
+            started.callback(transform.running.stop)
+            transform.running.start(TransformContext(task.connector, task.number, folder))
     return steps
 
 

@@ -59,9 +59,11 @@ def kill_at_random_moments(folder: Path, kills: int, seed: int) -> int:
     return moving
 
 
-def check_kills(folder: Path, *, rows: int, rate: int, kills: int, seed: int) -> None:
+def check_kills(
+    folder: Path, *, rows: int, rate: int, kills: int, seed: int, more: str = ""
+) -> None:
     target = folder / "target"
-    definition = DEFINITION.format(rows=rows, rate=rate, target=target)
+    definition = DEFINITION.format(rows=rows, rate=rate, target=target) + more
     (folder / "orders.yaml").write_text(definition)
     moving = kill_at_random_moments(folder, kills, seed)
     last = start(folder)
@@ -83,3 +85,11 @@ def test_a_killed_flow_through_a_topic_delivers_each_row_once(tmp_path: Path) ->
 @pytest.mark.timeout(3600)
 def test_twenty_kills_of_a_flow_of_a_million_rows_deliver_each_row_once(tmp_path: Path) -> None:
     check_kills(tmp_path, rows=1_000_000, rate=16_000, kills=20, seed=20)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_state_of_a_killed_flow_takes_no_row_for_its_own_duplicate(tmp_path: Path) -> None:
+    more = "transforms:\n  - {type: Deduplicate, key.fields: id}\n"
+    check_kills(tmp_path, rows=200_000, rate=20_000, kills=4, seed=3, more=more)

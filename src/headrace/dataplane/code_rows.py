@@ -111,7 +111,7 @@ class CodeRows:
             kind = type(error)
             told[at] = {
                 "stage": "TRANSFORMATION",
-                "plugin": f"{self.transform.alias} ({type(self.transform).__name__})",
+                "plugin": f"{self.transform.alias} ({self.transform.title})",
                 "exception": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
                 "message": getattr(error, "problem", None) or str(error),
                 "raw": None,

@@ -40,7 +40,7 @@ def run_code(
         condition: SQL that is true for the records that the step is meant for.
         batch: What they belong to.
     """
-    shape = records.shape
+    shape, transform = records.shape, transform.running
     if shape.value.schema is None:
         return records
     output = transform.output(shape.value.schema)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -73,6 +74,9 @@ class TransformBatch:
     begun: datetime
 
 
+_DRIVER = {"context", "running"}
+
+
 class CodeTransform(Transform):
     """What the gears share. Call order: ``start``, batches, ``stop``, all on the driver.
 
@@ -81,12 +85,25 @@ class CodeTransform(Transform):
 
     parts = False
 
+    @cached_property
+    def running(self) -> CodeTransform:
+        """What runs, itself or another; the runtime's way to ``runner``."""
+        return self.runner()
+
     def start(self, context: TransformContext) -> None:
         """Get ready. Raises ConfigError when the transform cannot work as configured."""
         self.context = context
 
     def stop(self) -> None:
         """Let go of everything. Called once, also after a failed start."""
+
+    def runner(self) -> CodeTransform:
+        """Return what runs in its place, where the configuration decides on the gear.
+
+        It is called once, before ``start``, and raises ConfigError when there is nothing that
+        can run; all other methods are then called on what it returns.
+        """
+        return self
 
     def output(self, value: Schema) -> Schema:
         """Return the schema of values after this step, given that before it.
@@ -103,7 +120,7 @@ class CodeTransform(Transform):
 
     @override
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "context"}
+        return {name: value for name, value in self.__dict__.items() if name not in _DRIVER}
 
 
 class FrameTransform(CodeTransform):

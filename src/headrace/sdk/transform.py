@@ -127,6 +127,11 @@ class Transform(ABC):
         whatever the records are.
         """
 
+    @property
+    def title(self) -> str:
+        """What errors call it beside its alias: the name of its class."""
+        return type(self).__name__
+
     def part(self, shape: Shape) -> Part:
         """Return the part this transform works on."""
         return shape.key if self.of_key else shape.value
@@ -203,7 +208,7 @@ class Transform(ABC):
         return shape.failing(
             condition,
             stage="TRANSFORMATION",
-            plugin=f"{self.alias} ({type(self).__name__})",
+            plugin=f"{self.alias} ({self.title})",
             exception=exception,
             message=message,
         )

@@ -1,6 +1,7 @@
 """The built-in transforms."""
 
 from headrace_plugins.transforms.cast import Cast
+from headrace_plugins.transforms.deduplicate import Deduplicate
 from headrace_plugins.transforms.drop_headers import DropHeaders
 from headrace_plugins.transforms.extract_field import ExtractField
 from headrace_plugins.transforms.filter import Filter
@@ -9,8 +10,10 @@ from headrace_plugins.transforms.header_from import HeaderFrom
 from headrace_plugins.transforms.hoist_field import HoistField
 from headrace_plugins.transforms.insert_field import InsertField
 from headrace_plugins.transforms.insert_header import InsertHeader
+from headrace_plugins.transforms.lookup import Lookup
 from headrace_plugins.transforms.mask import Mask
 from headrace_plugins.transforms.mask_field import MaskField
+from headrace_plugins.transforms.python import Python
 from headrace_plugins.transforms.regex_router import RegexRouter
 from headrace_plugins.transforms.replace_field import ReplaceField
 from headrace_plugins.transforms.route import Route
@@ -24,6 +27,7 @@ from headrace_plugins.transforms.value_to_key import ValueToKey
 
 __all__ = [
     "Cast",
+    "Deduplicate",
     "DropHeaders",
     "ExtractField",
     "Filter",
@@ -32,8 +36,10 @@ __all__ = [
     "HoistField",
     "InsertField",
     "InsertHeader",
+    "Lookup",
     "Mask",
     "MaskField",
+    "Python",
     "RegexRouter",
     "ReplaceField",
     "Route",

@@ -1,0 +1,259 @@
+"""Runs a Python function over records, one by one or by Arrow batches."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from typing_extensions import override
+
+from headrace.sdk import (
+    ArrowTransform,
+    CodeTransform,
+    ConfigError,
+    Record,
+    RecordError,
+    RecordTransform,
+    Schema,
+    Struct,
+    Type,
+    UnfitRecordError,
+    parse_ddl,
+)
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.sdk.config import Config
+
+ROW = "__row"
+"""The column that numbers the rows of a batch."""
+
+
+class Python(CodeTransform):
+    """Runs a Python function, in Spark's Python workers.
+
+    A function of one record takes a ``headrace.sdk.Record`` and returns a record, or a
+    mapping as the new value, or None to drop it. A function of a batch takes the fields of
+    the values as a ``pyarrow.RecordBatch`` and returns one, with as many rows; to drop some,
+    it filters the column ``__row`` along with the others. What a function raises rejects the
+    records that it was called with, those of a batch one by one in the end.
+    """
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        text = ConfigType.STRING
+        return (
+            ConfigDef()
+            .define(
+                "function",
+                text,
+                None,
+                importance=Importance.HIGH,
+                doc="Where the function is: package.module:name, or path/of/file.py:name.",
+            )
+            .define(
+                "code",
+                text,
+                None,
+                importance=Importance.HIGH,
+                doc="Instead of function, Python that defines a function transform.",
+            )
+            .define(
+                "of",
+                text,
+                "record",
+                validator=ValidString("record", "batch"),
+                importance=Importance.HIGH,
+                doc="What the function takes: one record, or an Arrow batch, which is some "
+                "ten times as fast.",
+            )
+            .define(
+                "schema",
+                text,
+                None,
+                importance=Importance.MEDIUM,
+                doc="The fields of the values that it returns, as in 'id bigint, name string'; "
+                "by default those that it is given.",
+            )
+            .define(
+                "changes.topic",
+                ConfigType.BOOLEAN,
+                default="false",
+                doc="For a function of records: whether it may give them another topic.",
+            )
+            .rule(_check)
+        )
+
+    @override
+    def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
+        super().__init__(alias, config, of_key=of_key)
+        self.routes = config.get_bool("changes.topic")  # type: ignore[misc]  # of this one
+
+    @override
+    def runner(self) -> CodeTransform:
+        kind = _OfRecords if self.config.get_str("of") == "record" else _OfBatches
+        runner = kind(self.alias, self.config)
+        runner.source = _source(self.config)
+        runner.function()  # what is wrong with it shows here, before any record moves
+        return runner
+
+
+class _Function(CodeTransform):
+    """What both kinds share."""
+
+    source: tuple[str, str, str]
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Its keys are those of the transform that it runs for."""
+        return ConfigDef()
+
+    @override
+    def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
+        super().__init__(alias, config, of_key=of_key)
+        self.routes = config.get_bool("changes.topic")  # type: ignore[misc]  # of this one
+
+    @property
+    @override
+    def title(self) -> str:
+        return "Python"
+
+    def function(self) -> Callable[[Any], Any]:
+        """Return the function. A worker process makes it once."""
+        return _function(*self.source)
+
+    @override
+    def output(self, value: Schema) -> Schema:
+        ddl = self.config.find_str("schema")
+        return value if ddl is None else parse_ddl(ddl, field="schema")
+
+
+class _OfRecords(_Function, RecordTransform):
+    """Calls the function for each record."""
+
+    @override
+    def transform(self, record: Record) -> Record | None:
+        after = self.function()(record)
+        if after is None or isinstance(after, Record):
+            return after
+        if isinstance(after, Mapping | Struct):
+            return record.with_value(after)
+        found = type(after).__name__
+        problem = f"The function returned {found}, not a Record, a mapping or None."
+        raise RecordError(problem)
+
+
+class _OfBatches(_Function, ArrowTransform):
+    """Calls the function for each Arrow batch."""
+
+    @override
+    def output(self, value: Schema) -> Schema:
+        if value.type is not Type.STRUCT:
+            raise UnfitRecordError(message="A function of a batch needs values with fields.")
+        return super().output(value)
+
+    @override
+    def transform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        value, numbers = rows.column("value"), rows.column("row")
+        there = pc.is_valid(value)
+        some = value.filter(there)
+        names = [field.name for field in value.type]
+        columns = [pc.struct_field(some, [n]) for n in range(len(names))]
+        given = pa.RecordBatch.from_arrays([*columns, numbers.filter(there)], [*names, ROW])
+        after = self.function()(given) if given.num_rows else given
+        if isinstance(after, pa.Table):
+            after = _one_batch(after)
+        if not isinstance(after, pa.RecordBatch):
+            found = type(after).__name__
+            problem = f"The function returned {found}, not a RecordBatch."
+            raise RecordError(problem)
+        left = after.schema.names
+        if ROW in left:
+            kept = after.column(ROW)
+        elif after.num_rows == given.num_rows:
+            kept = given.column(ROW)
+        else:
+            problem = f"It gave {after.num_rows} rows for {given.num_rows} without {ROW}."
+            raise RecordError(problem)
+        fields = [name for name in left if name != ROW]
+        made = pa.StructArray.from_arrays([after.column(name) for name in fields], fields)
+        # Records without a value, tombstones, pass.
+        none = numbers.filter(pc.invert(there))
+        made = pa.concat_arrays([made, pa.nulls(len(none), made.type)])
+        kept = pa.concat_arrays([kept, none])
+        return pa.RecordBatch.from_pydict({"value": made, "row": kept})
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    columns = [pa.concat_arrays(column.chunks) for column in table.combine_chunks().columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _source(config: Config) -> tuple[str, str, str]:
+    """Return a module's name or a file's, its text or nothing, and the function's name."""
+    code = config.find_str("code")
+    if code is not None:
+        return "<code>", code, "transform"
+    place, _, name = config.get_str("function").rpartition(":")
+    if not place.endswith(".py"):
+        return place, "", name
+    try:
+        return place, Path(place).read_text(), name
+    except OSError as error:
+        raise ConfigError(
+            problem=f"{place} cannot be read: {error.strerror}.",
+            field="function",
+            fix="Give the path of a file of Python, or a module.",
+        ) from error
+
+
+@lru_cache(maxsize=64)
+def _function(place: str, text: str, name: str) -> Callable[[Any], Any]:
+    field = "code" if place == "<code>" else "function"
+    try:
+        if text:
+            names: dict[str, Any] = {"__name__": "headrace_transform"}
+            exec(compile(text, place, "exec"), names)  # noqa: S102 - it is what the user asks for
+            found = names.get(name)
+        else:
+            found = getattr(importlib.import_module(place), name, None)
+    except Exception as error:
+        raise ConfigError(
+            problem=f"{place} cannot be loaded: {type(error).__name__}: {error}.",
+            field=field,
+            fix="Mend it; try it with a Python prompt.",
+        ) from error
+    if not callable(found):
+        raise ConfigError(
+            problem=f"{place} has no function {name}.", field=field, fix=f"Define {name}."
+        )
+    function: Callable[[Any], Any] = found
+    return function
+
+
+def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    function, code = props.get("function"), props.get("code")
+    if (function is None) == (code is None):
+        yield ConfigError(
+            problem="Either function or code must be set.", field="function", fix="Set one."
+        )
+    if function is not None and not all(str(function).rpartition(":")):
+        yield ConfigError(
+            problem=f"{function!r} names no function.",
+            field="function",
+            fix="Write package.module:name or path/of/file.py:name.",
+        )
+    if props.get("schema") is not None:
+        try:
+            parse_ddl(str(props["schema"]), field="schema")
+        except ConfigError as error:
+            yield error

@@ -1,0 +1,94 @@
+"""Deduplicate: windows, state that moves with the batch's mark, expiry."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.integration.dataplane.flow_doubles import Kept, TargetDownError, batch, flow, row_of
+from tests.integration.dataplane.flow_doubles import place as at_row
+
+from headrace.dataplane import FrameReader, Step
+from headrace.model import Counts
+from headrace.sdk import FrameSource, Position, ReadLimit, TransformContext
+from headrace_plugins.transforms import Deduplicate
+from headrace_plugins.transforms.deduplicate import _MERGE_FROM
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Events(FrameSource):
+    """Rows of (second, key), in the order of a list."""
+
+    def __init__(self, *events: tuple[int, str | None]) -> None:
+        self.events = events
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return at_row(len(self.events))
+
+    def read(self, spark, start, end):
+        rows = [
+            (START + timedelta(seconds=second), (number, key))
+            for number, (second, key) in enumerate(self.events)
+        ][row_of(start) : row_of(end)]
+        schema = "timestamp timestamp, value struct<n:int, key:string>"
+        return spark.createDataFrame(rows, schema)
+
+
+def step(folder: Path, window_s: int = 10) -> Step:
+    props = {"key.fields": "`key`", "window.ms": str(window_s * 1000)}
+    made = Deduplicate("once", Deduplicate.config_def().parse(props))
+    made.start(TransformContext("copy", 0, folder / "state"))
+    return Step(made)
+
+
+def numbers(sink: Kept) -> list[int]:
+    return sorted(row["value"]["n"] for row in sink.rows)
+
+
+def test_a_key_within_the_window_is_dropped_in_a_batch_and_over_batches(
+    spark, tmp_path: Path
+) -> None:
+    source = FrameReader(
+        Events(
+            (0, "a"), (5, "a"), (5, "b"), (16, "a"), (3, None), (3, None), (20, "a"), (16, "b")
+        )
+    )
+    sink = Kept()
+    copy = flow(spark, [sink], step(tmp_path), source=source)
+    first = copy.run(batch(1, 0, 3))
+    assert first == Counts(read=3, written=2, filtered=1, filters={"once": 1})
+    second = copy.run(batch(2, 3, 8))
+    assert (second.written, second.filtered) == (4, 1)
+    assert numbers(sink) == [0, 2, 3, 4, 5, 7]
+
+
+def test_a_batch_that_runs_again_is_no_duplicate_of_itself(spark, tmp_path: Path) -> None:
+    source = FrameReader(Events((0, "a"), (1, "b"), (2, "a"), (3, "c")))
+    sink = Kept(fail=True)
+    with pytest.raises(TargetDownError):
+        flow(spark, [sink], step(tmp_path), source=source).run(batch(1, 0, 3))
+    # A new process: nothing is left of the first but the state in its folder.
+    copy = flow(spark, [sink], step(tmp_path), source=source)
+    counts = copy.run(batch(1, 0, 3, again=True))
+    assert (counts.written, counts.filtered) == (2, 1)
+    copy.run(batch(2, 3, 4))
+    assert numbers(sink) == [0, 1, 3]
+
+
+def test_state_of_many_batches_is_merged_and_old_keys_go(spark, tmp_path: Path) -> None:
+    last = _MERGE_FROM
+    events = [(100 * n, f"k{n}") for n in range(last)] + [(100 * (last - 1), f"k{last - 1}")]
+    sink = Kept()
+    copy = flow(spark, [sink], step(tmp_path, 60), source=FrameReader(Events(*events)))
+    for number in range(last + 1):
+        copy.run(batch(number + 1, number, number + 1))
+    assert numbers(sink) == list(range(last))
+    (folder,) = (tmp_path / "state").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"batch-{last + 1}",
+        f"upto-{last}",
+    ]
+    kept = spark.read.parquet(str(folder / f"upto-{last}")).count()
+    assert kept == 2
