@@ -87,14 +87,25 @@ class Assembler:
     clock: Callable[[], datetime]
     appended: Callable[[str], None]
 
-    def parts(self, spark: SparkSession, plan: TaskPlan, lease: Lease) -> Parts:
-        """Return the parts of a task of batches, its plugins started."""
+    def parts(
+        self,
+        spark: SparkSession,
+        plan: TaskPlan,
+        lease: Lease,
+        reader: SourceReader | None = None,
+    ) -> Parts:
+        """Return the parts of a task of batches, its plugins started.
+
+        It reads what its plan says, or ``reader`` to its end.
+        """
         with ExitStack() as started:
             context = self._context(plan, lease, started)
             sinks = [self._sink(sink, context, started) for sink in plan.sinks]
             if not sinks:
                 sinks = [TopicsWriter(self.topics, str(plan.to_topic), self.appended)]
-            source, ends = self._source(plan, context, started, sinks)
+            source, ends = reader, True
+            if source is None:
+                source, ends = self._source(plan, context, started, sinks)
             flow = Flow(
                 spark=spark,
                 application=self.application(plan),

@@ -30,6 +30,7 @@ from headrace.control import (
     try_transforms,
 )
 from headrace.dataplane import (
+    Letterbox,
     SparkJobs,
     Topics,
     close_session,
@@ -41,6 +42,7 @@ from headrace.dataplane.host import Targets
 from headrace.dataplane.topics import Upkeep
 from headrace.model import TaskId
 from headrace.plugins import PluginKind, Registry
+from headrace.replay import Replay
 from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk import CaptureSource, ConfigError
 from headrace.store import MemoryStore, SqliteStore
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.control import StepPlan, TaskPlan
-    from headrace.dataplane import SourceReader, Stage
+    from headrace.dataplane import Claimed, LetterFilter, SourceReader, Stage
     from headrace.model import Definition
     from headrace.settings import Settings
     from headrace.store import Store
@@ -204,6 +206,25 @@ class Runtime:
         plan = self._plans(definition)[0]
         lease = self.state.lease(plan.id, self.owner.name, now(), self.settings.lease)
         return self._assembler.parts(self.spark, plan, lease).loop
+
+    def letterbox(self, topic: str) -> Letterbox:
+        """Look into a dead-letter topic."""
+        return Letterbox(self.spark, self.topics.get(topic), self.settings.topics_dir)
+
+    def replay(
+        self, definition: Definition, chosen: LetterFilter, file: Path | None, events: Events
+    ) -> tuple[Claimed, Outcome]:
+        """Send rejected records through their connector's chain again, see Replay."""
+        self._bury_dead_owners()
+        replay = Replay(
+            spark=self.spark,
+            assembler=self._assembler,
+            topics_dir=self.settings.topics_dir,
+            owner=self.owner.name,
+            lease=self.settings.lease,
+            clock=now,
+        )
+        return replay.run(self._plans(definition)[0], chosen, file, events)
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
         """Return the first records at the source and after each step; nothing is kept."""

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from headrace.cli import (
     demo,
+    dlq,
     plugins,
     preview,
     registry,
@@ -39,6 +40,7 @@ app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("preview")(preview.preview)
 app.add_typer(topic.app, name="topic")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(transform.app, name="transform")
 app.add_typer(schema.app, name="schema")
 app.add_typer(plugins.app, name="plugins")

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
 
 
+REPLAYS = -1
+"""The number of the task that replays dead letters."""
+
+
 @dataclass(frozen=True)
 class SourcePlan:
     """The source of one task: its connector's class and the task's configuration."""
@@ -100,6 +104,14 @@ class TaskPlan:
         capture = replace(self, sinks=(), steps=(), converters=(), to_topic=between)
         number = TaskId(self.id.connector, captures)
         return capture, replace(self, id=number, source=None, from_topic=between)
+
+
+def replay_plan(plan: TaskPlan) -> TaskPlan:
+    """Return the task that sends a connector's dead letters through its chain again.
+
+    Its number keeps its positions and its marks apart from those of the other tasks.
+    """
+    return replace(plan, id=TaskId(plan.id.connector, REPLAYS), source=None, from_topic=None)
 
 
 def plan_tasks(

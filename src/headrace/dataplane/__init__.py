@@ -7,8 +7,10 @@ from headrace.dataplane.errorlog import ErrorLog
 from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.jobs import SparkJobs
+from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.prepare import prepare
 from headrace.dataplane.preview import Stage, preview
+from headrace.dataplane.replays import ReplayReader
 from headrace.dataplane.session import close_session, open_session
 from headrace.dataplane.sinks import as_frame_sink
 from headrace.dataplane.sources import (
@@ -29,13 +31,17 @@ from headrace.dataplane.topics import (
 from headrace.dataplane.trial import try_chain
 
 __all__ = [
+    "Claimed",
     "ConvertingReader",
     "DeadLetters",
     "ErrorLog",
     "Evolution",
     "Flow",
     "FrameReader",
+    "LetterFilter",
+    "Letterbox",
     "PartConverter",
+    "ReplayReader",
     "SourceReader",
     "SparkJobs",
     "SplitReader",

@@ -116,7 +116,8 @@ class Flow:
 
     def _run(self, data: SourceFrame, batch: Batch) -> Counts:
         if data.frame is not None:
-            whole = StreamFrame(data.frame, self.topic, self.application, data.rows)
+            topic = data.topic or self.topic
+            whole = StreamFrame(data.frame, topic, self.application, data.rows)
             return self._run_stream(whole, batch, self.judge)
         if data.packed is None:
             return Counts()  # the range holds no records, only a change of schema, say

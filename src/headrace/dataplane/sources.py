@@ -39,12 +39,14 @@ class SourceFrame:
         packed: The rows of many streams.
         size_bytes: Size of the input; 0 when unknown.
         rows: How many records there are, when the source knows without reading them.
+        topic: The topic that the records came with; None for the task's own.
     """
 
     frame: DataFrame | None
     packed: Packed | None = None
     size_bytes: int = 0
     rows: int | None = None
+    topic: str | None = None
 
 
 class SourceReader(Protocol):

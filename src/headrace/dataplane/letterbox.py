@@ -1,0 +1,239 @@
+"""Looks into a dead-letter topic, and remembers which letters are replayed or discarded."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.lines import ID, checked_repairs, line_sql, original_headers
+from headrace.dataplane.sources import TopicSource
+from headrace.dataplane.topics import Topic, TopicReader, topic_row_schema
+from headrace.dataplane.topics.rows import fitted
+from headrace.sdk import ConfigError, Mark, Position, ReadLimit, Schema, StateError, literal
+from headrace.sdk.delta import stage_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_BLOCK_BYTES = 2**20
+_FOLDER = "~letters"
+"""Beside the topics; "~" is not allowed in the name of a topic."""
+_TEXT = Schema.string(optional=True)
+_CLAIMED = Schema.struct(
+    {f.name: f.schema for f in topic_row_schema(_TEXT, _TEXT).fields}
+    | {ID: _TEXT, "partition": Schema.int32(optional=True)}
+)
+_TIME = "yyyy-MM-dd\\'T\\'HH:mm:ssXXX"
+_FIGURES = (
+    "count(1) AS letters",
+    f"date_format(min(rejected), '{_TIME}') AS first",
+    f"date_format(max(rejected), '{_TIME}') AS last",
+)
+_STREAM = ("topic", "key_schema", "value_schema")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetterFilter:
+    """Which letters; what is None does not matter.
+
+    Args:
+        connector: The connector that rejected them.
+        stage: Kafka Connect's name of the stage.
+        exception: The class of the error, with or without its package.
+        since, until: When the batch began that rejected them: from, and before.
+        ids: The letters themselves.
+    """
+
+    connector: str | None = None
+    stage: str | None = None
+    exception: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    ids: Sequence[str] = ()
+
+    def sql(self) -> str:
+        """Return the condition."""
+        found = ["true"]
+        for name, value in (("connector", self.connector), ("stage", self.stage)):
+            if value is not None:
+                found.append(f"cause.{name} = {literal(value)}")
+        if self.exception is not None:
+            last = "regexp_extract(cause.exception, '[^.$]*$', 0)"
+            found.append(f"{literal(self.exception)} IN (cause.exception, {last})")
+        for sign, bound in ((">=", self.since), ("<", self.until)):
+            if bound is not None:
+                micros = int(bound.timestamp() * 1_000_000)
+                found.append(f"cause.rejected {sign} timestamp_micros({micros})")
+        if self.ids:
+            found.append(f"{ID} IN ({', '.join(literal(each) for each in self.ids)})")
+        return " AND ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a replay took on.
+
+    Args:
+        records: How many letters are on their way.
+        unrepaired: How many of those chosen are no record yet, and were left.
+        unknown: How many lines of the file name a letter that is not open.
+    """
+
+    records: int
+    unrepaired: int = 0
+    unknown: int = 0
+
+
+class Letterbox:
+    """The letters of one topic. A letter is open until it is replayed or discarded.
+
+    What is replayed or discarded is claimed in one transaction of a table beside the
+    topics. A replay carries what is claimed for it, so that no letter goes twice, however
+    often it is asked for or killed.
+    """
+
+    def __init__(self, spark: SparkSession, topic: Topic, folder: Path) -> None:
+        """Look into ``topic``; ``folder`` is that of all topics."""
+        if not topic.exists() or topic.schema().field("cause") is None:
+            problem = f"{topic.name} is no dead-letter topic, or has no letter yet."
+            raise ConfigError(problem, field="TOPIC", fix="See `headrace dlq list`.")
+        self._spark = spark
+        self._topic = topic
+        self._claims = claims_of(topic.name, folder)
+
+    def groups(self, chosen: LetterFilter) -> list[dict[str, Any]]:
+        """Return the open letters by connector and cause: how many, and from when."""
+        by = ("connector", "stage", "class", "exception")
+        rows = self._open(chosen).selectExpr("cause.*").groupBy(*by)
+        found = rows.agg(*(F.expr(sql) for sql in _FIGURES)).orderBy(*by).collect()
+        return [row.asDict() for row in found]
+
+    def lines(self, chosen: LetterFilter, rows: int) -> list[dict[str, Any]]:
+        """Return the first open letters, the oldest first, as ``export`` writes them."""
+        frame = self._open(chosen).orderBy("position").limit(rows)
+        return [json.loads(row[0]) for row in frame.selectExpr(line_sql()).collect()]
+
+    def export(self, chosen: LetterFilter, file: Path) -> int:
+        """Write the open letters as JSON lines, to be repaired by hand; return how many."""
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=".letters-") as folder:
+            lines = self._open(chosen).orderBy("position").selectExpr(f"{line_sql()} AS value")
+            lines.write.mode("overwrite").text(folder)
+            whole, count = Path(folder) / "all", 0
+            with whole.open("wb") as output:
+                for part in sorted(Path(folder).glob("part-*")):
+                    with part.open("rb") as read:
+                        for block in iter(partial(read.read, _BLOCK_BYTES), b""):
+                            count += block.count(b"\n")
+                            output.write(block)
+            whole.replace(file)
+        return count
+
+    def discard(self, chosen: LetterFilter) -> int:
+        """Close open letters; return how many. They stay in the topic."""
+        at = self._next()
+        told = {"action": "discard"}
+        return self._claim(self._open(chosen), told, at)
+
+    def claim(self, chosen: LetterFilter, repaired: Path | None) -> Claimed:
+        """Take letters on for a replay, with what a file of exported lines says of them.
+
+        Guarantee 2: each claim is one transaction; the letters of another claim are not
+        open any more.
+        """
+        at, unknown = self._next(), 0
+        letters = self._open(chosen)
+        if repaired is None:
+            letters = letters.selectExpr("*", "cause.raw IS NOT NULL AS unfit")
+        else:
+            repairs = checked_repairs(self._spark, repaired)
+            known = letters.join(repairs, ID, "left_semi").count()
+            unknown = repairs.count() - known
+            letters = letters.join(repairs, ID).selectExpr(
+                "* EXCEPT (key, value, headers, new_key, new_value, new_headers)",
+                "coalesce(new_key, key) AS key",
+                "coalesce(new_value, value) AS value",
+                "coalesce(new_headers, headers) AS headers",
+                "cause.raw IS NOT NULL AND (new_value IS NULL OR "
+                "try_variant_get(try_parse_json(new_value), '$', 'string') <=> value) AS unfit",
+            )
+        letters = letters.persist()
+        try:
+            unrepaired = letters.where("unfit").count()
+            fit = letters.where("NOT unfit")
+            streams = fit.selectExpr(*(f"cause.{name}" for name in _STREAM)).distinct()
+            records = 0
+            for stream in sorted(streams.collect(), key=str):
+                told = stream.asDict()
+                same = " AND ".join(
+                    f"cause.{name} <=> {literal(text) if text is not None else 'NULL'}"
+                    for name, text in told.items()
+                )
+                records += self._claim(fit.where(same), {"action": "replay", **told}, at)
+                at += 1
+        finally:
+            letters.unpersist()
+        return Claimed(records, unrepaired, unknown)
+
+    def _open(self, chosen: LetterFilter) -> DataFrame:
+        reader = TopicReader(self._topic)
+        end = reader.latest(Position(), ReadLimit())
+        data = TopicSource(reader, ordered=True).read(self._spark, Position(), end)
+        assert data.frame is not None
+        letters = data.frame.where("cause IS NOT NULL").selectExpr(
+            "*", f"concat(position[0], '-', position[1]) AS {ID}"
+        )
+        letters = letters.where(chosen.sql())
+        paths = self._paths()
+        if not paths:
+            return letters
+        closed = self._spark.read.schema(f"{ID} STRING").parquet(*paths)
+        return letters.join(closed, ID, "left_anti")
+
+    def _paths(self) -> list[str]:
+        log = self._claims.log
+        versions = range(log.newest() + 1)
+        files = (file for version in versions for file in log.commit(version).added)
+        return [str(self._claims.path / file.path) for file in files]
+
+    def _next(self) -> int:
+        """Return the number that a claim takes that sees all claims until now."""
+        self._claims.prepare(_CLAIMED)
+        return self._claims.log.newest() + 1
+
+    def _claim(self, letters: DataFrame, told: Mapping[str, Any], at: int) -> int:
+        rows = letters.selectExpr(
+            "key",
+            "value",
+            f"{original_headers()} AS headers",
+            "timestamp",
+            "monotonically_increasing_id() AS offset",
+            ID,
+            "cause.partition AS partition",
+        )
+        mark = Mark("claims", at, time.time_ns())
+        files = stage_parquet(fitted(rows, self._claims.schema()), self._claims.path, mark)
+        count = sum(file.rows for file in files)
+        if not count:
+            return 0
+        receipt = json.dumps({**told, "rows": count, "by": uuid.uuid4().hex})
+        self._claims.append(files, mark, receipt, datetime.now(UTC))
+        if self._claims.receipt(mark) != receipt:
+            problem = f"Another command works on the letters of {self._topic.name}."
+            raise StateError(problem, fix="Wait until it is done, then try again.")
+        return count
+
+
+def claims_of(topic: str, folder: Path) -> Topic:
+    """Return the table of what is replayed and discarded of a dead-letter topic."""
+    return Topic("~letters", folder / _FOLDER / topic)

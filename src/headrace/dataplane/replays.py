@@ -1,0 +1,122 @@
+"""Reads the letters that are claimed for a replay, as records again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.letterbox import claims_of
+from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
+from headrace.dataplane.sources import SourceFrame
+from headrace.dataplane.topics.rows import HEADERS
+from headrace.sdk import (
+    DATA_EXCEPTION,
+    ERROR_TYPE,
+    Lag,
+    Position,
+    Schema,
+    conform,
+    literal,
+    schema_from_json,
+    to_arrow,
+    to_spark_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import ReadLimit
+
+_TEXT = Schema.string(optional=True)
+_ERROR = Schema.struct(
+    dict.fromkeys(("stage", "plugin", "exception", "message", "raw"), _TEXT), optional=True
+)
+
+
+class ReplayReader:
+    """The claimed letters of one dead-letter topic, a claim at a time.
+
+    All letters of a claim come from one topic with one schema. The position is the
+    newest claim that was replayed, so that the batch loop gives each claim once.
+    """
+
+    def __init__(self, topic: str, folder: Path) -> None:
+        """Read the claims on ``topic``; ``folder`` is that of all topics."""
+        self._claims = claims_of(topic, folder)
+        self._partition = {"replays": topic}
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """See ReplayableSource: the next claim, whatever the limit is."""
+        newest = self._claims.log.newest() if self._claims.exists() else -1
+        for version in range(self._version(start) + 1, newest + 1):
+            if self._told(version).get("action") == "replay":
+                return Position.of(self._partition, {"claim": version})
+        return start
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """See ReplayableSource."""
+        return Lag()
+
+    def acknowledge(self, position: Position) -> None:
+        """See ReplayableSource; claims stay, or their letters would be open again."""
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader."""
+        version = self._version(end)
+        told = self._told(version)
+        files = self._claims.log.commit(version).added
+        rows = spark.read.schema(
+            T.StructType.fromJson(to_spark_json(self._claims.schema()))
+        ).parquet(*(str(self._claims.path / file.path) for file in files))
+        frame = _records(rows, told.get("key_schema"), str(told["value_schema"]))
+        size = sum(file.size_bytes for file in files)
+        return SourceFrame(frame, size_bytes=size, topic=str(told["topic"]))
+
+    def _told(self, version: int) -> dict[str, Any]:
+        receipt = self._claims.log.commit(version).receipt
+        told: dict[str, Any] = json.loads(receipt) if receipt else {}
+        return told
+
+    def _version(self, position: Position) -> int:
+        offset = position.offset(self._partition)
+        return -1 if offset is None else int(offset["claim"])
+
+
+def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> DataFrame:
+    """Give letters the key and the value that they stand for, with all types."""
+    schemas = {"value": schema_from_json(value_schema).replaced(optional=True)}
+    if key_schema is not None:
+        schemas["key"] = schema_from_json(key_schema).replaced(optional=True)
+    parsed = [f"{parse_sql(part, schema)} AS {part}_" for part, schema in schemas.items()]
+    rows = rows.selectExpr("*", *parsed)
+    bad = " OR ".join(f"{part}_.{CORRUPT} IS NOT NULL" for part in schemas)
+    error = (
+        "named_struct('stage', 'VALUE_CONVERTER', 'plugin', 'replay', 'exception', "
+        f"{literal(DATA_EXCEPTION)}, 'message', 'The JSON does not fit the record.', "
+        "'raw', value)"
+    )
+    frame = rows.selectExpr(
+        *(f"{value_sql(f'{part}_', schema)} AS {part}" for part, schema in schemas.items()),
+        "headers",
+        "timestamp",
+        "partition",
+        f"IF({bad}, {error}, CAST(NULL AS {ERROR_TYPE})) AS error",
+    )
+    whole = Schema.struct(
+        schemas
+        | {"headers": HEADERS, "timestamp": Schema.timestamp(optional=True)}
+        | {"partition": Schema.int32(optional=True), "error": _ERROR}
+    )
+    arrow = to_arrow(whole)
+
+    def exact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Expressions forget what must not be null and what a type stands for.
+        return (conform(batch, arrow) for batch in batches)
+
+    return frame.mapInArrow(exact, T.StructType.fromJson(to_spark_json(whole)))

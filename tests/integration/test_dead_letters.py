@@ -1,0 +1,215 @@
+"""A poisoned stream: every bad record dead-lettered with its cause, and repaired ones once."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.bootstrap import Runtime
+from headrace.cli.scoreboard import Scoreboard
+from headrace.dataplane import Letterbox, LetterFilter
+from headrace.model import Counts, TaskId
+from headrace.sdk import ConfigError
+from headrace.settings import load_settings
+
+pytestmark = pytest.mark.spark
+
+ROWS = 3000
+NAME = "poisoned"
+DEFINITION = """
+name: poisoned
+errors.tolerance: all
+errors.deadletterqueue.context.headers.enable: true
+source:
+  connector: file
+  path: {folder}/in
+  format: csv
+  schema: id bigint, amount string, "at" timestamp
+transforms:
+  - type: Cast
+    spec: amount:float64
+sinks:
+  - connector: delta
+    path: {folder}/out
+"""
+
+
+def line(number: int) -> str:
+    """One in a hundred is malformed, another cannot be cast."""
+    amount = "much" if number % 100 == 7 else f"{number}.5"
+    id_ = "x" if number % 100 == 9 else str(number)
+    return f"{id_},{amount},2026-01-02T03:04:05.{number:06d}Z"
+
+
+class Pipe:
+    """A connector with its input, its output and its dead letters."""
+
+    def __init__(self, runtime: Runtime, folder: Path, rows: int) -> None:
+        self.runtime, self.folder, self.rows = runtime, folder, rows
+        self.file = folder / "poisoned.yaml"
+        self.file.write_text(DEFINITION.replace('"at"', "at").format(folder=folder))
+        (folder / "in").mkdir()
+        lines = "".join(f"{line(number)}\n" for number in range(rows))
+        (folder / "in" / "a.csv").write_text(f"id,amount,at\n{lines}")
+        (self.definition,) = runtime.definitions([self.file])
+
+    def run(self) -> Counts:
+        board = Scoreboard(lambda: 0.0)
+        outcome = self.runtime.run([self.definition], board, once=True)
+        assert not outcome.errors
+        return self.runtime.state.totals(TaskId(NAME, 0))
+
+    def replay(self, file: Path | None = None, **chosen: Any) -> tuple[int, int, Counts]:
+        """Return how many were claimed, how many await repair, and what became of all."""
+        before = self.runtime.state.totals(TaskId(NAME, -1))
+        board = Scoreboard(lambda: 0.0)
+        claimed, outcome = self.runtime.replay(
+            self.definition, LetterFilter(**chosen), file, board
+        )
+        assert not outcome.errors
+        after = self.runtime.state.totals(TaskId(NAME, -1))
+        made = Counts(
+            after.read - before.read,
+            after.written - before.written,
+            after.filtered - before.filtered,
+            after.rejected - before.rejected,
+        )
+        return claimed.records, claimed.unrepaired, made
+
+    def letterbox(self) -> Letterbox:
+        return self.runtime.letterbox("poisoned.dlq")
+
+    def groups(self, **chosen: Any) -> dict[str, int]:
+        found = self.letterbox().groups(LetterFilter(**chosen))
+        return {f"{group['stage']} {group['class']}": group["letters"] for group in found}
+
+    def delivered(self) -> list[tuple[int, float, int]]:
+        out = self.runtime.spark.read.format("delta").load(str(self.folder / "out"))
+        rows = out.selectExpr("id", "amount", "unix_micros(at) % 1000000").collect()
+        return sorted((row[0], row[1], row[2]) for row in rows)
+
+    def expected(self, *, without: tuple[int, ...] = ()) -> list[tuple[int, float, int]]:
+        return [(n, n + 0.5, n) for n in range(self.rows) if n % 100 not in without]
+
+
+@pytest.fixture
+def runtime(spark, tmp_path: Path) -> Iterator[Runtime]:
+    with Runtime(load_settings(home=tmp_path / "home")) as opened:
+        opened.spark = spark
+        yield opened
+        del opened.spark  # the session is everyone's
+
+
+def repaired(file: Path, target: Path) -> int:
+    """Mend exported letters by hand, as a person or a script would."""
+    lines = [json.loads(text) for text in file.read_text().splitlines()]
+    for letter in lines:
+        if letter["stage"] == "TRANSFORMATION":
+            letter["value"]["amount"] = f"{letter['value']['id']}.5"
+        else:
+            number = int(letter["value"].split(".")[-1].rstrip("Z"))
+            at = f"2026-01-02T03:04:05.{number:06d}Z"
+            letter["value"] = {"id": number, "amount": f"{number}.5", "at": at}
+    target.write_text("".join(f"{json.dumps(letter)}\n" for letter in lines))
+    return len(lines)
+
+
+def check_poisoned_stream(runtime: Runtime, folder: Path, rows: int) -> None:
+    pipe, bad = Pipe(runtime, folder, rows), rows // 100
+    counts = pipe.run()
+    assert counts.balanced
+    assert (counts.read, counts.written, counts.rejected) == (rows, rows - 2 * bad, 2 * bad)
+    assert sorted(counts.causes.values()) == [bad, bad]
+    assert pipe.delivered() == pipe.expected(without=(7, 9))
+    causes = {"TASK_POLL file": bad, "TRANSFORMATION cast-1 (Cast)": bad}
+    assert sorted(pipe.groups().values()) == [bad, bad], pipe.groups()
+    assert {key.split()[0] for key in pipe.groups()} == {key.split()[0] for key in causes}
+
+    # Unchanged, the same error comes again as a new letter; what is no record waits.
+    assert pipe.replay() == (bad, bad, Counts(read=bad, rejected=bad))
+    assert sorted(pipe.groups().values()) == [bad, bad]
+
+    exported, mended = folder / "letters.jsonl", folder / "mended.jsonl"
+    assert pipe.letterbox().export(LetterFilter(), exported) == 2 * bad
+    assert repaired(exported, mended) == 2 * bad
+    assert pipe.replay(mended) == (2 * bad, 0, Counts(read=2 * bad, written=2 * bad))
+    assert pipe.delivered() == pipe.expected()
+    assert pipe.groups() == {}
+    # Once: what was replayed is not open any more.
+    assert pipe.replay(mended) == (0, 0, Counts())
+    assert pipe.replay() == (0, 0, Counts())
+    assert pipe.delivered() == pipe.expected()
+
+
+def test_repaired_letters_bring_the_missing_records_once(runtime, tmp_path: Path) -> None:
+    check_poisoned_stream(runtime, tmp_path, ROWS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_million_records_with_one_bad_in_a_hundred_at_each_stage(
+    runtime, tmp_path: Path
+) -> None:
+    check_poisoned_stream(runtime, tmp_path, 1_000_000)
+
+
+def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
+    runtime, tmp_path: Path
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 200)
+    pipe.run()
+    exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
+    pipe.letterbox().export(LetterFilter(stage="TRANSFORMATION"), exported)
+    assert repaired(exported, mended) == 2
+    claimed = pipe.letterbox().claim(LetterFilter(), mended)
+    assert (claimed.records, claimed.unknown) == (2, 0)
+    assert pipe.letterbox().claim(LetterFilter(), mended).unknown == 2
+    assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
+    assert pipe.delivered() == pipe.expected(without=(9,))
+
+
+def test_letters_are_chosen_by_cause_time_and_name_and_discarded(
+    runtime, tmp_path: Path
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 200)
+    pipe.run()
+    box = pipe.letterbox()
+    assert sum(pipe.groups(exception="DataException").values()) == 2
+    assert pipe.groups(connector="other") == {}
+    first = box.lines(LetterFilter(stage="TRANSFORMATION"), 5)
+    assert first[0]["value"] == {
+        "id": 7,
+        "amount": "much",
+        "at": "2026-01-02T03:04:05.000007Z",
+    }
+    assert first[0]["headers"] == []
+    assert box.lines(LetterFilter(stage="TASK_POLL"), 1)[0]["value"] == line(9)
+    rejected = box.groups(LetterFilter())[0]["first"]
+    assert rejected.startswith("20")
+    assert box.discard(LetterFilter(ids=[first[0]["id"]])) == 1
+    assert box.discard(LetterFilter(stage="TASK_POLL")) == 2
+    assert box.discard(LetterFilter(stage="TASK_POLL")) == 0
+    assert [each["id"] for each in box.lines(LetterFilter(), 5)] == [first[1]["id"]]
+
+
+def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
+    runtime, tmp_path: Path
+) -> None:
+    pipe = Pipe(runtime, tmp_path, 100)
+    pipe.run()
+    mended = tmp_path / "mended.jsonl"
+    letter = pipe.letterbox().lines(LetterFilter(stage="TRANSFORMATION"), 1)[0]
+    letter["value"] = {"id": "seven"}
+    mended.write_text(json.dumps(letter))
+    assert pipe.replay(mended) == (1, 0, Counts(read=1, rejected=1))
+    assert "VALUE_CONVERTER replay" in pipe.groups()
+    mended.write_text("{}\nnonsense\n")
+    with pytest.raises(ConfigError, match="2 of 2 lines"):
+        pipe.letterbox().claim(LetterFilter(), mended)
+
+
+def test_a_topic_without_letters_is_refused(runtime) -> None:
+    with pytest.raises(ConfigError, match="no dead-letter topic"):
+        runtime.letterbox("nothing")
