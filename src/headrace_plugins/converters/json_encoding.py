@@ -31,6 +31,9 @@ class JsonWriter:
 
     def text(self, column: str, schema: Schema) -> str:
         """Return SQL for the JSON of a value; null for null."""
+        if schema.type in {Type.STRUCT, Type.ARRAY} and not schema.is_logical:
+            text = f"to_json({self._value(column, schema)}, {_OPTIONS})"
+            return f"IF({column} IS NULL, NULL, {text})"
         member = f"to_json(named_struct('v', {self._value(column, schema)}), {_OPTIONS})"
         return f"IF({column} IS NULL, NULL, {_inside(member)})"
 

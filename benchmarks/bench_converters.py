@@ -1,0 +1,185 @@
+"""How fast JSON is read and written, beside Kafka Connect's converter and Spark's functions.
+
+Each is given the same records on one core: Kafka's converter in one thread of a JVM of its
+own, Spark's functions and ours on a session with one thread. As Spark's Python workers run
+beside its JVM, the CPU time of all processes is counted too.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from harness import bench, cpu_seconds, machine, save, timed
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.dataplane.conversion import ConvertingReader, PartConverter, encoded
+from headrace.dataplane.jars import JarCache, locked_jars
+from headrace.dataplane.java import find_java
+from headrace.dataplane.records import record_frame
+from headrace.dataplane.sources import SourceFrame
+from headrace.plugins import Registry
+from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, RecordPart, Schema
+from headrace.sdk.connectjson import connect_json
+from headrace.settings import Settings, load_settings
+
+ROWS = 300_000
+ROUNDS = 4
+ROOT = Path(__file__).parents[1]
+PARTS = {
+    "id": Schema.int64(optional=True),
+    "name": Schema.string(optional=True),
+    "amount": Schema.float64(optional=True),
+    "active": Schema.boolean(optional=True),
+    "city": Schema.string(optional=True),
+    "qty": Schema.int64(optional=True),
+    "note": Schema.string(optional=True),
+}
+DDL = (
+    "id BIGINT, name STRING, amount DOUBLE, active BOOLEAN, city STRING, qty BIGINT, "
+    "note STRING"
+)
+
+
+class Given:
+    """A source that has one frame."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        """Give ``frame``."""
+        self.frame = frame
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """Stay."""
+        return start
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """Know none."""
+        return Lag()
+
+    def acknowledge(self, position: Position) -> None:
+        """Take it."""
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """Return the frame."""
+        return SourceFrame(self.frame)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the records."""
+    return [
+        {
+            "id": n,
+            "name": f"customer {n}",
+            "amount": n * 0.37,
+            "active": n % 2 == 0,
+            "city": f"city{n % 100}",
+            "qty": n % 50,
+            "note": None if n % 3 else 'a "quoted" é',
+        }
+        for n in range(ROWS)
+    ]
+
+
+def converter(schemas: str) -> PartConverter:
+    """Return our JSON converter."""
+    plugin = Registry().converter("JsonConverter")
+    config = plugin.config_def().parse({"schemas.enable": schemas})
+    context = ConverterContext(part=RecordPart.VALUE, topic="t")
+    return PartConverter(RecordPart.VALUE, "JsonConverter", plugin(config, context))
+
+
+def decode(spark: SparkSession, frame: DataFrame, schemas: str, folder: Path) -> DataFrame:
+    """Return the frame as our converter reads it."""
+    reader = ConvertingReader(Given(frame), [converter(schemas)], folder / "decoded")
+    found = reader.read(spark, Position(), Position()).frame
+    assert found is not None
+    return found.select("value", "error")
+
+
+def encode(frame: DataFrame, schemas: str) -> DataFrame:
+    """Return the frame as our converter writes it."""
+    records = encoded(record_frame(frame, "t"), [converter(schemas)])
+    return records.frame.selectExpr(records.shape.value.sql())
+
+
+def measured(make: Callable[[], DataFrame]) -> dict[str, float]:
+    """Return the best wall time of some warm rounds, and the CPU time of that round."""
+    best = {"wall_s": float("inf"), "cpu_s": 0.0}
+    for _ in range(ROUNDS):
+        before = cpu_seconds()
+        wall = timed(lambda: make().write.format("noop").mode("overwrite").save())
+        if wall < best["wall_s"]:
+            best = {"wall_s": wall, "cpu_s": cpu_seconds() - before}
+    return best
+
+
+def kafka(settings: Settings, lines: Path, schemas: str) -> dict[str, float]:
+    """Return the seconds that Kafka's converter takes."""
+    java = find_java(settings.java_home)
+    cache = JarCache(folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf)
+    jars = cache.resolve(locked_jars(lock=ROOT / "tests" / "differential" / "jars.toml"))
+    path = ":".join(str(jar) for jar in jars)
+    driver = Path(__file__).with_name("JsonSpeed.java")
+    command = [str(java.home / "bin" / "java"), "-Xmx1g", "-cp", path, str(driver)]
+    answer = subprocess.run(
+        [*command, str(lines), schemas], capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(answer.stdout)
+    return found
+
+
+def main() -> None:
+    """Measure both forms of JSON, both ways."""
+    print(machine())
+    print(f"{ROWS:,} records, one core; rows/s, in brackets per CPU-second of all processes")
+    print("| case | Headrace | Spark's function | Kafka's converter |\n|---|---|---|---|")
+    figures: dict[str, object] = {"rows": ROWS}
+    with bench(master="local[1]", driver_memory="1g") as here:
+        for schemas in ("false", "true"):
+            figures |= _form(here.runtime.spark, here.folder, schemas)
+    save("converters", figures)
+
+
+def _form(spark: SparkSession, folder: Path, schemas: str) -> dict[str, object]:
+    records = rows()
+    head = {"schema": connect_json(Schema.struct(PARTS))}
+    trees = records if schemas == "false" else [{**head, "payload": r} for r in records]
+    texts = [json.dumps(t, separators=(",", ":"), ensure_ascii=False) for t in trees]
+    lines = folder / f"{schemas}.jsonl"
+    lines.write_text("\n".join(texts) + "\n")
+    raw = folder / f"{schemas}.parquet"
+    pq.write_table(pa.table({"value": [text.encode() for text in texts]}), raw)
+    typed = folder / "typed.parquet"
+    pq.write_table(pa.table({"value": records}), typed)
+    ddl = f"STRUCT<{DDL}>" if schemas == "false" else f"STRUCT<payload: STRUCT<{DDL}>>"
+
+    by_spark = f"from_json(CAST(value AS STRING), '{ddl}') AS value"
+    theirs = kafka(load_settings(), lines, schemas)
+    cases = {
+        "decode": (
+            lambda: decode(spark, spark.read.parquet(str(raw)), schemas, folder),
+            lambda: spark.read.parquet(str(raw)).selectExpr(by_spark),
+        ),
+        "encode": (
+            lambda: encode(spark.read.parquet(str(typed)), schemas),
+            lambda: spark.read.parquet(str(typed)).selectExpr("to_json(value) AS value"),
+        ),
+    }
+    form = "JSON with schema" if schemas == "true" else "JSON"
+    figures: dict[str, object] = {}
+    for name, (ours, spark_own) in cases.items():
+        mine, other = measured(ours), measured(spark_own)
+        seconds = theirs[f"{name}_s"]
+        cells = [f"{ROWS / f['wall_s']:,.0f} ({ROWS / f['cpu_s']:,.0f})" for f in (mine, other)]
+        print(
+            f"| {form}, {name} | {cells[0]} | {cells[1]} | {ROWS / seconds:,.0f} |", flush=True
+        )
+        figures[f"{form}, {name}"] = {"ours": mine, "spark": other, "kafka_s": seconds}
+    return figures
+
+
+if __name__ == "__main__":
+    main()
