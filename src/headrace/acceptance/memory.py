@@ -183,9 +183,12 @@ class Hooked(FrameSink):
         self, sink: FrameSink | BatchSink | RecordSink, hook: Callable[[Point], None]
     ) -> None:
         """Call ``hook`` around what ``sink`` does."""
-        self.ordered = sink.ordered  # type: ignore[misc]  # the class attribute of this one sink
         self._sink = sink
         self._frame_sink = as_frame_sink(sink)
+        # What the class says, said of this one sink.
+        self.ordered = sink.ordered  # type: ignore[misc]
+        self.counting = self._frame_sink.counting  # type: ignore[misc]
+        self.takes_many_topics = self._frame_sink.takes_many_topics  # type: ignore[misc]
         self._hook = hook
 
     @override
