@@ -7,6 +7,7 @@ of its own for tests overrides ``headrace_spark`` with it.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,6 +36,11 @@ def headrace_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
 @pytest.fixture(scope="session")
 def headrace_harness(headrace_spark: SparkSession) -> Harness:
     """Give the runtime that the kit runs connectors in."""
+    import structlog  # noqa: PLC0415 - see above
+
     from headrace.acceptance.harness import RuntimeHarness  # noqa: PLC0415 - see above
 
+    if not structlog.is_configured():
+        # Unconfigured it prints to stdout, among what a connector under test prints there.
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     return RuntimeHarness(headrace_spark)
