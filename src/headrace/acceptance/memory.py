@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.dataplane import as_frame_sink
+from headrace.dataplane import SinkFront, as_frame_sink
 from headrace.sdk import (
     DeliveryGuarantee,
     FrameSink,
@@ -176,7 +176,7 @@ class _FeedConnector(SourceConnector):
         return FeedSource(batches)
 
 
-class Hooked(FrameSink):
+class Hooked(SinkFront):
     """A sink of any gear, with a hook at the points where a process may die."""
 
     def __init__(
@@ -185,10 +185,7 @@ class Hooked(FrameSink):
         """Call ``hook`` around what ``sink`` does."""
         self._sink = sink
         self._frame_sink = as_frame_sink(sink)
-        # What the class says, said of this one sink.
-        self.ordered = sink.ordered  # type: ignore[misc]
-        self.counting = self._frame_sink.counting  # type: ignore[misc]
-        self.takes_many_topics = self._frame_sink.takes_many_topics  # type: ignore[misc]
+        super().__init__(self._frame_sink)
         self._hook = hook
 
     @override

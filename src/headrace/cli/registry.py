@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,8 +58,6 @@ def serve(
     The token is the setting registry_token; clients show it as a bearer token, or as the
     password of any user.
     """
-    from contextlib import closing
-
     from headrace.rest import Door, Serving, registry_app
     from headrace.schemaregistry import service_in
 
@@ -85,7 +84,7 @@ def subjects(
 ) -> None:
     """List the subjects."""
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         found = registry.all_subjects() if deleted else registry.subjects()
     if as_json:
         invocation.terminal.print_json(found)
@@ -107,7 +106,7 @@ def versions(
     from headrace.cli.terminal import table
 
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         numbers = registry.all_versions(subject) if deleted else registry.versions(subject)
         found = [registry.version(subject, number) for number in numbers]
     if as_json:
@@ -135,7 +134,7 @@ def show(
 ) -> None:
     """Print a schema."""
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         if version is None:
             found = registry.latest(subject)
         else:
@@ -172,7 +171,7 @@ def register(  # noqa: PLR0917 - Typer passes them by name
 ) -> None:
     """Register a schema and print its id; nothing changes if the subject has it already."""
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         schema = _read(file, references or [])
         made = registry.register(subject, schema, normalize=normalize)
     if as_json:
@@ -192,7 +191,7 @@ def check(  # noqa: PLR0917 - Typer passes them by name
 ) -> None:
     """Say whether a schema could be registered. Exit code 1 if it could not."""
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         schema = _read(file, references or [])
         level = registry.compatibility(subject)
         found = registry.incompatibilities(subject, schema)
@@ -224,7 +223,7 @@ def delete(  # noqa: PLR0917 - Typer passes them by name
 ) -> None:
     """Delete a subject or one of its versions; it is hidden, and its ids are still read."""
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         if version is None:
             gone = registry.delete_subject(subject, permanent=permanent)
         else:
@@ -253,7 +252,7 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
 ) -> None:
     """Show or set what a new version must be able to do with older data."""
     invocation = invocation_of(context)
-    with _Opened(invocation, url) as registry:
+    with _opened(invocation, url) as registry:
         if level is not None or unset:
             registry.set_compatibility(subject, None if unset else level)
         found = registry.compatibility(subject)
@@ -263,41 +262,30 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
         invocation.terminal.print(found)
 
 
-class _Opened:
-    """The registry that a command is about, closed when it is done."""
+def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
+    """Open the registry that a command is about; to be used in a ``with``."""
+    return closing(_registry(invocation, url))
 
-    def __init__(self, invocation: Invocation, url: str) -> None:
-        self._invocation = invocation
-        self._url = url
-        self._registry: SchemaRegistryAdmin | None = None
 
-    def __enter__(self) -> SchemaRegistryAdmin:
-        self._registry = self._open()
-        return self._registry
+def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
+    from headrace.schemaregistry import EmbeddedRegistry, service_in
+    from headrace.sdk.schemaregistry import (
+        EMBEDDED,
+        URL_KEY,
+        Address,
+        HttpSchemaRegistry,
+        registry_config,
+    )
 
-    def __exit__(self, *_: object) -> None:
-        if self._registry is not None:
-            self._registry.close()
-
-    def _open(self) -> SchemaRegistryAdmin:
-        from headrace.schemaregistry import EmbeddedRegistry, service_in
-        from headrace.sdk.schemaregistry import (
-            EMBEDDED,
-            URL_KEY,
-            Address,
-            HttpSchemaRegistry,
-            registry_config,
-        )
-
-        if self._url == EMBEDDED:
-            # Without a runtime, which would load Spark first.
-            return EmbeddedRegistry(service_in(self._invocation.settings.store_file))
-        values = {URL_KEY: self._url, "max.retries": "0"}
-        secret = self._invocation.settings.registry_token
-        if secret is not None and "@" not in self._url:
-            values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
-            values["bearer.auth.token"] = secret.get_secret_value()
-        return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
+    if url == EMBEDDED:
+        # Without a runtime, which would load Spark first.
+        return EmbeddedRegistry(service_in(invocation.settings.store_file))
+    values = {URL_KEY: url, "max.retries": "0"}
+    secret = invocation.settings.registry_token
+    if secret is not None and "@" not in url:
+        values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
+        values["bearer.auth.token"] = secret.get_secret_value()
+    return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
 
 
 def _read(file: Path, references: list[str]) -> SchemaText:

@@ -12,7 +12,7 @@ from headrace.dataplane.prepare import prepare
 from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.replays import ReplayReader
 from headrace.dataplane.session import close_session, open_session
-from headrace.dataplane.sinks import as_frame_sink
+from headrace.dataplane.sinks import SinkFront, as_frame_sink
 from headrace.dataplane.sources import (
     FrameReader,
     SourceReader,
@@ -42,6 +42,7 @@ __all__ = [
     "Letterbox",
     "PartConverter",
     "ReplayReader",
+    "SinkFront",
     "SourceReader",
     "SparkJobs",
     "SplitReader",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.dataplane.constant import constant_text
+from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.topics import (
     ByTopic,
     StagedTopics,
@@ -16,7 +17,7 @@ from headrace.dataplane.topics import (
     rows_in,
     topic_mark,
 )
-from headrace.sdk import FrameSink, literal
+from headrace.sdk import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.dataplane.records import RecordFrame
-    from headrace.sdk import Mark, SinkBatch, StagedWrite
+    from headrace.sdk import FrameSink, Mark, SinkBatch, StagedWrite
 
 _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
 
@@ -83,12 +84,12 @@ class Routes:
         return _Divided(sink, self)
 
 
-class _DividedTopics(FrameSink):
+class _DividedTopics(SinkFront):
     """Divides frames into topics."""
 
     def __init__(self, writer: TopicsWriter, routes: Routes) -> None:
+        super().__init__(writer)
         self._writer, self._routes = writer, routes
-        self.counting = writer.counting  # type: ignore[misc]  # as below
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
@@ -100,7 +101,7 @@ class _DividedTopics(FrameSink):
         return self._writer.write_divided(frame, batch, routes.staging, again=routes.again)
 
 
-class _Divided(FrameSink):
+class _Divided(SinkFront):
     """Gives a sink the records of one topic after the other.
 
     They are staged as Parquet first, so that the source is read once: reading it once for
@@ -109,9 +110,8 @@ class _Divided(FrameSink):
     """
 
     def __init__(self, sink: FrameSink, routes: Routes) -> None:
+        super().__init__(sink)
         self._sink, self._routes = sink, routes
-        self.ordered = sink.ordered  # type: ignore[misc]  # the class attribute of this one sink
-        self.counting = sink.counting  # type: ignore[misc]
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:

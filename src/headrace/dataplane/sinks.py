@@ -35,6 +35,17 @@ _PUT_ROWS = 1000
 """How many records one ``put`` of a record sink gets."""
 
 
+class SinkFront(FrameSink):
+    """Stands before another sink, and says of itself what the class of that one says."""
+
+    def __init__(self, inner: FrameSink | BatchSink | RecordSink) -> None:
+        """Stand before ``inner``."""
+        self.ordered = inner.ordered  # type: ignore[misc]  # the class attribute of this one sink
+        self.takes_many_topics = inner.takes_many_topics  # type: ignore[misc]
+        if isinstance(inner, FrameSink):
+            self.counting = inner.counting  # type: ignore[misc]
+
+
 def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
     """Return the sink as a frame sink, whatever its gear."""
     if isinstance(sink, BatchSink):
@@ -73,10 +84,10 @@ class _Delivered:
         """Records that were put cannot be taken back: the gear delivers at least once."""
 
 
-class _BatchGear(FrameSink):
+class _BatchGear(SinkFront):
     def __init__(self, sink: BatchSink) -> None:
+        super().__init__(sink)
         self._sink = sink
-        self.ordered = sink.ordered  # type: ignore[misc]  # the class attribute of this one sink
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
