@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from headrace.dataplane import SourceReader, Topics
     from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import FrameSink, SourceTask
+    from headrace.sdk.schemaregistry import SchemaRegistry
     from headrace.store import Store
 
 
@@ -78,7 +79,10 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembler:
-    """Makes tasks' parts over one store, one set of topics and one session."""
+    """Makes tasks' parts over one store, one set of topics and one session.
+
+    ``registry`` is the schema registry of converters that are told no other.
+    """
 
     store: Store
     topics: Topics
@@ -86,6 +90,7 @@ class Assembler:
     state: Path
     clock: Callable[[], datetime]
     appended: Callable[[str], None]
+    registry: SchemaRegistry | None = None
 
     def parts(
         self,
@@ -117,7 +122,7 @@ class Assembler:
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),
                 judge=self._judge(plan),
-                converters=self._converters(plan) if plan.to_topic else (),
+                converters=self._converters(plan, started) if plan.to_topic else (),
                 explain=source.explain if isinstance(source, FrameReader) else None,
             )
             loop = BatchLoop(
@@ -181,26 +186,28 @@ class Assembler:
         sinks: Sequence[FrameSink],
     ) -> tuple[SourceReader, bool]:
         if plan.source is None:
-            return self.topic_source(plan, sinks), False
+            return self.topic_source(plan, sinks, started), False
         task = self.source_task(plan.source, plan.id.connector)
         started.callback(task.stop)
         task.start(context)
         return reader_of(task, strict=not plan.common.errors.tolerant), task.ends
 
-    def topic_source(self, plan: TaskPlan, sinks: Sequence[FrameSink]) -> SourceReader:
-        """Return the reader of a sink task's topic."""
+    def topic_source(
+        self, plan: TaskPlan, sinks: Sequence[FrameSink], started: ExitStack
+    ) -> SourceReader:
+        """Return the reader of a sink task's topic; closing ``started`` closes it."""
         topic = self.topics.get(str(plan.from_topic))
         reader = TopicReader(topic, start=parse_start(topic, plan.common.topics_start))
         # A rejected record keeps its place; nobody pays for it before there is one.
         ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
         source = TopicSource(reader, ordered=ordered)
-        converters = () if plan.to_topic else self._converters(plan)
+        converters = () if plan.to_topic else self._converters(plan, started)
         if not converters:
             return source
         folder = self.scratch / f"{plan.id}-decoded"
         return ConvertingReader(source, converters, folder)
 
-    def _converters(self, plan: TaskPlan) -> list[PartConverter]:
+    def _converters(self, plan: TaskPlan, started: ExitStack) -> list[PartConverter]:
         """Return the converters of a task's topic, which has the bytes."""
         made = []
         for each in plan.converters:
@@ -208,9 +215,12 @@ class Assembler:
                 part=each.part,
                 topic=str(plan.to_topic or plan.from_topic),
                 schemas=StoredSchemas(self.store, plan.id.connector),
+                registry=self.registry,
             )
             name = f"{each.plugin.__module__}.{each.plugin.__qualname__}"
-            made.append(PartConverter(each.part, name, each.plugin(each.config, context)))
+            converter = each.plugin(each.config, context)
+            started.callback(converter.close)
+            made.append(PartConverter(each.part, name, converter))
         return made
 
     def _sink(

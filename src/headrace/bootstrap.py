@@ -230,6 +230,7 @@ class Runtime:
         """Return the first records at the source and after each step; nothing is kept."""
         scratch = Runtime(self.settings, MemoryStore())
         scratch.spark = self.spark
+        scratch.schema_registry = self.schema_registry
         plan = scratch._plans(definition)[0]
         assembler = scratch._assembler
         lease = scratch.state.lease(plan.id, "preview", now(), self.settings.lease)
@@ -237,7 +238,7 @@ class Runtime:
         with ExitStack() as started:
             steps = assembler.steps(plan, folder / "state", started)
             if plan.source is None:
-                source: SourceReader | CaptureSource = assembler.topic_source(plan, [])
+                source: SourceReader | CaptureSource = assembler.topic_source(plan, [], started)
             else:
                 task = assembler.source_task(plan.source, plan.id.connector)
                 started.callback(task.stop)
@@ -294,6 +295,7 @@ class Runtime:
             state=self.settings.home / "state",
             clock=now,
             appended=self._appended,
+            registry=self.schema_registry,
         )
 
     def _appended(self, topic: str) -> None:

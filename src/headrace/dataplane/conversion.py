@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -188,6 +188,10 @@ class ConvertingReader:
             decoder.start(stored)
             if stored is not None:
                 known[each.part.value] = stored
+        for part, decoder in decoders.items():
+            tokens = _tokens(frame, decoder.tokens(raw_column(part)))
+            if tokens is not None:
+                decoder.prepare(tokens)
         # The batch before is done with: a task runs one at a time.
         shutil.rmtree(self._folder, ignore_errors=True)
         self._reads += 1
@@ -217,13 +221,17 @@ class ConvertingReader:
         return frame.selectExpr(*columns, f"CASE {cases} END AS error")
 
 
+def _tokens(frame: DataFrame, sql: str | None) -> list[Any] | None:
+    """Return the different tokens of a batch; None if its decoder asks for none."""
+    if sql is None:
+        return None
+    found = frame.selectExpr(f"{sql} AS token").where("token IS NOT NULL").distinct()
+    return sorted(row[0] for row in found.collect())
+
+
 def _by_expression(frame: DataFrame, part: str, decoder: ExpressionDecoder) -> DataFrame:
     raw, made = raw_column(part), f"__made_{part}"
-    tokens = []
-    if (sql := decoder.tokens(raw)) is not None:
-        found = frame.selectExpr(f"{sql} AS token").where("token IS NOT NULL").distinct()
-        tokens = sorted(row[0] for row in found.collect())
-    converted = decoder.decode(raw, made, tokens)
+    converted = decoder.decode(raw, made, _tokens(frame, decoder.tokens(raw)) or [])
     if converted.made is not None:
         frame = frame.selectExpr("*", f"{converted.made} AS {made}")
     columns = [quote(name) for name in frame.columns if name != made]

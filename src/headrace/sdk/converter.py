@@ -9,7 +9,7 @@ bytes, under Kafka Connect's stage names.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk.config import Config, ConfigDef
     from headrace.sdk.connector import SchemaMemory
+    from headrace.sdk.schemaregistry import SchemaRegistry
 
 __all__ = [
     "CONVERTER_TYPE",
@@ -66,13 +67,14 @@ class ConverterContext:
         part: The part it is for.
         topic: The topic whose records it converts.
         schemas: Remembers the schema of the topic's values, for those that carry none.
-        registry: Opens the schema registry that the runtime itself has, if it has one.
+        registry: The schema registry that the runtime itself has, if it has one; it is the
+            one meant where a configuration names none. See ``headrace.sdk.remoteschemas``.
     """
 
     part: RecordPart = RecordPart.VALUE
     topic: str = ""
     schemas: SchemaMemory | None = None
-    registry: Callable[[], Any] | None = None
+    registry: SchemaRegistry | None = None
 
     @property
     def memory_name(self) -> str:
@@ -173,8 +175,18 @@ class ArrowDecoder(ABC):
     """Whether the schema is inferred from the values: it is then stored, merged with what
     is stored already, and given to ``start``."""
 
+    def tokens(self, raw: str) -> str | None:
+        """Return SQL for what tells a value's schema; see ``ExpressionDecoder.tokens``."""
+        return None
+
     def start(self, known: Schema | None) -> None:  # noqa: B027 - optional
         """Take the schema that is stored. Called on the driver, once a batch."""
+
+    def prepare(self, tokens: Sequence[Any]) -> None:  # noqa: B027 - optional
+        """Take the tokens that the batch has. Called after ``start``, if it has ``tokens``.
+
+        What executors need goes into the object: it asks a registry here, and not there.
+        """
 
     @abstractmethod
     def decode(self, raw: pa.Array) -> Decoded:
@@ -238,6 +250,9 @@ class Converter(ABC):
     @abstractmethod
     def decoder(self) -> ExpressionDecoder | ArrowDecoder:
         """Return what decodes. Called once a batch, on the driver."""
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Let go of connections. Called when the task stops, and before it starts anew."""
 
     def refused(self, schema: Schema, takes: str) -> ConfigError:
         """Return the error for a schema that the converter cannot encode."""
