@@ -163,6 +163,7 @@ class Assembler:
             log_messages=errors.log_messages,
             scratch=str(self.scratch / str(plan.id)),
             pace=Pace(poll_interval_ms=poll),
+            evolution=plan.evolution,
         )
 
     def source_task(self, source: SourcePlan, name: str) -> SourceTask:

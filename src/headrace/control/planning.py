@@ -98,10 +98,15 @@ class TaskPlan:
         """Divide a task whose source can be read only once: a capture, and the rest.
 
         The capture feeds a topic of its own, and a second task, numbered after all
-        ``captures``, runs the chain from there.
+        ``captures``, runs the chain from there. Where nothing changes the records on the
+        way, that topic does with changes of schemas what all the targets do, as it has one
+        schema for all its rows, which would hide some changes from them.
         """
         between = f"{self.id.connector}.capture"
-        capture = replace(self, sinks=(), steps=(), converters=(), to_topic=between)
+        policy = EvolutionPolicy() if self.steps else EvolutionPolicy.agreed(self.policies)
+        capture = replace(
+            self, sinks=(), steps=(), converters=(), to_topic=between, evolution=policy
+        )
         number = TaskId(self.id.connector, captures)
         return capture, replace(self, id=number, source=None, from_topic=between)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Move, Schema
 
-__all__ = ["Misfit", "misfits", "moved"]
+__all__ = ["Misfit", "castable", "misfits", "moved"]
 
 _NUMBERS = {
     Type.INT8,
@@ -119,7 +119,7 @@ def _scalar(source: Schema, target: Schema, sql: str, kind: str) -> str:
         )
     if source.type in _NESTED and target.type is Type.STRING:
         return f"to_json({sql})"
-    if not _castable(source, target):
+    if not castable(source, target):
         return f"CAST(NULL AS {kind})"
     return f"try_cast({sql} AS {kind})"
 
@@ -128,14 +128,14 @@ def _bent(source: Schema, target: Schema, sql: str, kind: str) -> str | None:
     """Return SQL that is true where a value would be another after the cast, or none."""
     if sql_type(source) == kind or (source.type in _NESTED and target.type is Type.STRING):
         return None
-    if not _castable(source, target):
+    if not castable(source, target):
         return f"({sql} IS NOT NULL)"
     there = f"try_cast({sql} AS {kind})"
     back = f"try_cast({there} AS {sql_type(source)})"
     return f"({sql} IS NOT NULL AND NOT coalesce({back} = {sql}, false))"
 
 
-def _castable(source: Schema, target: Schema) -> bool:
+def castable(source: Schema, target: Schema) -> bool:
     """Return whether Spark casts between the types, and back, with a meaning."""
     families = {_family(source), _family(target)}
     return None not in families and (len(families) == 1 or "text" in families)

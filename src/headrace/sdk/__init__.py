@@ -1,6 +1,6 @@
 """All that the author of a plugin may import."""
 
-from headrace.sdk.arrow import from_arrow, to_arrow, to_arrow_type
+from headrace.sdk.arrow import from_arrow, to_arrow, to_arrow_field, to_arrow_type
 from headrace.sdk.changes import ChangeKind, SchemaChange, schema_changes
 from headrace.sdk.code_transform import (
     ArrowTransform,
@@ -220,6 +220,7 @@ __all__ = [
     "sql_value",
     "texts_of_variants",
     "to_arrow",
+    "to_arrow_field",
     "to_arrow_type",
     "to_ddl",
     "to_spark_json",

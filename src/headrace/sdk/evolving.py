@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.sdk.changes import ChangeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.sdk.config import Config
 
@@ -56,6 +56,32 @@ class EvolutionPolicy:
             {kind: Handling(text) for kind, text in given.items() if text},
             {old.strip(): new.strip() for old, _, new in pairs},
         )
+
+    @classmethod
+    def agreed(cls, policies: Sequence[EvolutionPolicy]) -> EvolutionPolicy:
+        """Return what all of these say; where they differ it follows every change."""
+        first, *others = policies
+        handlings: dict[ChangeKind, Handling] = {
+            kind: first.of(kind)
+            for kind in EVOLUTION_KINDS
+            if all(other.of(kind) is first.of(kind) for other in others)
+        }
+        alike = all(other.renames == first.renames for other in others)
+        return cls(handlings=handlings, renames=first.renames if alike else {})
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> EvolutionPolicy:
+        """Read what `to_json` gave."""
+        handlings = {ChangeKind(k): Handling(h) for k, h in told["handlings"].items()}
+        return cls(Handling(told["otherwise"]), handlings, told["renames"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that travels to other processes."""
+        return {
+            "otherwise": self.otherwise.value,
+            "handlings": {kind.value: h.value for kind, h in self.handlings.items()},
+            "renames": dict(self.renames),
+        }
 
     def of(self, kind: ChangeKind) -> Handling:
         """Return how a kind of change is handled."""

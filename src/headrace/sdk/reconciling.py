@@ -207,7 +207,9 @@ class _Reconciler:
                 members += self._dropped(known.name, known.schema, where)
         for added in new.fields:
             if added.name not in done:
-                members += self._added(added.name, added.schema, _at(path, added.name))
+                beside = self._is_aside(added.name, old, new)
+                where = _at(path, added.name)
+                members += self._added(added.name, added.schema, where, beside=beside)
         members += self._asides(old, members)
         return self._ordered(old, new, members, path)
 
@@ -262,8 +264,12 @@ class _Reconciler:
             return [Member(name, None, Move(None, old))]
         return []
 
-    def _added(self, name: str, new: Schema, where: str) -> list[Member]:
-        handling = self._handle(SchemaChange(ChangeKind.ADD, where, new=titled(new)))
+    def _added(
+        self, name: str, new: Schema, where: str, *, beside: bool = False
+    ) -> list[Member]:
+        # A topic before this target may have put values of another type beside a field.
+        kind = ChangeKind.RETYPE if beside else ChangeKind.ADD
+        handling = self._handle(SchemaChange(kind, where, new=titled(new)))
         if handling is Handling.IGNORE:
             return []
         # What the target has already has no value for it.

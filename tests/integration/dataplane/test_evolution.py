@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import (
     NOW,
     TASK,
@@ -37,7 +36,6 @@ from headrace.sdk import (
     Position,
     ReadLimit,
     Schema,
-    SchemaChangeError,
     rows,
 )
 from headrace_plugins.connectors.delta import DeltaSink
@@ -152,21 +150,6 @@ def test_a_sink_gets_each_kind_of_change_as_its_policy_says(
     order = list(sink.rows[1]["value"])
     if kind is ChangeKind.REORDER:
         assert order == (["b", "id", "a", "s"] if handling is EVOLVE else list(ROW))
-
-
-@pytest.mark.parametrize("kind", CHANGES)
-def test_a_rejected_change_stops_the_task_with_nothing_written(
-    spark: "SparkSession", tmp_path: Path, kind: ChangeKind
-) -> None:
-    writer, source = topic_writer(tmp_path, "t"), FrameReader(Changing(BEFORE, CHANGES[kind]))
-    running = flow(spark, [writer], source, of(kind, REJECT))
-    running.run(batch(1, 0, 1))
-    before = DeltaTable(tmp_path / "t").version()
-    with pytest.raises(SchemaChangeError) as caught:
-        running.run(batch(2, 1, 2))
-    assert caught.value.field == f"schema.evolution.{kind}"
-    table = DeltaTable(tmp_path / "t")
-    assert (table.version(), table.to_pyarrow_table().num_rows) == (before, 1)
 
 
 def test_records_whose_values_do_not_fit_an_ignored_change_are_dead_lettered(

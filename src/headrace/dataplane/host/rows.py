@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.dataplane.host.values import to_array, widen
+from headrace.dataplane.host.values import brought, to_array, widen
 from headrace.dataplane.topics import LETTERS, letter_headers, topic_row_schema
 from headrace.sdk import (
     CapturedBatch,
+    EvolutionPolicy,
     Record,
     RecordError,
     Schema,
@@ -68,11 +69,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one topic with one schema: columns value, headers, timestamp, maybe key."""
+    """Rows of one topic with one schema: columns value, headers, timestamp, maybe key.
+
+    The schema of values is inferred where they came with none.
+    """
 
     batch: pa.RecordBatch
     value: Schema
     key: Schema | None
+    inferred: bool = False
 
 
 @dataclass
@@ -98,10 +103,12 @@ class Sorter:
     Args:
         own: The topic of what names none.
         shape: Gives what is known of a topic's key and value, to infer the rest.
+        policy: What the topics do about changes, so far as it says what values show.
     """
 
     own: str
     shape: Callable[[str], tuple[Schema | None, Schema | None]]
+    policy: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     inferred: dict[str, tuple[Schema | None, Schema | None]] = field(default_factory=dict)
 
     def sort(
@@ -118,6 +125,11 @@ class Sorter:
             for topic, part in parts:
                 topics.setdefault(topic, TopicRows()).parts.append(part)
         return topics, rejected
+
+    def settle(self, topic: str, value: Schema) -> None:
+        """Take a topic's schema as what is known of its plain values from now on."""
+        if topic in self.inferred:
+            self.inferred[topic] = self.inferred[topic][0], value
 
     def _captured(
         self, polled: CapturedBatch, now: datetime, rejected: list[Rejected]
@@ -162,15 +174,16 @@ class Sorter:
         known_key, known_value = self._known(topic)
         if key is None:
             key = known_key = widen(known_key, keys)
-        if value is None:
-            value = known_value = widen(known_value, values) or TEXT
+        if inferred := value is None:
+            known_value = brought(known_value, values, self.policy)
+            value = known_value or TEXT
         columns = {} if key is None else {"key": to_array(keys, key)}
         columns["value"] = to_array(values, value)
         columns["headers"] = pa.array([header_rows(r.headers) for r in records], _HEADERS)
         columns["timestamp"] = pa.array([r.timestamp or now for r in records], _TIME)
         # Remembered only now: values that do not fit must not shape those that do.
         self.inferred[topic] = (known_key, known_value)
-        return Part(pa.RecordBatch.from_pydict(columns), value, key)
+        return Part(pa.RecordBatch.from_pydict(columns), value, key, inferred)
 
     def _known(self, topic: str) -> tuple[Schema | None, Schema | None]:
         if topic not in self.inferred:
@@ -209,13 +222,13 @@ def fit(
     rejected: list[Rejected] = []
     for part in rows.parts:
         whole = part.batch
-        batches, bad = sieve(_Rows(whole), lambda some: conform(some.batch, schema))  # type: ignore[attr-defined]  # a slice of _Rows is one
+        batches, bad = sieve(Slices(whole), lambda some: conform(some.batch, schema))  # type: ignore[attr-defined]  # a slice of Slices is one
         good += batches
-        rejected += [_rejected_row(topic, whole.slice(at, 1), error) for at, error in bad]
+        rejected += [rejected_row(topic, whole.slice(at, 1), error) for at, error in bad]
     return good, rejected
 
 
-class _Rows(Sequence[Any]):
+class Slices(Sequence[Any]):
     """An Arrow batch as a sequence of which slices are taken."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -226,8 +239,8 @@ class _Rows(Sequence[Any]):
         return int(self.batch.num_rows)
 
     @override
-    def __getitem__(self, index: Any) -> _Rows:
-        return _Rows(self.batch.slice(index.start, index.stop - index.start))
+    def __getitem__(self, index: Any) -> Slices:
+        return Slices(self.batch.slice(index.start, index.stop - index.start))
 
 
 def letters(
@@ -327,7 +340,8 @@ def _rejected(topic: str, record: Record, error: RecordError) -> Rejected:
     )
 
 
-def _rejected_row(topic: str, row: pa.RecordBatch, error: RecordError) -> Rejected:
+def rejected_row(topic: str, row: pa.RecordBatch, error: RecordError) -> Rejected:
+    """Return a row, of one, that cannot become one of its topic."""
     values = row.to_pylist()[0]
     return Rejected(
         topic=topic,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.sdk import EvolutionPolicy
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -50,6 +52,7 @@ class CaptureSpec:
         log_messages: Whether the log says which they are.
         scratch: A folder for the task's temporary files.
         pace: How polls are gathered.
+        evolution: What its topics do when the schema of the records changes.
         once: Whether the capture ends when two polls in a row find nothing.
     """
 
@@ -67,6 +70,7 @@ class CaptureSpec:
     log_messages: bool = False
     scratch: str
     pace: Pace = Pace()
+    evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     once: bool = False
 
     @property
@@ -76,9 +80,14 @@ class CaptureSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that travels."""
-        return {**asdict(self), "config": dict(self.config)}
+        told = {"config": dict(self.config), "evolution": self.evolution.to_json()}
+        return {**asdict(self), **told}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> CaptureSpec:
         """Read what ``to_json`` gave."""
-        return cls(**{**values, "pace": Pace(**values["pace"])})
+        told = {
+            "pace": Pace(**values["pace"]),
+            "evolution": EvolutionPolicy.from_json(values["evolution"]),
+        }
+        return cls(**{**values, **told})

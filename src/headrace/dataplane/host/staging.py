@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.dataplane.errorlog import MOST_LINES, ErrorLog
-from headrace.dataplane.host.rows import Sorter, fit, letters
+from headrace.dataplane.host.evolving import HostEvolution
+from headrace.dataplane.host.rows import Sorter, TopicRows, fit, letters
 from headrace.dataplane.host.targets import Addition
 from headrace.dataplane.topics import LETTERS
 from headrace.model import Counts
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dataplane.host.gathering import Gathering
-    from headrace.dataplane.host.rows import Rejected, TopicRows
+    from headrace.dataplane.host.rows import Rejected
     from headrace.dataplane.host.spec import CaptureSpec
     from headrace.dataplane.host.targets import Targets
     from headrace.dataplane.topics import Topic
@@ -58,23 +59,32 @@ class Stager:
     targets: Targets
     schemas: SchemaMemory
     _sorter: Sorter = field(init=False)
+    _evolution: HostEvolution = field(init=False)
     _prepared: dict[tuple[str, Schema], pa.Schema] = field(default_factory=dict)
     _stored: dict[str, Schema | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Sort records by topic."""
-        self._sorter = Sorter(self.spec.topic, self._shape)
+        self._sorter = Sorter(self.spec.topic, self._shape, self.spec.evolution)
+        self._evolution = HostEvolution(self.spec.evolution)
 
     def stage(self, gathering: Gathering) -> Staged:
         """Write the files of a batch.
 
         Raises ToleranceExceededError, with nothing written, when a record is rejected
-        and none is tolerated.
+        and none is tolerated, and SchemaChangeError when a change of a schema is.
         """
         now = datetime.now(UTC)
-        topics, rejected = self._sorter.sort(gathering.polls, now)
+        came, rejected = self._sorter.sort(gathering.polls, now)
+        topics: dict[str, TopicRows] = {}
+        for name, rows in came.items():  # all of them, before the first table changes
+            known = self.targets.topic(name).value_schema()
+            topics[name], bad = self._evolution.fitted(name, rows, known)
+            rejected += bad
         fitted: dict[str, tuple[list[pa.RecordBatch], pa.Schema]] = {}
         for name, rows in topics.items():
+            if not rows.parts:
+                continue
             schema = self._prepare(name, rows)
             good, bad = fit(name, rows, schema)
             rejected += bad
@@ -108,6 +118,8 @@ class Stager:
         if known is None:
             known = to_arrow(self.targets.topic(name).prepare(schema))
             self._prepared[name, schema] = known
+        if rows.parts[-1].inferred:
+            self._sorter.settle(name, rows.parts[-1].value)
             self._remember(name)
         return known
 

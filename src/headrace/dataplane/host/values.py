@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.sdk import (
+    ChangeKind,
     ConfigError,
+    Handling,
     HeadraceError,
     RecordError,
     Schema,
@@ -19,10 +21,13 @@ from headrace.sdk import (
     from_arrow,
     to_arrow_type,
 )
+from headrace.sdk.changes import is_retyped
 from headrace.sdk.logical import TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from headrace.sdk import EvolutionPolicy
 
 _Plain = Callable[[Any], Any]
 
@@ -64,6 +69,58 @@ def widen(known: Schema | None, values: Sequence[Any]) -> Schema | None:
         return evolve(known, shown)
     except ConfigError as error:
         raise RecordError(error.problem, fix=error.fix, field=error.field) from error
+
+
+def brought(
+    known: Schema | None, values: Sequence[Any], policy: EvolutionPolicy
+) -> Schema | None:
+    """Return the schema that plain JSON values are taken to have; None when all are null.
+
+    It is ``known``, grown to take them, as a field that a value lacks is no field that is
+    gone. What the policy has to decide is left as the values show it: a field that has been
+    renamed, and, unless topics are to follow that, one of another type.
+
+    Raises:
+        RecordError: The values share no shape, with each other or with what is known.
+    """
+    if not policy.renames and policy.of(ChangeKind.RETYPE) is Handling.EVOLVE:
+        return widen(known, values)
+    shown = infer(values)
+    if known is None or shown is None:
+        return shown if known is None else known
+    return _completed(known, shown, policy, "")
+
+
+def _completed(known: Schema, shown: Schema, policy: EvolutionPolicy, path: str) -> Schema:
+    if known.type is Type.STRUCT and shown.type is Type.STRUCT:
+        fields = {}
+        for field in known.fields:
+            where = f"{path}.{field.name}".strip(".")
+            own = shown.field(field.name)
+            if own is not None:
+                fields[field.name] = _completed(field.schema, own.schema, policy, where)
+            elif not _has_another_name(field.name, where, known, shown, policy):
+                fields[field.name] = field.schema.replaced(optional=True)
+        added = (field for field in shown.fields if known.field(field.name) is None)
+        fields |= {field.name: field.schema.replaced(optional=True) for field in added}
+        return known.with_fields(fields).replaced(optional=True)
+    if is_retyped(known, shown) and policy.of(ChangeKind.RETYPE) is not Handling.EVOLVE:
+        return shown
+    try:
+        return evolve(known, shown)
+    except ConfigError as error:
+        raise RecordError(error.problem, fix=error.fix, field=path or None) from error
+
+
+def _has_another_name(
+    name: str, where: str, known: Schema, shown: Schema, policy: EvolutionPolicy
+) -> bool:
+    """Return whether a field's values come under another name, renamed or of another type."""
+    renamed = policy.renames.get(where, "").rpartition(".")[2]
+    base = name.rpartition("__")[0]
+    lenient = policy.of(ChangeKind.RETYPE) is Handling.LENIENT
+    aside = lenient and bool(base) and known.field(base) is not None
+    return shown.field(renamed) is not None or aside
 
 
 def _pruned(arrow: pa.DataType) -> pa.DataType | None:
