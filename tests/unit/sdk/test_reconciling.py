@@ -264,3 +264,20 @@ def test_only_a_rejected_kind_stops_and_what_is_taken_once_is_taken_again(
     assert Handling.REJECT not in {h.handling for h in found.handled}
     again = reconcile(found.schema, brought, how)
     assert again.schema == found.schema
+
+
+def test_a_field_that_a_topic_put_beside_another_is_no_added_one() -> None:
+    beside = Schema.struct({"a": INT, "b": TEXT, "a__string": TEXT})
+    handlings = {ChangeKind.RETYPE: LENIENT, ChangeKind.ADD: Handling.REJECT}
+    found = reconcile(KNOWN, beside, EvolutionPolicy(handlings=handlings))
+    assert sources(found.move) == {"a": "a", "b": "b", "a__string": "a__string"}
+
+
+def test_policies_agree_on_the_kinds_that_they_handle_alike() -> None:
+    one = EvolutionPolicy(IGNORE, renames={"a": "c"})
+    two = EvolutionPolicy(IGNORE, {ChangeKind.DROP: Handling.REJECT}, {"a": "c"})
+    agreed = EvolutionPolicy.agreed([one, two])
+    assert (agreed.of(ChangeKind.ADD), agreed.of(ChangeKind.DROP)) == (IGNORE, EVOLVE)
+    assert agreed.renames == {"a": "c"}
+    assert EvolutionPolicy.agreed([one, EvolutionPolicy(IGNORE)]).renames == {}
+    assert EvolutionPolicy.from_json(two.to_json()) == two
