@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import structlog
 from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
@@ -44,6 +45,8 @@ class TestConsole(SinkAcceptance):
     @pytest.fixture(autouse=True)
     def _console(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
+        structlog.reset_defaults()
+        structlog.configure()  # what a test before may have left: logs go to stdout
 
     @override
     def driver(self, tmp_path: Path) -> SinkDriver:

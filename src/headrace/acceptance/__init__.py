@@ -33,14 +33,19 @@ def headrace_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     close_session()
 
 
-@pytest.fixture(scope="session")
-def headrace_harness(headrace_spark: SparkSession) -> Harness:
+@pytest.fixture
+def headrace_harness(headrace_spark: SparkSession) -> Iterator[Harness]:
     """Give the runtime that the kit runs connectors in."""
     import structlog  # noqa: PLC0415 - see above
 
     from headrace.acceptance.harness import RuntimeHarness  # noqa: PLC0415 - see above
 
-    if not structlog.is_configured():
-        # Unconfigured it prints to stdout, among what a connector under test prints there.
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    return RuntimeHarness(headrace_spark)
+    # By itself it prints to stdout, among what a connector under test prints there. What
+    # stderr is must be asked at each line: pytest has another for each phase of a test.
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    yield RuntimeHarness(headrace_spark)
+    structlog.reset_defaults()
+    if before is not None:
+        structlog.configure(**before)
