@@ -1,5 +1,7 @@
 """What every store does, whatever it is made of."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -232,3 +234,25 @@ def test_sqlite_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None
     assert unfinished is not None
     assert unfinished.end == ONE
     second.close()
+
+
+_OPENS_AT_ONCE = """
+import sys
+from multiprocessing import get_context
+from pathlib import Path
+from headrace.store.sqlite_file import open_sqlite
+
+def mode(file):
+    with open_sqlite(file).connect() as connection:
+        return connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+
+with get_context("fork").Pool(6) as pool:
+    for number in range(60):
+        file = Path(sys.argv[1]) / f"{number}.db"
+        assert pool.map(mode, [file] * 6, chunksize=1) == ["wal"] * 6
+"""
+
+
+def test_all_processes_that_open_a_new_file_at_once_get_it(tmp_path: Path) -> None:
+    # One round in fifteen met SQLite's refusal that no busy time-out holds for.
+    subprocess.run([sys.executable, "-c", _OPENS_AT_ONCE, str(tmp_path)], check=True)

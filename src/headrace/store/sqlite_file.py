@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, create_engine, event
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlalchemy import Engine
+
+
+BUSY_SECONDS = 30
+"""How long a connection waits for another one's transaction."""
 
 
 def open_sqlite(path: Path) -> Engine:
@@ -26,10 +32,30 @@ def open_sqlite(path: Path) -> Engine:
     return engine
 
 
+def _is_locked(error: BaseException) -> bool:
+    return (
+        isinstance(error, sqlite3.OperationalError)
+        and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+    )
+
+
 def _prepare_connection(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000"):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    _turn_to_wal(connection)
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+@retry(
+    retry=retry_if_exception(_is_locked),
+    wait=wait_random_exponential(multiplier=0.01, max=0.5),
+    stop=stop_after_delay(BUSY_SECONDS),
+    reraise=True,
+)
+def _turn_to_wal(connection: Any) -> None:
+    # Of several that open a new file at once all but one are refused without any wait: the
+    # busy time-out does not hold for a change of the journal's mode.
+    connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _begin(connection: Connection) -> None:
