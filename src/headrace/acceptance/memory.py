@@ -205,6 +205,12 @@ class Hooked(SinkFront):
         self._hook(Point.BEFORE_WRITE)
         return _HookedWrite(self._frame_sink.write(frame, batch), self._hook)
 
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        self._hook(Point.BEFORE_WRITE)
+        staged = self._frame_sink.write_mark(spark, mark, topic)
+        return None if staged is None else _HookedWrite(staged, self._hook)
+
 
 @dataclass(frozen=True)
 class _HookedWrite:

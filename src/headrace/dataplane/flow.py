@@ -16,15 +16,16 @@ from pyspark.errors import PySparkException
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame
+from headrace.dataplane.delivery import Delivery, check_balance
 from headrace.dataplane.evolution import Evolution, Target
-from headrace.dataplane.failures import REJECTED, translated
+from headrace.dataplane.failures import translated
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts
-from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, SourceError, TransformBatch
+from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, TransformBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,18 +57,6 @@ class StreamFrame:
     topic: str
     application: str
     rows: int | None = None
-
-
-@dataclass(frozen=True)
-class _Writing:
-    """One sink's part of a batch: where to, what the source counts, what it rejects."""
-
-    sink: FrameSink
-    to: SinkBatch
-    known: int | None
-    rejects: Rejects
-    rejected: Callable[[], RejectedFrame]
-    batch: Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +161,7 @@ class Flow:
 
             staged = topic.stage_packed(mark, stage)
             counts = Counts(read=read, written=staged.rows)
-            _check_balance(counts, batch)
+            check_balance(counts, batch)
             staged.commit(counts.to_json())
         return counts
 
@@ -191,51 +180,52 @@ class Flow:
         came = self._records(stream, batch)
         records, target = chained(came)
 
-        def rejected(place: Target) -> RejectedFrame:
+        def rejected(place: Target | None) -> RejectedFrame:
             again = chained(came.with_original())[0]
             again = again.keeping("__told", again.shape.error or f"CAST(NULL AS {ERROR_TYPE})")
-            return _rejected(self.evolution.fitted(again, place), came)
+            return _rejected(self.evolution.fitted(again, place) if place else again, came)
+
+        def delivery(sink: FrameSink, number: int, mark: Mark) -> Delivery:
+            return Delivery(
+                sink=sink if target else routes.divided(sink),
+                rejects=Rejects(self.dead_letters, mark, first=number == 0, judge=judge),
+                batch=batch,
+                known=stream.rows,
+                aliases=self._aliases,
+                tolerant=self.dead_letters is not None,
+            )
 
         counts = Counts()
+        none_good = self._none_good(records)
         for number, (sink, mark) in enumerate(self._marks(stream.application, batch)):
             place = Target(sink, number, target or stream.topic, is_one=target is not None)
+            part = delivery(sink, number, mark)
+            held = part.held(place.topic)
+            if held is not None:
+                counts = held
+                continue
+            if none_good is not None:
+                counts = part.leave(self.spark, none_good, place.topic, partial(rejected, None))
+                continue
             fitted = self.evolution.fitted(records, place)
             policy = self.evolution.policy(number)
             to = SinkBatch(mark, place.topic, *_schemas(fitted), policy)
-            rejects = Rejects(self.dead_letters, mark, first=number == 0, judge=judge)
-            taker = sink if target else routes.divided(sink)
-            receipt = taker.committed(mark, to.topic) if batch.again else None
-            if receipt is not None:
-                counts = rejects.settled(receipt)
-                continue
-            writing = _Writing(taker, to, stream.rows, rejects, partial(rejected, place), batch)
-            counts = self._write(fitted, writing)
+            counts = part.write(fitted, to, partial(rejected, place))
             self.evolution.accept(place, to.schema)
         return counts
 
-    def _write(self, fitted: RecordFrame, writing: _Writing) -> Counts:
-        sink, rejects, shape = writing.sink, writing.rejects, fitted.shape
-        tally = Tally.of(
-            shape,
-            known=writing.known,
-            counting=sink.counting,
-            tolerant=self.dead_letters is not None,
-        )
-        staged = sink.write(self._good(fitted, tally, ordered=sink.ordered), writing.to)
-        try:
-            counts = tally.counts(staged.rows, fitted.frame, shape, self._aliases)
-            _check_balance(counts, writing.batch)
-            letters = rejects.stage(counts, writing.rejected, writing.batch)
-        except BaseException:
-            staged.abort()
-            rejects.discard()
-            raise
-        # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
-        # transaction that makes the data visible.
-        counts = replace(counts, causes=letters.causes)
-        staged.commit(rejects.receipt(counts, letters))
-        rejects.append(letters)
-        return counts
+    def _none_good(self, records: RecordFrame) -> Counts | None:
+        """Return the counts of records of which a step can take none; None if any is good.
+
+        Their schema is that of before the step. It says nothing about what the good ones of
+        later batches will have, so no sink may see it.
+        """
+        if not records.shape.unfit:
+            return None
+        counts = Tally.counted(records.frame, records.shape, self._aliases)
+        # Where nothing is tolerated the write is what raises the first error.
+        tolerated = self.dead_letters is not None or not counts.rejected
+        return counts if tolerated and counts.balanced else None
 
     def _marks(self, application: str, batch: Batch) -> list[tuple[FrameSink, Mark]]:
         """Give each sink a mark of its own: two of them may share one target."""
@@ -255,32 +245,9 @@ class Flow:
         begun = f"timestamp_micros({int(batch.begun.timestamp() * 1_000_000)})"
         return record_frame(stream.frame, stream.topic, timestamp=begun)
 
-    def _good(self, records: RecordFrame, tally: Tally, *, ordered: bool) -> DataFrame:
-        """Count everything that must be, and let only good records through."""
-        if tally.seen is not None:
-            # Spark copies each row to count it; flat rows are the cheapest to copy.
-            records = records.named()
-        shape = records.shape
-        frame = tally.over(records.frame, shape, self._aliases)
-        keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
-        if shape.error is not None:
-            keep.append(self._tolerated(shape.error))
-        if keep:
-            frame = frame.where(" AND ".join(keep))
-        if ordered and records.position is None:
-            records = replace(records, position="array(monotonically_increasing_id())")
-        return frame.selectExpr(*records.columns())
-
     @property
     def _aliases(self) -> list[str]:
         return [step.transform.alias for step in self.steps]
-
-    def _tolerated(self, error: str) -> str:
-        if self.dead_letters is not None:
-            return f"{error} IS NULL"
-        # Failing the job itself leaves nothing of the batch written, in any sink.
-        failure = f"raise_error(concat('{REJECTED}', to_json({error})))"
-        return f"IF({error} IS NULL, true, CAST({failure} AS BOOLEAN))"
 
 
 def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
@@ -295,15 +262,3 @@ def _rejected(records: RecordFrame, came: RecordFrame) -> RejectedFrame:
     columns = [*records.original(), f"{error} AS error", "__told AS told"]
     rejected = records.frame.selectExpr(*columns)
     return RejectedFrame(rejected.where("error IS NOT NULL"), *_schemas(came))
-
-
-def _check_balance(counts: Counts, batch: Batch) -> None:
-    # Guarantee 4: every record read is written, filtered or rejected, before any of it
-    # becomes visible.
-    if counts.balanced:
-        return
-    problem = (
-        f"Batch {batch.id} of {batch.task} read {counts.read} records but wrote "
-        f"{counts.written}, filtered {counts.filtered} and rejected {counts.rejected}."
-    )
-    raise SourceError(problem, fix="A plugin counts wrongly, or the data changed meanwhile.")

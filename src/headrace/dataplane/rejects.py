@@ -57,7 +57,7 @@ class Rejects:
             return Letters()
         assert self.letters is not None
         found = rejected()
-        letters = self.letters.stage(found, self._mark, batch, repeated=not self.first)
+        letters = self.letters.stage(found, self._letters_mark, batch, repeated=not self.first)
         again = sum(letters.causes.values())
         if again != counts.rejected:
             problem = f"{counts.rejected} records were rejected, but {again} were found again."
@@ -72,15 +72,15 @@ class Rejects:
     def append(self, letters: Letters) -> None:
         """Append the letters, now that the sink's transaction has decided for them."""
         if self.letters is not None:
-            self.letters.append(letters, self._mark)
+            self.letters.append(letters, self._letters_mark)
 
     def discard(self) -> None:
         """Remove what was staged, as the sink's transaction does not come about."""
         if self.letters is not None:
-            self.letters.discard(self._mark)
+            self.letters.discard(self._letters_mark)
 
     @property
-    def _mark(self) -> Mark:
+    def _letters_mark(self) -> Mark:
         return replace(self.mark, application=f"{self.mark.application}/dlq")
 
     @staticmethod

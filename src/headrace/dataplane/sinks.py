@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, StagedWrite
 
 _MESSAGE = "message string, rows bigint"
+_RECORD = ("key", "value", "headers", "timestamp", "topic", "partition")
 _PUT_ROWS = 1000
 """How many records one ``put`` of a record sink gets."""
 
@@ -110,15 +111,15 @@ class _BatchGear(SinkFront):
             message = sink.write(counted(), batch, uuid.uuid4().hex)
             yield _message(dict(message), rows)
 
-        frame = with_texts(frame, batch.schema)
+        frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
         parts = _collect(_values(frame, batch.schema), run)
         return _StagedParts(sink, batch, [m for m, _ in parts], sum(rows for _, rows in parts))
 
 
-class _RecordGear(FrameSink):
-    takes_many_topics = True
-
+class _RecordGear(SinkFront):
     def __init__(self, sink: RecordSink) -> None:
+        super().__init__(sink)
+        self.takes_many_topics = True  # type: ignore[misc]  # each record tells its own
         self._sink = sink
 
     @override
@@ -141,8 +142,13 @@ class _RecordGear(FrameSink):
             yield _message({}, rows)
 
         frame = with_texts(frame, batch.schema)
-        columns = frame.select("key", "value", "headers", "timestamp", "topic", "partition")
+        columns = _sorted(frame, ordered=self.ordered).select(*_RECORD)
         return _Delivered(sum(rows for _, rows in _collect(columns, run)))
+
+
+def _sorted(frame: DataFrame, *, ordered: bool) -> DataFrame:
+    """Return the frame as one partition in the records' order, for a sink that needs it."""
+    return frame.repartition(1).sortWithinPartitions("position") if ordered else frame
 
 
 def _rows_schema(schema: Schema) -> Schema:

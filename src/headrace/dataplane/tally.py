@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -56,6 +56,12 @@ class Tally:
         measures = _measures(shape, aliases)
         return frame.observe(self.seen, *(F.expr(measure) for measure in measures))
 
+    @classmethod
+    def counted(cls, frame: DataFrame, shape: Shape, aliases: Sequence[str]) -> Counts:
+        """Count records by a job of its own; the good ones are not written yet."""
+        row = frame.selectExpr(*_measures(shape, aliases)).collect()[0]
+        return _counts(dict(row.asDict()))
+
     def counts(
         self, written: int, frame: DataFrame, shape: Shape, aliases: Sequence[str]
     ) -> Counts:
@@ -63,22 +69,13 @@ class Tally:
 
         The other arguments are those that ``over`` got.
         """
-        found = self._found(frame, shape, aliases)
-        filters = {
-            name.removeprefix(_FILTER): int(rows)
-            for name, rows in found.items()
-            if name.startswith(_FILTER) and rows
-        }
-        filtered, rejected = sum(filters.values()), int(found.get("rejected", 0))
-        if self.seen is not None:
-            read = int(found.get("read", 0))
-        else:
+        found = _counts(self._found(frame, shape, aliases))
+        read = found.read
+        if self.seen is None:
             read = written if self.known is None else self.known
         if self.counting is Counting.UNKNOWN:
-            written = read - filtered - rejected
-        return Counts(
-            read=read, written=written, filtered=filtered, rejected=rejected, filters=filters
-        )
+            written = read - found.filtered - found.rejected
+        return replace(found, read=read, written=written)
 
     def _found(
         self, frame: DataFrame, shape: Shape, aliases: Sequence[str]
@@ -91,6 +88,21 @@ class Tally:
             # Where Spark can prove that no record is good it runs nothing that counts.
             row = frame.selectExpr(*_measures(shape, aliases)).collect()[0]
             return dict(row.asDict())
+
+
+def _counts(found: Mapping[str, int]) -> Counts:
+    """Return what was counted, as far as it was; nothing is written yet."""
+    filters = {
+        name.removeprefix(_FILTER): int(rows)
+        for name, rows in found.items()
+        if name.startswith(_FILTER) and rows
+    }
+    return Counts(
+        read=int(found.get("read", 0)),
+        filtered=sum(filters.values()),
+        rejected=int(found.get("rejected", 0)),
+        filters=filters,
+    )
 
 
 def _measures(shape: Shape, aliases: Sequence[str]) -> list[str]:

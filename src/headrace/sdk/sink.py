@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.config import Config
     from headrace.sdk.connector import TaskContext
@@ -83,7 +83,8 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     """A running part of a sink. Call order: ``start``, gear calls, ``stop``."""
 
     ordered: ClassVar[bool] = False
-    """Whether frames need the column ``position``, to order records within a batch."""
+    """Whether records are needed in their order. Frames then have the column ``position``, and
+    a batch or record sink gets each batch as one partition, in order."""
     takes_many_topics: ClassVar[bool] = False
     """Whether it looks at each record's own topic, so that one frame may hold many. For any
     other sink the runtime divides a batch whose topic depends on the data: the sink is given
@@ -148,6 +149,16 @@ class FrameSink(SinkTask):
         ``partition`` and, for an ordered sink, ``position``; a null ``value`` is a
         tombstone. Each batch is written as a whole or not at all.
         """
+
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        """Stage a batch without records: its commit adds the mark and the receipt only.
+
+        Called instead of ``write`` when a step of the chain has refused every record, so that
+        nobody knows the schema that good ones would have. A sink must not make a target for
+        it, nor change one. The default is None, for a target that is not there yet or that
+        keeps no such marks: the batch changes nothing there, however often it runs.
+        """
+        return None
 
 
 class BatchSink(SinkTask):

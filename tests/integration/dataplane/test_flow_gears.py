@@ -184,3 +184,25 @@ def test_a_record_sink_gets_records_on_the_executors(spark, tmp_path: Path) -> N
     assert counts == Counts(read=10, written=10)
     lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
     assert sorted(lines) == sorted(f"numbers {n} 2026" for n in range(10))
+
+
+class InOrder(RecordSink):
+    """Wants its records in their order, and writes down the calls it gets."""
+
+    ordered = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: list[int] = []
+
+    def put(self, records: Sequence[Record]) -> None:
+        self.seen += [record.value["id"] for record in records]
+
+    def flush(self) -> None:
+        (self.folder / f"{self.seen[0]}").write_text(repr(self.seen))
+
+
+def test_an_ordered_record_sink_gets_a_batch_as_one_in_order(spark, tmp_path: Path) -> None:
+    flow(spark, [InOrder(tmp_path)]).run(batch(1, 0, 30))
+    (file,) = tmp_path.iterdir()
+    assert file.read_text() == repr(list(range(30)))

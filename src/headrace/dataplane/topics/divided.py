@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.topics.catalog import Topics
     from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
@@ -89,6 +89,12 @@ class TopicsWriter(TopicWriter):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         topic = self._topics.get(batch.topic)
         return TopicWriter(topic, self._appended).write(frame, batch)
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        return TopicWriter(self._topics.get(topic), self._appended).write_mark(
+            spark, mark, topic
+        )
 
     def write_divided(
         self, frame: DataFrame, batch: SinkBatch, staging: Path, *, again: bool

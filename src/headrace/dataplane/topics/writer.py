@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.topics.topic import Topic
     from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
@@ -97,6 +97,11 @@ class TopicWriter(FrameSink):
             rows = fitted(rows, stored)
         files = stage_parquet(rows, self._topic.path, batch.mark)
         return self._staged(batch.mark, files, sum(file.rows for file in files))
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        """See FrameSink."""
+        return self._staged(mark, (), 0) if self._topic.exists() else None
 
     def stage_packed(
         self, mark: Mark, write: Callable[[Path, Path], WrittenPacked]

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk.delta import AddedFile
     from headrace_plugins.connectors.delta.rows import Columns
 
 __all__ = ["TOPIC", "DeltaTask", "Settings"]
@@ -121,17 +122,44 @@ class DeltaTask(FrameSink):
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         plan = self._plan(frame, batch)
-        to = Destination(
-            spark=frame.sparkSession,
-            path=self._settings.folder(batch.topic),
-            fit=plan.fit,
+        to = self._destination(frame.sparkSession, batch.topic, plan.fit)
+        if self._settings.upsert:
+            return self._upserted(frame, batch, plan, to)
+        return self._appended(frame, batch, plan, to)
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        table = open_table(self._settings.folder(topic))
+        if table is None:
+            return None
+        fields = fields_of(table)
+        as_it_is = Fit(tuple(fields), {str(f["name"]): str(f["name"]) for f in fields})
+        to = self._destination(spark, topic, as_it_is)
+        if append_obstacle(table) is None:
+            return StagedAppend(to=to, mark=mark, files=())
+        return self._staged_rows(to, mark, files=(), rows=0)
+
+    def _destination(self, spark: SparkSession, topic: str, fit: Fit) -> Destination:
+        return Destination(
+            spark=spark,
+            path=self._settings.folder(topic),
+            fit=fit,
             partition_by=self._settings.partition_by,
             properties=self._settings.properties,
             upkeep=self._upkeep,
         )
-        if self._settings.upsert:
-            return self._upserted(frame, batch, plan, to)
-        return self._appended(frame, batch, plan, to)
+
+    def _staged_rows(
+        self,
+        to: Destination,
+        mark: Mark,
+        *,
+        files: Sequence[AddedFile],
+        rows: int,
+        keys: Sequence[str] = (),
+    ) -> StagedRows:
+        size = self._settings.merge_bytes
+        return StagedRows(to=to, mark=mark, files=files, rows=rows, keys=keys, merge_bytes=size)
 
     def _plan(self, frame: DataFrame, batch: SinkBatch) -> _Plan:
         settings = self._settings
@@ -175,14 +203,8 @@ class DeltaTask(FrameSink):
         _settle(self._check, seen, to, batch, folder)
         if plain:
             return StagedAppend(to=to, mark=batch.mark, files=files)
-        return StagedRows(
-            to=to,
-            mark=batch.mark,
-            files=files,
-            rows=sum(file.rows for file in files),
-            keys=(),
-            merge_bytes=self._settings.merge_bytes,
-        )
+        rows = sum(file.rows for file in files)
+        return self._staged_rows(to, batch.mark, files=files, rows=rows)
 
     def _upserted(
         self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
@@ -198,14 +220,8 @@ class DeltaTask(FrameSink):
         rows = last_of_each_key(frame, plan.columns.select(plan.fit), keys)
         files = stage_parquet(rows, to.path, batch.mark, folder=HIDDEN)
         counts = _settle(self._check, seen, to, batch, HIDDEN)
-        return StagedRows(
-            to=to,
-            mark=batch.mark,
-            files=files,
-            rows=counts.get("records", 0),
-            keys=keys,
-            merge_bytes=self._settings.merge_bytes,
-        )
+        records = counts.get("records", 0)
+        return self._staged_rows(to, batch.mark, files=files, rows=records, keys=keys)
 
     def _takes_files(self, plan: _Plan) -> bool:
         """Return whether the table takes files just as they are."""

@@ -50,7 +50,7 @@ from headrace_plugins.connectors.file.writing import (
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, SinkBatch, TaskContext
 
@@ -108,6 +108,15 @@ class FolderSink(FrameSink):
             counts = {path: pq.read_metadata(path).num_rows for path in files}
             files, rows = tuple(p for p in files if counts[p]), sum(counts.values())
         return _StagedFiles(_Folder(root), mark, staging, files, rows)
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        root = self._settings.target(topic)
+        if not root.is_dir():
+            return None
+        return _StagedFiles(
+            _Folder(root), mark, staging_folder(root / HOUSEKEEPING, mark), (), 0
+        )
 
     def _rows(self, frame: DataFrame, schema: Schema) -> tuple[DataFrame, Observation | None]:
         """Return the columns to write, and what counts them where no footer does."""

@@ -28,7 +28,7 @@ from headrace_plugins.connectors.file.marks import (
 from headrace_plugins.connectors.file.writing import SinkSettings, line_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, SinkBatch, TaskContext
 
@@ -68,6 +68,13 @@ class LineFileSink(FrameSink):
         lines = lines.selectExpr(line_sql(batch.schema))
         lines.observe(seen, F.expr("count(1) AS rows")).write.text(str(staging))
         return _StagedLines(target, batch.mark, staging, int(seen.get["rows"]))
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        target = _LineFile(self._settings.target(topic))
+        if not target.path.exists():
+            return None
+        return _StagedLines(target, mark, staging_folder(target.house, mark), 0)
 
 
 @dataclass(frozen=True)
