@@ -203,8 +203,8 @@ class DeltaTask(FrameSink):
         _settle(self._check, seen, to, batch, folder)
         if plain:
             return StagedAppend(to=to, mark=batch.mark, files=files)
-        rows = sum(file.rows for file in files)
-        return self._staged_rows(to, batch.mark, files=files, rows=rows)
+        staged = sum(file.rows for file in files)
+        return self._staged_rows(to, batch.mark, files=files, rows=staged)
 
     def _upserted(
         self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
