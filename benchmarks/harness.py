@@ -9,17 +9,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import psutil
-from ruamel.yaml import YAML
 
 from headrace.bootstrap import Runtime
-from headrace.model import Batch, TaskId, TaskState
+from headrace.model import Batch, Definition, TaskId, TaskState
 from headrace.settings import load_settings
 from headrace.worker import BatchLoop, Outcome, StoredConnectorContext
 
@@ -78,10 +77,7 @@ class Bench:
         many records have been written.
         """
         self.runs += 1
-        path = self.folder / f"run{self.runs}.yaml"
-        with path.open("w") as file:
-            YAML().dump({"name": f"run{self.runs}", **definition}, file)
-        definitions = self.runtime.definitions([path])
+        definitions = self._definitions(f"run{self.runs}", definition)
         if until is None:
             outcome = self.runtime.run(definitions, Quiet(), once=True)
         else:
@@ -93,11 +89,14 @@ class Bench:
 
     def loop(self, definition: dict[str, object]) -> BatchLoop:
         """Return the batch loop of a definition's first task, warm and under a lease."""
-        path = self.folder / "loop.yaml"
-        with path.open("w") as file:
-            YAML().dump({"name": "loop", **definition}, file)
-        (first, *_) = self.runtime.definitions([path])
+        (first, *_) = self._definitions("loop", definition)
         return self.runtime.loop(first)
+
+    def _definitions(self, name: str, definition: dict[str, object]) -> Sequence[Definition]:
+        path = self.folder / f"{name}.yaml"
+        # JSON is YAML as well, and quickly written: a user has the file already.
+        path.write_text(json.dumps({"name": name, **definition}))
+        return self.runtime.definitions([path])
 
     def context(self) -> StoredConnectorContext:
         """Return a context for a connector that is used by hand."""

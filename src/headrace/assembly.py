@@ -103,6 +103,7 @@ class Assembler:
 
         It reads what its plan says, or ``reader`` to its end.
         """
+        application = self.application(plan)
         with ExitStack() as started:
             context = self._context(plan, lease, started)
             sinks = [self._sink(sink, context, started) for sink in plan.sinks]
@@ -113,10 +114,10 @@ class Assembler:
                 source, ends = self._source(plan, context, started, sinks)
             flow = Flow(
                 spark=spark,
-                application=self.application(plan),
+                application=application,
                 topic=plan.stream,
                 source=source,
-                steps=self.steps(plan, self.state / self.application(plan), started),
+                steps=self.steps(plan, self.state / application, started),
                 sinks=sinks,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),

@@ -60,6 +60,17 @@ def test_a_renewed_lease_lasts_longer_and_a_released_one_is_free(store: Store) -
     assert store.lease(TASK, "second", NOW, LEASE).epoch == 2
 
 
+def test_a_lease_is_taken_and_ended_with_a_state(store: Store) -> None:
+    running, failed = TaskStatus(TaskState.RUNNING), TaskStatus(TaskState.FAILED, "why")
+    lease = store.lease(TASK, "first", NOW, LEASE, running)
+    assert store.statuses("orders") == {TASK: running}
+    store.end(lease, failed, NOW)
+    assert store.statuses("orders") == {TASK: failed}
+    assert list(store.leases()) == []
+    store.lease(TASK, "second", NOW, LEASE)
+    assert store.statuses("orders") == {TASK: failed}
+
+
 def test_every_write_under_a_stale_epoch_is_refused(store: Store) -> None:
     old = store.lease(TASK, "first", NOW, LEASE)
     store.begin_batch(TASK, old.epoch, START, ONE, NOW)
@@ -70,7 +81,7 @@ def test_every_write_under_a_stale_epoch_is_refused(store: Store) -> None:
         lambda: store.finish_batch(TASK, old.epoch, 1, Counts(), NOW),
         lambda: store.abandon_batch(TASK, old.epoch, 1),
         lambda: store.set_position(TASK, old.epoch, ONE),
-        lambda: store.set_status(TASK, old.epoch, status, NOW),
+        lambda: store.end(old, status, NOW),
         lambda: store.ledger_append(TASK, old.epoch, [{"path": "a"}]),
         lambda: store.renew(old, NOW, LEASE),
     ):
@@ -184,9 +195,9 @@ def test_the_batches_of_a_window_are_kept_and_summed(store: Store, monkeypatch) 
 
 
 def test_states_are_kept_by_connector(store: Store) -> None:
-    epoch = epoch_of(store)
-    store.set_status(TASK, epoch, TaskStatus(TaskState.FAILED, "why"), NOW)
-    assert store.statuses("orders") == {TASK: TaskStatus(TaskState.FAILED, "why")}
+    running = TaskStatus(TaskState.RUNNING)
+    store.lease(TASK, "worker", NOW, LEASE, running)
+    assert store.statuses("orders") == {TASK: running}
     assert store.statuses("other") == {}
 
 

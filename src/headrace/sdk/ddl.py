@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.sdk.errors import ConfigError
@@ -36,6 +37,7 @@ _SCALARS: Mapping[str, Schema] = {
 _DECIMAL_DEFAULT = (10, 0)
 
 
+@lru_cache(maxsize=256)
 def parse_ddl(text: str, *, field: str) -> Schema:
     """Return the STRUCT that DDL such as ``id BIGINT NOT NULL, tags ARRAY<STRING>`` describes.
 

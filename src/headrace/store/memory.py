@@ -57,12 +57,20 @@ class MemoryStore:
             for key in [key for key in self._schemas if key[0] == connector]:
                 del self._schemas[key]
 
-    def lease(self, task: TaskId, owner: str, now: datetime, duration: timedelta) -> Lease:
+    def lease(
+        self,
+        task: TaskId,
+        owner: str,
+        now: datetime,
+        duration: timedelta,
+        status: TaskStatus | None = None,
+    ) -> Lease:
         """See Store."""
         with self._lock:
             row = self._tasks.setdefault(task, _Task())
             rules.check_free(row.lease, owner, now)
             row.epoch += 1
+            row.status = status or row.status
             row.lease = Lease(task=task, owner=owner, epoch=row.epoch, expires=now + duration)
             return row.lease
 
@@ -79,6 +87,12 @@ class MemoryStore:
             row = self._tasks.get(lease.task)
             if row and row.epoch == lease.epoch:
                 row.lease = None
+
+    def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """See Store."""
+        with self._lock:
+            row = self._owned(lease.task, lease.epoch)
+            row.status, row.lease = status, None
 
     def leases(self) -> Sequence[Lease]:
         """See Store."""
@@ -171,11 +185,6 @@ class MemoryStore:
                 if batch.begun >= since:
                     total = total.plus(batch.counts)
         return total
-
-    def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
-        with self._lock:
-            self._owned(task, epoch).status = status
 
     def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
         """See Store."""

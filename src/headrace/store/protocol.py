@@ -29,8 +29,15 @@ class Store(Protocol):
     def remove(self, connector: str) -> None:
         """Forget a connector: its identity, tasks, positions, batches and schemas."""
 
-    def lease(self, task: TaskId, owner: str, now: datetime, duration: timedelta) -> Lease:
-        """Take the task's lease with the next epoch.
+    def lease(
+        self,
+        task: TaskId,
+        owner: str,
+        now: datetime,
+        duration: timedelta,
+        status: TaskStatus | None = None,
+    ) -> Lease:
+        """Take the task's lease with the next epoch, and store the task's state if given.
 
         Raises StateError while another owner's lease has not expired.
         """
@@ -40,6 +47,9 @@ class Store(Protocol):
 
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; nothing happens when it is no longer held."""
+
+    def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """Store the state that the task ends in, and give its lease up."""
 
     def leases(self) -> Sequence[Lease]:
         """Return the leases that were taken and not released, expired ones too."""
@@ -95,9 +105,6 @@ class Store(Protocol):
 
         It is exact as far back as ``finish_batch`` was told to keep batches.
         """
-
-    def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
-        """Store the task's state."""
 
     def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
         """Return the states of a connector's tasks."""

@@ -62,7 +62,14 @@ class SqliteStore:
                 db.execute(delete(table).where(table.c.connector == connector))
             db.execute(delete(connectors).where(connectors.c.name == connector))
 
-    def lease(self, task: TaskId, owner: str, now: datetime, duration: timedelta) -> Lease:
+    def lease(
+        self,
+        task: TaskId,
+        owner: str,
+        now: datetime,
+        duration: timedelta,
+        status: TaskStatus | None = None,
+    ) -> Lease:
         """See Store."""
         with self._writer.begin() as db:
             row = _ensure_task(db, task)
@@ -70,9 +77,8 @@ class SqliteStore:
                 held = Lease(task, row.owner, row.epoch, _time(row.expires_us))
                 rules.check_free(held, owner, now)
             lease = Lease(task, owner, row.epoch + 1, now + duration)
-            _update_task(
-                db, task, epoch=lease.epoch, owner=owner, expires_us=_micros(lease.expires)
-            )
+            taken = {"owner": owner, "expires_us": _micros(lease.expires)}
+            _update_task(db, task, epoch=lease.epoch, **taken, **_status_values(status, now))
             return lease
 
     def renew(self, lease: Lease, now: datetime, duration: timedelta) -> Lease:
@@ -88,6 +94,13 @@ class SqliteStore:
         with self._writer.begin() as db:
             where = (_is(tasks, lease.task), tasks.c.epoch == lease.epoch)
             db.execute(update(tasks).where(*where).values(owner=None, expires_us=None))
+
+    def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """See Store."""
+        with self._writer.begin() as db:
+            _check_epoch(db, lease.task, lease.epoch)
+            free = {"owner": None, "expires_us": None}
+            _update_task(db, lease.task, **free, **_status_values(status, now))
 
     def leases(self) -> Sequence[Lease]:
         """See Store."""
@@ -201,13 +214,6 @@ class SqliteStore:
                 total = total.plus(Counts.from_json(text))
         return total
 
-    def set_status(self, task: TaskId, epoch: int, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
-        with self._writer.begin() as db:
-            _check_epoch(db, task, epoch)
-            change = {"state": status.state.value, "trace": status.trace}
-            _update_task(db, task, updated_us=_micros(now), **change)
-
     def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
         """See Store."""
         query = select(tasks).where(tasks.c.connector == connector).order_by(tasks.c.number)
@@ -305,6 +311,12 @@ def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
     if row is None or row.epoch != epoch:
         raise StaleEpochError(rules.stale(task, epoch))
     return row
+
+
+def _status_values(status: TaskStatus | None, now: datetime) -> dict[str, object]:
+    if status is None:
+        return {}
+    return {"state": status.state.value, "trace": status.trace, "updated_us": _micros(now)}
 
 
 def _update_task(db: Connection, task: TaskId, **values: object) -> None:

@@ -195,8 +195,10 @@ class Worker:
 
     def _start(self, entry: _Entry) -> None:
         task = entry.task
-        entry.lease = self.store.lease(task.id, self.owner, self.clock(), self.lease)
-        self._set_state(entry, TaskState.RUNNING)
+        running = TaskStatus(TaskState.RUNNING)
+        now = self.clock()
+        entry.lease = self.store.lease(task.id, self.owner, now, self.lease, running)
+        self._tell(entry, TaskState.RUNNING)
         task.start(entry.lease, once=self.once, bounded=not self._feeders(entry))
 
     def _stepped(self, entry: _Entry, step: Step, finished: bool, took: timedelta) -> None:  # noqa: FBT001 - private
@@ -234,26 +236,24 @@ class Worker:
         self._end(entry, TaskState.FAILED)
 
     def _end(self, entry: _Entry, state: TaskState) -> None:
-        self._set_state(entry, state, entry.error)
         try:
             entry.task.stop()
         except Exception:
             log.warning("task did not stop cleanly", task=str(entry.task.id), exc_info=True)
         if entry.lease is not None:
-            self.store.release(entry.lease)
-        self._wake(lambda reader: _feeds(entry.task, reader))
-
-    def _set_state(
-        self, entry: _Entry, state: TaskState, error: Exception | None = None
-    ) -> None:
-        entry.state = state
-        if entry.lease is not None:
-            status = TaskStatus(state, trace=None if error is None else _trace(error))
+            status = TaskStatus(
+                state, trace=None if entry.error is None else _trace(entry.error)
+            )
             try:
-                self.store.set_status(entry.task.id, entry.lease.epoch, status, self.clock())
+                self.store.end(entry.lease, status, self.clock())
             except StaleEpochError:
                 log.warning("task was taken by another worker", task=str(entry.task.id))
-        self.events.state_changed(entry.task.id, state, error)
+        self._tell(entry, state)
+        self._wake(lambda reader: _feeds(entry.task, reader))
+
+    def _tell(self, entry: _Entry, state: TaskState) -> None:
+        entry.state = state
+        self.events.state_changed(entry.task.id, state, entry.error)
 
     def _feeders(self, entry: _Entry) -> list[_Entry]:
         """Return the tasks here that write what ``entry`` reads, or may do so."""
