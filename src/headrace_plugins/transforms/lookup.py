@@ -144,8 +144,8 @@ def _service_keys(keys: ConfigDef) -> ConfigDef:
             None,
             validator=NullOr(Range(at_least=0.001)),
             importance=Importance.MEDIUM,
-            doc="For a service: requests a second of each Python worker, of which Spark has "
-            "one for each core.",
+            doc="For a service: requests a second of the whole task, however many Python "
+            "workers ask.",
         )
         .define(
             "parallel",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +26,12 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import ConfigDef
 from headrace_plugins.transforms.lookup_fields import widened
+from headrace_plugins.transforms.lookup_pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from headrace.sdk import TransformContext
 
 _NAME = re.compile(r"\{([^{}]+)\}")
 _BACKOFF_SECONDS = 0.2
@@ -41,6 +43,8 @@ _SERVER = 500
 class ServiceLookup(ArrowTransform):
     """Asks a service once for each different URL of a batch."""
 
+    _pace: Pace | None = None
+
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -51,6 +55,17 @@ class ServiceLookup(ArrowTransform):
     @override
     def title(self) -> str:
         return "Lookup"
+
+    @override
+    def start(self, context: TransformContext) -> None:
+        super().start(context)
+        rate = self.config.find_float("rate.limit")
+        if rate is not None:
+            path = context.state / "pace"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            # Of the task, not of a worker: the executors see the same folder.
+            self._pace = Pace(rate, str(path))
 
     @override
     def output(self, value: Schema) -> Schema:
@@ -106,7 +121,7 @@ class ServiceLookup(ArrowTransform):
                 authorization=secret.value if secret is not None else None,
                 timeout_s=config.get_int("timeout.ms") / 1000,
                 retries=config.get_int("retries"),
-                rate=config.find_float("rate.limit"),
+                pace=self._pace,
                 parallel=config.get_int("parallel"),
                 cache=config.get_int("cache.size"),
                 refresh_s=config.get_int("refresh.ms") / 1000,
@@ -121,7 +136,7 @@ class Terms:
     authorization: str | None
     timeout_s: float
     retries: int
-    rate: float | None
+    pace: Pace | None
     parallel: int
     cache: int
     refresh_s: float
@@ -135,7 +150,7 @@ class Refused:
 
 
 class Service:
-    """A service as one worker process knows it: a client, a pace and the answers so far."""
+    """A service as one worker process knows it: a client and the answers so far."""
 
     def __init__(self, terms: Terms) -> None:
         """Connect when the first question comes."""
@@ -146,8 +161,6 @@ class Service:
         )
         self._pool = ThreadPoolExecutor(terms.parallel)
         self._known: OrderedDict[str, tuple[float, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-        self._next = 0.0
 
     def answers(self, urls: Iterable[str]) -> dict[str, Any]:
         """Return the JSON object, None for 404, or Refused, of each URL.
@@ -175,7 +188,8 @@ class Service:
         for attempt in range(self._terms.retries + 1):
             if attempt:
                 time.sleep(_BACKOFF_SECONDS * 2 ** (attempt - 1))
-            self._wait()
+            if self._terms.pace is not None:
+                self._terms.pace.wait()
             try:
                 answer = self._client.get(url)
             except httpx2.TransportError as error:
@@ -185,15 +199,6 @@ class Service:
                 return _read(answer)
             problem = f"status {answer.status_code}"
         raise RetriableError(problem=f"The service of a lookup does not answer: {problem}.")
-
-    def _wait(self) -> None:
-        """Keep the pace."""
-        if self._terms.rate is None:
-            return
-        with self._lock:
-            turn = max(self._next, time.monotonic())
-            self._next = turn + 1 / self._terms.rate
-        time.sleep(max(0.0, turn - time.monotonic()))
 
 
 @lru_cache(maxsize=16)
