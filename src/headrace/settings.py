@@ -92,6 +92,32 @@ class Settings(BaseSettings):
         description="What clients of the schema registry must show; without it, "
         "`headrace registry serve` listens on this machine only.",
     )
+    registry_ssl_certificate: FullPath | None = Field(
+        default=None,
+        description="A PEM file of the certificate with which `headrace registry serve` speaks "
+        "TLS, and of those that lead to its root; without it, it speaks plain HTTP.",
+    )
+    registry_ssl_key: FullPath | None = Field(
+        default=None, description="A PEM file of its key; else in the certificate's file."
+    )
+    registry_ssl_key_password: SecretStr | None = Field(
+        default=None, description="The key's password."
+    )
+    registry_ssl_client_ca: FullPath | None = Field(
+        default=None,
+        description="A PEM file of the certificates that sign those of the registry's clients, "
+        "which then have to show one.",
+    )
+    registry_ssl_ca: FullPath | None = Field(
+        default=None,
+        description="A PEM file of the certificates that `headrace registry` trusts when it is "
+        "given a URL; else the system's.",
+    )
+    registry_max_request_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=1,
+        description="How large a request to the served schema registry may be.",
+    )
     progress: Literal["auto", "always", "never"] = Field(
         default="auto", description="Progress on the terminal; auto: when there is one."
     )

@@ -13,8 +13,10 @@ from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
     from headrace.cli.invocation import Invocation
+    from headrace.rest import Tls
     from headrace.sdk import ConfigError
     from headrace.sdk.schemaregistry import SchemaReference, SchemaRegistryAdmin, SchemaText
+    from headrace.settings import Settings
 
 app = typer.Typer(
     help="Serve the schema registry, and look after it or another. Does not start Spark."
@@ -47,7 +49,10 @@ def serve(
     context: typer.Context,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8081,
     host: Annotated[
-        str, typer.Option(help="Another than this machine's own needs a token.")
+        str,
+        typer.Option(
+            help="Another than this machine's own needs a token or clients' certificates."
+        ),
     ] = "127.0.0.1",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as a JSON object.")
@@ -56,14 +61,22 @@ def serve(
     """Serve the embedded registry as Confluent's clients expect it, until Ctrl-C.
 
     The token is the setting registry_token; clients show it as a bearer token, or as the
-    password of any user.
+    password of any user. The settings registry_ssl_certificate and registry_ssl_key make it
+    speak TLS; with registry_ssl_client_ca clients have to show a certificate too.
     """
     from headrace.rest import Door, Serving, registry_app
     from headrace.schemaregistry import service_in
 
     invocation = invocation_of(context)
-    secret = invocation.settings.registry_token
-    door = Door(host, port, None if secret is None else secret.get_secret_value())
+    settings = invocation.settings
+    secret = settings.registry_token
+    door = Door(
+        host,
+        port,
+        None if secret is None else secret.get_secret_value(),
+        _tls(settings),
+        settings.registry_max_request_bytes,
+    )
     with (
         closing(service_in(invocation.settings.store_file)) as service,
         Serving(registry_app(service, door), door) as serving,
@@ -262,6 +275,28 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
         invocation.terminal.print(found)
 
 
+def _tls(settings: Settings) -> Tls | None:
+    from headrace.rest import Tls
+    from headrace.sdk import ConfigError
+
+    secret = settings.registry_ssl_key_password
+    if settings.registry_ssl_certificate is not None:
+        return Tls(
+            settings.registry_ssl_certificate,
+            settings.registry_ssl_key,
+            None if secret is None else secret.get_secret_value(),
+            settings.registry_ssl_client_ca,
+        )
+    if settings.registry_ssl_key is not None or settings.registry_ssl_client_ca is not None:
+        # Serving in plain text to someone who asked for TLS would be worse than not at all.
+        raise ConfigError(
+            problem="There is a key or clients' certificates for TLS, but no certificate.",
+            fix="Set HEADRACE_REGISTRY_SSL_CERTIFICATE too.",
+            field="registry_ssl_certificate",
+        )
+    return None
+
+
 def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
     """Open the registry that a command is about; to be used in a ``with``."""
     return closing(_registry(invocation, url))
@@ -281,6 +316,8 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
         # Without a runtime, which would load Spark first.
         return EmbeddedRegistry(service_in(invocation.settings.store_file))
     values = {URL_KEY: url, "max.retries": "0"}
+    if invocation.settings.registry_ssl_ca is not None:
+        values["schema.registry.ssl.ca.location"] = str(invocation.settings.registry_ssl_ca)
     secret = invocation.settings.registry_token
     if secret is not None and "@" not in url:
         values["bearer.auth.credentials.source"] = "STATIC_TOKEN"

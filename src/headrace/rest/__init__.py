@@ -3,5 +3,6 @@
 from headrace.rest.door import Door
 from headrace.rest.registry import registry_app
 from headrace.rest.serving import Serving
+from headrace.rest.tls import Tls
 
-__all__ = ["Door", "Serving", "registry_app"]
+__all__ = ["Door", "Serving", "Tls", "registry_app"]

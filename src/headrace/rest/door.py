@@ -17,6 +17,8 @@ from headrace.sdk import ConfigError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from headrace.rest.tls import Tls
+
 _UNAUTHORIZED = {"error_code": 40101, "message": "Unauthorized"}
 
 
@@ -28,18 +30,27 @@ class Door:
         host: The address.
         port: The port; 0 for any that is free.
         token: What clients must show, as a bearer token or as the password of any user; None
-            to let everyone in, which is allowed on this machine's own addresses only.
+            to let everyone in, which is allowed on this machine's own addresses only, or
+            where clients have to show a certificate.
+        tls: How it speaks TLS; None for plain HTTP.
+        body_bytes: How large a request's body may be.
     """
 
     host: str = "127.0.0.1"
     port: int = 8081
     token: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
+    body_bytes: int = 8 * 1024 * 1024
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an address that others can reach, without a token."""
-        if self.token is None and not _is_own(self.host):
+        known = self.token is not None or (self.tls is not None and self.tls.client_ca)
+        if not known and not _is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
-            fix = "Set HEADRACE_REGISTRY_TOKEN, or listen on 127.0.0.1."
+            fix = (
+                "Set HEADRACE_REGISTRY_TOKEN, or HEADRACE_REGISTRY_SSL_CLIENT_CA with a "
+                "certificate, or listen on 127.0.0.1."
+            )
             raise ConfigError(problem, field="--host", fix=fix)
 
     def lets_in(self, authorization: str | None) -> bool:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator
 
 from headrace import __version__
 from headrace.rest.door import Door, RawPath, TokenRequired
+from headrace.rest.limit import BodyLimit
 from headrace.rest.registry_answers import RegistryJson, add_error_handlers
 from headrace.rest.registry_bodies import ModeBody, SchemaBody, found_json, schema_json
 from headrace.schemaregistry import Config, Listing, RegistryService
@@ -35,7 +36,8 @@ def registry_app(registry: RegistryService, door: Door) -> "ASGIApp":
     add_error_handlers(app)
     for routes in (_subjects, _versions, _schemas, _compatibility, _config, _mode, _about):
         app.include_router(routes(registry))
-    return RawPath(TokenRequired(app, door))
+    # Who may not come in has no body read.
+    return RawPath(TokenRequired(BodyLimit(app, door.body_bytes), door))
 
 
 def _page(offset: Annotated[int, Query(ge=0)] = 0, limit: int = ALL) -> slice:

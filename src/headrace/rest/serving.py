@@ -38,7 +38,12 @@ class Serving:
     door: Door
 
     def __post_init__(self) -> None:
-        """Take the address. Raises SetupError if another process has it."""
+        """Take the address.
+
+        Raises SetupError if another process has it, and ConfigError if the door's TLS files
+        do not do.
+        """
+        tls = None if self.door.tls is None else self.door.tls.context()
         # A port is free again at once after a crash.
         family = socket.AF_INET6 if ":" in self.door.host else socket.AF_INET
         # asyncio sets TCP_NODELAY only where the protocol is named; without it, answers
@@ -59,6 +64,7 @@ class Serving:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
@@ -67,7 +73,8 @@ class Serving:
     def url(self) -> str:
         """Where it is reached."""
         host = f"[{self.door.host}]" if ":" in self.door.host else self.door.host
-        return f"http://{host}:{self._socket.getsockname()[1]}"
+        scheme = "http" if self.door.tls is None else "https"
+        return f"{scheme}://{host}:{self._socket.getsockname()[1]}"
 
     def run(self) -> None:
         """Serve in this thread, the main one, until Ctrl-C or SIGTERM, which end it well."""

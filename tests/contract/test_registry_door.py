@@ -1,0 +1,132 @@
+"""Who the served registry lets in, over what, and with how much."""
+
+import datetime as dt
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from headrace.rest import Door, Serving, Tls, registry_app
+from headrace.schemaregistry import RegistryService
+from headrace.sdk import ConfigError
+from headrace.sdk.schemaregistry import (
+    Address,
+    HttpSchemaRegistry,
+    SchemaText,
+    registry_config,
+)
+from headrace.store import MemoryRegistryStore
+
+INT = SchemaText('"int"')
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there, it is refused or not
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with a certificate of this machine, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "headrace tests")])
+    now = dt.datetime.now(dt.UTC)
+    addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(addresses), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(encoding, form, serialization.NoEncryption())
+    file.write_bytes(made.public_bytes(encoding) + private)
+    return file
+
+
+def served(door: Door) -> Serving:
+    app = registry_app(RegistryService(MemoryRegistryStore()), door)
+    serving = Serving(app, door)
+    serving.start()
+    return serving
+
+
+def client(url: str, **files: Path) -> HttpSchemaRegistry:
+    values = {"schema.registry.url": url, "max.retries": "0"}
+    for name, file in files.items():
+        values[f"schema.registry.ssl.{name}.location"] = str(file)
+    return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
+
+
+@pytest.fixture
+def small() -> Iterator[str]:
+    with served(Door(port=0, token="t0ken", body_bytes=1000)) as serving:  # noqa: S106 - no secret
+        yield serving.url
+
+
+def test_clients_that_trust_its_certificate_use_it_and_others_do_not(pem: Path) -> None:
+    with served(Door(port=0, tls=Tls(pem))) as serving:
+        assert serving.url.startswith("https://")
+        registry = client(serving.url, ca=pem)
+        assert registry.register("s", INT) == 1
+        registry.close()
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{serving.url}/subjects")
+
+
+def test_clients_have_to_show_a_certificate_where_that_is_asked_for(pem: Path) -> None:
+    with served(Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
+        registry = client(serving.url, ca=pem, certificate=pem)
+        assert registry.register("s", INT) == 1
+        registry.close()
+        stranger = client(serving.url, ca=pem)
+        with pytest.raises(Exception, match=r"."):
+            stranger.subjects()
+        stranger.close()
+
+
+def test_it_listens_to_others_only_where_they_must_prove_who_they_are(pem: Path) -> None:
+    for tls in (None, Tls(pem)):
+        with pytest.raises(ConfigError, match="no token"):
+            Door(EVERYWHERE, tls=tls)
+    assert Door(EVERYWHERE, tls=Tls(pem, client_ca=pem)).token is None
+    assert Door(EVERYWHERE, token="t").tls is None  # noqa: S106 - no secret
+
+
+def test_files_that_do_not_do_are_named_before_anything_listens(
+    pem: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nothing")
+    for tls in (
+        Tls(bad),
+        Tls(tmp_path / "missing.pem"),
+        Tls(pem, bad),
+        Tls(pem, None, "", bad),
+    ):
+        with pytest.raises(ConfigError, match=r"bad.pem|missing.pem"):
+            tls.context()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_large_is_refused(small: str, *, chunked: bool) -> None:
+    body = b'{"schema": "' + b"x" * 5000 + b'"}'
+    headers = {"Authorization": "Bearer t0ken", "Content-Type": "application/json"}
+    parts = iter([body[:600], body[600:]]) if chunked else body
+    answer = httpx2.post(f"{small}/subjects/s/versions", content=parts, headers=headers)
+    assert answer.status_code == 413
+    assert answer.json()["error_code"] == 413
+    fine = httpx2.post(
+        f"{small}/subjects/s/versions", json={"schema": '"int"'}, headers=headers
+    )
+    assert fine.json()["id"] == 1
+
+
+def test_who_may_not_come_in_is_told_so_whatever_he_sends(small: str) -> None:
+    answer = httpx2.post(f"{small}/subjects/s/versions", content=b"x" * 5000)
+    assert answer.status_code == 401
