@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, ConfigErrors, RecordPart
+from headrace.sdk.config import DEFAULT_HEADER_CONVERTER
 from headrace.sdk.converter import CONVERTER_TYPE
 
 if TYPE_CHECKING:
@@ -36,10 +37,15 @@ class ConverterPlan:
 
 
 def plan_converters(definition: Definition, registry: Registry) -> tuple[ConverterPlan, ...]:
-    """Return the converters that the definition sets; raise what is wrong with them."""
-    plans = []
+    """Return the converters that the definition sets; raise what is wrong with them.
+
+    Where a key or a value is converted headers are as well, if need be by the default.
+    """
+    plans: list[ConverterPlan] = []
     for part in RecordPart:
         name = definition.common.get(f"{part}.converter")
+        if not name and plans and part is RecordPart.HEADER:
+            name = DEFAULT_HEADER_CONVERTER
         if not name:
             continue
         plugin = registry.converter(name, field=f"{part}.converter")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import structlog
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.dataplane.decoding import Decoding, fault_column, raw_column
 from headrace.dataplane.records import frame_schema
@@ -19,13 +22,13 @@ from headrace.sdk import (
     literal,
     quote,
 )
-from headrace.sdk.converter import HeaderConverter, is_raw
+from headrace.sdk.converter import ArrowCall, HeaderConverter, is_raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.sources import SourceFrame, SourceReader
@@ -242,13 +245,25 @@ def _by_expression(frame: DataFrame, part: str, decoder: ExpressionDecoder) -> D
 
 
 def _with_headers(frame: DataFrame, each: PartConverter) -> DataFrame:
-    converted = _of_headers(each).decode_headers("headers", "__made_header")
+    made = "__made_header"
+    converted = _of_headers(each).decode_headers("headers", made)
+    hidden = {"headers", made, ArrowCall.called(made)}
     if converted.made is not None:
-        frame = frame.selectExpr("*", f"{converted.made} AS __made_header")
-    hidden = {"headers", "__made_header"}
+        frame = frame.selectExpr("*", f"{converted.made} AS {made}")
+    if (call := converted.call) is not None:
+        frame = frame.withColumn(ArrowCall.called(made), _called(call))
     columns = [quote(name) for name in frame.columns if name not in hidden]
     fault = f"{_fault(converted.faults)} AS {fault_column(each.part)}"
     return frame.selectExpr(*columns, f"{converted.sql} AS headers", fault)
+
+
+def _called(call: ArrowCall) -> Column:
+    def apply(values: pa.Array) -> pa.Array:  # Spark asks for these very hints
+        return call.function(values)
+
+    # Its stubs ask for a type of function, and it warns where one is given.
+    called: Column = cast("Any", arrow_udf)(apply, call.type)(F.expr(call.argument))
+    return called
 
 
 def _fault(faults: Sequence[Fault]) -> str:

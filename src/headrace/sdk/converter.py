@@ -9,7 +9,7 @@ bytes, under Kafka Connect's stage names.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CONVERTER_TYPE",
     "HEADERS",
+    "ArrowCall",
     "ArrowDecoder",
     "Converted",
     "Converter",
@@ -98,6 +99,30 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class ArrowCall:
+    """A call of a function over Arrow arrays, for what no expression does.
+
+    Its result is a column whose name `called` tells.
+
+    Args:
+        argument: SQL over the column that is given and ``made``. A null of it should be
+            cheap to the function: it gets all rows of a batch.
+        function: Runs in Spark's Python workers, so it is pickled; as many values come
+            back as it is given.
+        type: The type of the results, as DDL.
+    """
+
+    argument: str
+    function: Callable[[pa.Array], pa.Array]
+    type: str
+
+    @staticmethod
+    def called(made: str) -> str:
+        """Return the name of the result's column."""
+        return f"{made}_called"
+
+
+@dataclass(frozen=True)
 class Converted:
     """A column on its way through a converter, as SQL.
 
@@ -107,12 +132,15 @@ class Converted:
         made: SQL over the column that is given, computed once, that ``sql`` and the faults
             refer to by the name that the converter was told; None when there is no need.
         faults: Asked in turn; the first that holds is the record's.
+        call: Made after ``made``; ``sql`` and the faults may refer to its result. Only for
+            the decoding of headers.
     """
 
     sql: str
     schema: Schema
     made: str | None = None
     faults: tuple[Fault, ...] = ()
+    call: ArrowCall | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from headrace_plugins.converters.scalars import (
     LongConverter,
     ShortConverter,
 )
+from headrace_plugins.converters.simple_headers import SimpleHeaderConverter
 from headrace_plugins.converters.text import ByteArrayConverter, StringConverter
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "JsonConverter",
     "LongConverter",
     "ShortConverter",
+    "SimpleHeaderConverter",
     "StringConverter",
 ]

@@ -10,7 +10,11 @@ from headrace.control.kafka_form import from_kafka
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, ConfigErrors, RecordPart
-from headrace_plugins.converters import JsonConverter, StringConverter
+from headrace_plugins.converters import (
+    JsonConverter,
+    SimpleHeaderConverter,
+    StringConverter,
+)
 
 KAFKA = {
     "name": "copy",
@@ -33,16 +37,23 @@ def planned(definition: Definition) -> Mapping[RecordPart, object]:
 
 def test_kafka_connects_form_names_converters_by_their_classes() -> None:
     definition = from_kafka(KAFKA, lambda _: False)
-    key, value = plan_converters(definition, Registry())
+    key, value, header = plan_converters(definition, Registry())
     assert (key.part, key.plugin) == (RecordPart.KEY, StringConverter)
     assert (value.part, value.plugin) == (RecordPart.VALUE, JsonConverter)
     assert value.config.get_bool("schemas.enable") is False
     assert value.config["converter.type"] == "value"
     assert not check_definition(definition, Registry()).errors
 
+    assert (header.part, header.plugin) == (RecordPart.HEADER, SimpleHeaderConverter)
+
 
 def test_without_a_converter_there_is_none() -> None:
     assert not planned(sink())
+
+
+def test_headers_are_converted_by_the_default_only_where_nothing_else_is_set() -> None:
+    plans = plan_converters(sink(header_converter="StringConverter"), Registry())
+    assert [plan.plugin for plan in plans] == [StringConverter]
 
 
 @pytest.mark.parametrize(

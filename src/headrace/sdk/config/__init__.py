@@ -6,6 +6,7 @@ from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.infos import ConfigInfos, ConfigValue
 from headrace.sdk.config.key import ConfigKey, Importance, Recommender, Width
 from headrace.sdk.config.parsing import ConfigType, invalid, missing
+from headrace.sdk.config.shared_keys import DEFAULT_HEADER_CONVERTER
 from headrace.sdk.config.validators import (
     CaseInsensitiveValidString,
     Composite,
@@ -23,6 +24,7 @@ from headrace.sdk.config.validators import (
 from headrace.sdk.config.values import Config, Password
 
 __all__ = [
+    "DEFAULT_HEADER_CONVERTER",
     "NO_DEFAULT",
     "CaseInsensitiveValidString",
     "Composite",

@@ -93,6 +93,15 @@ def _common() -> ConfigDef:
     return _with_converters(definition)
 
 
+DEFAULT_HEADER_CONVERTER = "SimpleHeaderConverter"
+"""What converts headers where keys or values are converted; Kafka Connect's default."""
+_IF_NULL = {
+    "key": "the worker's",
+    "value": "the worker's",
+    "header": f"the worker's, or {DEFAULT_HEADER_CONVERTER} where keys or values have one,",
+}
+
+
 def _with_converters(definition: ConfigDef) -> ConfigDef:
     for order, (part, title) in enumerate(
         (("key", "Key"), ("value", "Value"), ("header", "Header"))
@@ -103,7 +112,7 @@ def _with_converters(definition: ConfigDef) -> ConfigDef:
             None,
             importance=Importance.LOW,
             doc=f"Turns a record's {part} into bytes and back, on topics that carry bytes; "
-            "the worker's if null. Its own keys follow this one with a dot.",
+            f"{_IF_NULL[part]} if null. Its own keys follow this one with a dot.",
             group=COMMON,
             order=6 + 2 * order,
             width=Width.SHORT,
