@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.dataplane import SinkFront, as_frame_sink
+from headrace.dataplane import SinkFront, as_frame_sink, refused_of
 from headrace.sdk import (
     DeliveryGuarantee,
     FrameSink,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         Mark,
         ReadLimit,
         RecordSink,
+        Refusal,
+        Refused,
         SinkBatch,
         TaskContext,
     )
@@ -206,6 +208,10 @@ class Hooked(SinkFront):
         return _HookedWrite(self._frame_sink.write(frame, batch), self._hook)
 
     @override
+    def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
+        return self._frame_sink.refusals(frame, batch)
+
+    @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
         self._hook(Point.BEFORE_WRITE)
         staged = self._frame_sink.write_mark(spark, mark, topic)
@@ -220,6 +226,9 @@ class _HookedWrite:
     @property
     def rows(self) -> int:
         return self.staged.rows
+
+    def refused(self) -> Sequence[Refused]:
+        return refused_of(self.staged)
 
     def commit(self, receipt: str) -> None:
         self.hook(Point.BEFORE_COMMIT)

@@ -10,6 +10,7 @@ from headrace.dataplane.jobs import SparkJobs
 from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.prepare import prepare
 from headrace.dataplane.preview import Stage, preview
+from headrace.dataplane.refusing import refused_of
 from headrace.dataplane.replays import ReplayReader
 from headrace.dataplane.session import close_session, open_session
 from headrace.dataplane.sinks import SinkFront, as_frame_sink
@@ -61,5 +62,6 @@ __all__ = [
     "parse_start",
     "prepare",
     "preview",
+    "refused_of",
     "try_chain",
 ]

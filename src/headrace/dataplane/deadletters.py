@@ -58,10 +58,12 @@ class Letters:
     Args:
         causes: How many there are, by stage and class of the error.
         files: The files with them, in the topic's folder; none where they are skipped.
+        settled: Whether an earlier attempt has appended them: what it says holds.
     """
 
     causes: Mapping[str, int] = field(default_factory=dict)
     files: Sequence[AddedFile] = ()
+    settled: bool = False
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the files as JSON values, for the sink's receipt."""
@@ -111,7 +113,7 @@ class DeadLetters:
         if self.topic is not None and batch.again:
             receipt = self.topic.receipt(mark)
             if receipt:  # a sink without marks is written once more, its letters are not
-                return Letters(json.loads(receipt))
+                return Letters(json.loads(receipt), settled=True)
         rows = self._rows(rejected, batch)
         files: Sequence[AddedFile] = ()
         if self.topic is not None:

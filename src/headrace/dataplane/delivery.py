@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.failures import REJECTED
+from headrace.dataplane.records import RecordFrame
+from headrace.dataplane.refusing import record_id, refused_of, refusing, with_refused
+from headrace.dataplane.sinks import sink_title
 from headrace.dataplane.tally import Tally
-from headrace.sdk import SourceError
+from headrace.sdk import RECORD_ID, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.dataplane.deadletters import RejectedFrame
-    from headrace.dataplane.records import RecordFrame
+    from headrace.dataplane.deadletters import Letters
     from headrace.dataplane.rejects import Rejects
     from headrace.model import Batch, Counts
-    from headrace.sdk import FrameSink, SinkBatch, StagedWrite
+    from headrace.sdk import FrameSink, Refusal, SinkBatch, StagedWrite
 
-__all__ = ["Delivery", "check_balance"]
+__all__ = ["Delivery", "Rejected", "check_balance"]
+
+Rejected: TypeAlias = Callable[[Callable[[RecordFrame], RecordFrame]], RejectedFrame]
+"""Gives the rejected records as they came, and asks which those of a sink are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,34 +58,54 @@ class Delivery:
         receipt = self.sink.committed(self.rejects.mark, topic)
         return None if receipt is None else self.rejects.settled(receipt)
 
-    def write(
-        self, fitted: RecordFrame, to: SinkBatch, rejected: Callable[[], RejectedFrame]
-    ) -> Counts:
-        """Write the good records and dead-letter the others; return when both are durable."""
-        sink, shape = self.sink, fitted.shape
+    def write(self, fitted: RecordFrame, to: SinkBatch, rejected: Rejected) -> Counts:
+        """Write the good records and dead-letter the others; return when both are durable.
+
+        Args:
+            fitted: The records.
+            to: Their batch.
+            rejected: Gives the rejected records as they came; it is given what rejects those
+                that only the sink does.
+        """
+        sink, title = self.sink, sink_title(self.sink)
+        refusals = self._refusals(fitted, to)
+        taken = refusing(fitted, refusals, title)
+        shape = taken.shape
         tally = Tally.of(
             shape, known=self.known, counting=sink.counting, tolerant=self.tolerant
         )
-        staged = sink.write(self._good(fitted, tally, ordered=sink.ordered), to)
+        staged = sink.write(self._good(taken, tally), to)
         try:
-            counts = tally.counts(staged.rows, fitted.frame, shape, self.aliases)
+            refused = refused_of(staged)
+            counts = tally.counts(
+                staged.rows, taken.frame, shape, self.aliases, refused=len(refused)
+            )
             check_balance(counts, self.batch)
         except BaseException:
             staged.abort()
             raise
-        return self._commit(staged, counts, rejected)
+
+        def judged(records: RecordFrame) -> RecordFrame:
+            return with_refused(refusing(records, refusals, title), refused, title)
+
+        return self._commit(staged, counts, partial(rejected, judged))
+
+    def _refusals(self, records: RecordFrame, to: SinkBatch) -> Sequence[Refusal]:
+        if not self.tolerant:
+            return ()
+        return self.sink.refusals(records.frame.selectExpr(*records.columns()), to)
 
     def leave(
         self,
         spark: SparkSession,
         counts: Counts,
         topic: str,
-        rejected: Callable[[], RejectedFrame],
+        rejected: Rejected,
     ) -> Counts:
         """Pass a batch of which no record is good: the sink gets its mark at most."""
         check_balance(counts, self.batch)
         staged = self.sink.write_mark(spark, self.rejects.mark, topic)
-        return self._commit(staged, counts, rejected)
+        return self._commit(staged, counts, partial(rejected, lambda records: records))
 
     def _commit(
         self, staged: StagedWrite | None, counts: Counts, rejected: Callable[[], RejectedFrame]
@@ -89,7 +117,7 @@ class Delivery:
                 staged.abort()
             self.rejects.discard()
             raise
-        counts = replace(counts, causes=letters.causes)
+        counts = self._as_told(counts, letters)
         if staged is not None:
             # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
             # transaction that makes the data visible.
@@ -98,7 +126,17 @@ class Delivery:
         self.rejects.append(letters)
         return counts
 
-    def _good(self, records: RecordFrame, tally: Tally, *, ordered: bool) -> DataFrame:
+    def _as_told(self, counts: Counts, letters: Letters) -> Counts:
+        """Return the counts with the causes that the letters have.
+
+        Letters that are there already are those of an attempt whose records were all
+        delivered, to a sink without marks: what it refused is what holds.
+        """
+        rejected = sum(letters.causes.values())
+        written = counts.written + counts.rejected - rejected
+        return replace(counts, causes=letters.causes, rejected=rejected, written=written)
+
+    def _good(self, records: RecordFrame, tally: Tally) -> DataFrame:
         """Count everything that must be, and let only good records through."""
         if tally.seen is not None:
             # Spark copies each row to count it; flat rows are the cheapest to copy.
@@ -110,9 +148,13 @@ class Delivery:
             keep.append(self._tolerated(shape.error))
         if keep:
             frame = frame.where(" AND ".join(keep))
-        if ordered and records.position is None:
-            records = replace(records, position="array(monotonically_increasing_id())")
-        return frame.selectExpr(*records.columns())
+        given = records
+        if self.sink.ordered and records.position is None:
+            given = replace(records, position="array(monotonically_increasing_id())")
+        frame = frame.selectExpr(*given.columns())
+        if self.tolerant and self.sink.verifies:
+            frame = frame.selectExpr("*", f"{record_id(records)} AS {RECORD_ID}")
+        return frame
 
     def _tolerated(self, error: str) -> str:
         if self.tolerant:

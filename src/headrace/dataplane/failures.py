@@ -20,6 +20,8 @@ REJECTED = "HEADRACE-REJECTED "
 """What the plan raises at the first bad record when none is tolerated."""
 
 _RAISED = re.compile(REJECTED + r"(\{.*?\})(?: SQLSTATE| \[|\n|$)", re.DOTALL)
+_TRACEBACK = "Traceback (most recent call last)"
+_LAST = re.compile(r"^([A-Za-z_][\w.]*): (.+)$")
 _PYTHON = re.compile(r"headrace\.sdk\.errors\.(\w+): (?:\[[\w.]+\] )?(.+)")
 
 
@@ -48,10 +50,21 @@ def translate(error: Exception, doing: str) -> HeadraceError:
             return kind(problem, fix=fix)
     if isinstance(error, Py4JNetworkError) or "OutOfMemoryError" in text:
         return _jvm_died()
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     return SinkError(
-        problem=f"Spark failed while {doing}: {first}", fix="See the log for the details."
+        problem=f"Spark failed while {doing}: {_told(text)}", fix="See the log for the details."
     )
+
+
+def _told(text: str) -> str:
+    """Return the line that says most: the first, or what ended the code of a plugin."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if _TRACEBACK in text:
+        # The frames of a traceback are indented, the error is not.
+        start = next(n for n, line in enumerate(lines) if _TRACEBACK in line)
+        error = next((line for line in lines[start + 1 :] if _LAST.match(line)), None)
+        if error is not None:
+            return error
+    return lines[0].strip() if lines else "no message"
 
 
 @contextmanager

@@ -180,10 +180,13 @@ class Flow:
         came = self._records(stream, batch)
         records, target = chained(came)
 
-        def rejected(place: Target | None) -> RejectedFrame:
+        def rejected(
+            place: Target | None, judged: Callable[[RecordFrame], RecordFrame]
+        ) -> RejectedFrame:
             again = chained(came.with_original())[0]
             again = again.keeping("__told", again.shape.error or f"CAST(NULL AS {ERROR_TYPE})")
-            return _rejected(self.evolution.fitted(again, place) if place else again, came)
+            fitted = self.evolution.fitted(again, place) if place else again
+            return _rejected(judged(fitted), came)
 
         def delivery(sink: FrameSink, number: int, mark: Mark) -> Delivery:
             return Delivery(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.deadletters import Letters
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark
 
 _LETTERS = "letters"
+_COUNTS = {each.name for each in fields(Counts)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Rejects:
         found = rejected()
         letters = self.letters.stage(found, self._letters_mark, batch, repeated=not self.first)
         again = sum(letters.causes.values())
-        if again != counts.rejected:
+        if again != counts.rejected and not letters.settled:
             problem = f"{counts.rejected} records were rejected, but {again} were found again."
             raise SourceError(problem, fix="The source gives other rows when it is read again.")
         return letters
@@ -93,4 +94,4 @@ class Rejects:
         if not receipt:
             return Counts()
         told = json.loads(receipt)
-        return Counts(**{name: told[name] for name in told if name != _LETTERS})
+        return Counts(**{name: told[name] for name in told if name in _COUNTS})

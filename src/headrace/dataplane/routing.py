@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from headrace.dataplane.constant import constant_text
+from headrace.dataplane.refusing import receipt_with, refused_in, refused_of, without_refused
 from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.topics import (
     ByTopic,
-    StagedTopics,
     TopicsWriter,
     TopicWriter,
     rows_in,
     topic_mark,
 )
-from headrace.sdk import literal
+from headrace.sdk import RECORD_ID, literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.dataplane.records import RecordFrame
-    from headrace.sdk import FrameSink, Mark, SinkBatch, StagedWrite
+    from headrace.sdk import FrameSink, Mark, Refused, SinkBatch, StagedWrite
 
 _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
 
@@ -111,6 +111,8 @@ class _Divided(SinkFront):
 
     def __init__(self, sink: FrameSink, routes: Routes) -> None:
         super().__init__(sink)
+        # What the sink refuses depends on the topic, so it is asked for each.
+        self.verifies = True  # type: ignore[misc]
         self._sink, self._routes = sink, routes
 
     @override
@@ -119,26 +121,76 @@ class _Divided(SinkFront):
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        # Parquet has no type for columns that are nothing but null.
-        types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
-        voids = [name for name, kind in types.items() if kind == "void"]
-        kept = frame.drop(*voids)
-        writes: list[StagedWrite] = []
-        held = 0
+        staged = _StagedByTopic()
+        kept = frame.drop(*_voids(frame))
         with ByTopic(kept, self._routes.staging, batch.mark) as by_topic:
             try:
                 for topic, folder in by_topic.folders.items():
-                    mark = topic_mark(batch.mark, topic)
-                    if self._routes.again and self._sink.committed(mark, topic) is not None:
-                        held += rows_in(folder)
-                        continue
-                    part = frame.sparkSession.read.schema(kept.drop("topic").schema)
-                    sqls = {"topic": literal(topic)} | dict.fromkeys(voids, "NULL")
-                    columns = [f"{sqls.get(name, name)} AS {name}" for name in frame.columns]
-                    rows = part.parquet(str(folder)).selectExpr(*columns)
-                    to = replace(batch, mark=mark, topic=topic)
-                    writes.append(self._sink.write(rows, to))
+                    to = replace(batch, mark=topic_mark(batch.mark, topic), topic=topic)
+                    again = self._routes.again
+                    receipt = self._sink.committed(to.mark, topic) if again else None
+                    if receipt is not None:
+                        staged.hold(rows_in(folder), refused_in(receipt))
+                    else:
+                        self._stage(_part(frame, kept, topic, folder), to, staged)
             except BaseException:
-                StagedTopics(writes, held).abort()
+                staged.abort()
                 raise
-        return StagedTopics(writes, held)
+        return staged
+
+    def _stage(self, rows: DataFrame, to: SinkBatch, staged: _StagedByTopic) -> None:
+        found: Sequence[Refused] = ()
+        if RECORD_ID in rows.columns:
+            rows, found = without_refused(rows, self._sink.refusals(rows, to))
+            if not self._sink.verifies:
+                rows = rows.drop(RECORD_ID)
+        write = self._sink.write(rows, to)
+        staged.parts.append((write, [*found, *refused_of(write)]))
+
+
+@dataclass
+class _StagedByTopic:
+    """What a batch staged for each of its topics."""
+
+    parts: list[tuple[StagedWrite, Sequence[Refused]]] = field(default_factory=list)
+    """Each topic's write, and what was refused of it."""
+    held_rows: int = 0
+    held_refused: list[Refused] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return self.held_rows + sum(write.rows for write, _ in self.parts)
+
+    def refused(self) -> Sequence[Refused]:
+        return [*self.held_refused, *(each for _, found in self.parts for each in found)]
+
+    def hold(self, rows: int, refused: Sequence[Refused]) -> None:
+        """Count a topic that holds the batch already."""
+        self.held_rows += rows - len(refused)
+        self.held_refused += refused
+
+    def commit(self, receipt: str) -> None:
+        """Commit the topics one by one, each under its own mark.
+
+        Guarantee 2: when this ends in the middle, the batch runs again, and the topics that
+        hold their mark are left as they are; what they refused is in their receipts.
+        """
+        for write, refused in self.parts:
+            write.commit(receipt_with(receipt, refused))
+
+    def abort(self) -> None:
+        for write, _ in self.parts:
+            write.abort()
+
+
+def _voids(frame: DataFrame) -> list[str]:
+    """Return the columns that are nothing but null, for which Parquet has no type."""
+    return [f.name for f in frame.schema.fields if f.dataType.typeName() == "void"]
+
+
+def _part(frame: DataFrame, kept: DataFrame, topic: str, folder: Path) -> DataFrame:
+    """Return the records of one topic, with the columns of ``frame``."""
+    part = frame.sparkSession.read.schema(kept.drop("topic").schema)
+    sqls = {"topic": literal(topic)} | dict.fromkeys(_voids(frame), "NULL")
+    columns = [f"{sqls.get(name, name)} AS {name}" for name in frame.columns]
+    return part.parquet(str(folder)).selectExpr(*columns)

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from typing_extensions import override
 
+from headrace.dataplane.bisecting import PartBisection, Spool, put_records
 from headrace.dataplane.recordrows import records_of
 from headrace.dataplane.variants import with_texts
 from headrace.sdk import (
+    RECORD_ID,
     BatchSink,
     FrameSink,
     RecordSink,
+    Refused,
     Schema,
     SinkBatch,
     Type,
+    class_name,
     conform,
     to_arrow,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from headrace.sdk import Mark, StagedWrite
 
-_MESSAGE = "message string, rows bigint"
+_MESSAGE = "message string, rows bigint, refused string"
+_ID = "__headrace_record"
 _RECORD = ("key", "value", "headers", "timestamp", "topic", "partition")
 _PUT_ROWS = 1000
 """How many records one ``put`` of a record sink gets."""
@@ -43,8 +48,15 @@ class SinkFront(FrameSink):
         """Stand before ``inner``."""
         self.ordered = inner.ordered  # type: ignore[misc]  # the class attribute of this one sink
         self.takes_many_topics = inner.takes_many_topics  # type: ignore[misc]
+        self.title = sink_title(inner)
         if isinstance(inner, FrameSink):
             self.counting = inner.counting  # type: ignore[misc]
+            self.verifies = inner.verifies  # type: ignore[misc]
+
+
+def sink_title(sink: FrameSink | BatchSink | RecordSink) -> str:
+    """Return the name of the sink's class, as dead letters tell it."""
+    return sink.title if isinstance(sink, SinkFront) else class_name(type(sink))
 
 
 def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
@@ -57,26 +69,66 @@ def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
 
 
 @dataclass(frozen=True)
+class _Told:
+    """What the executors say of their partitions."""
+
+    rows: int
+    messages: Sequence[dict[str, object]]
+    refusals: Sequence[Refused]
+
+    @classmethod
+    def by(cls, frame: DataFrame, run: Any) -> _Told:
+        parts = frame.mapInArrow(run, _MESSAGE).collect()
+        refused = [Refused(*each) for part in parts for each in json.loads(part.refused)]
+        messages = [json.loads(part.message) for part in parts]
+        return cls(sum(part.rows for part in parts), messages, refused)
+
+    @staticmethod
+    def message(
+        message: Mapping[str, object], rows: int, refused: Sequence[Refused] = ()
+    ) -> pa.RecordBatch:
+        columns = {
+            "message": [json.dumps(dict(message))],
+            "rows": [rows],
+            "refused": [json.dumps([astuple(each) for each in refused])],
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+
+@dataclass(frozen=True)
 class _StagedParts:
     """What the executors staged through a batch sink."""
 
     sink: BatchSink
     batch: SinkBatch
-    messages: Sequence[dict[str, object]]
-    rows: int
+    told: _Told
+
+    @property
+    def rows(self) -> int:
+        return self.told.rows
+
+    def refused(self) -> Sequence[Refused]:
+        return self.told.refusals
 
     def commit(self, receipt: str) -> None:
-        self.sink.commit(self.messages, self.batch, receipt)
+        self.sink.commit(self.told.messages, self.batch, receipt)
 
     def abort(self) -> None:
-        self.sink.abort(self.messages, self.batch)
+        self.sink.abort(self.told.messages, self.batch)
 
 
 @dataclass(frozen=True)
 class _Delivered:
     """Records that a record sink has already delivered."""
 
-    rows: int
+    told: _Told
+
+    @property
+    def rows(self) -> int:
+        return self.told.rows
+
+    def refused(self) -> Sequence[Refused]:
+        return self.told.refusals
 
     def commit(self, receipt: str) -> None:
         """Nothing is left to do: ``flush`` returned on the executors."""
@@ -88,6 +140,7 @@ class _Delivered:
 class _BatchGear(SinkFront):
     def __init__(self, sink: BatchSink) -> None:
         super().__init__(sink)
+        self.verifies = bool(sink.rejects)  # type: ignore[misc]
         self._sink = sink
 
     @override
@@ -96,30 +149,62 @@ class _BatchGear(SinkFront):
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        sink, schema = self._sink, _rows_schema(batch.schema)
-        arrow = to_arrow(schema)
-
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            rows = 0
-
-            def counted() -> Iterator[pa.RecordBatch]:
-                nonlocal rows
-                for part in batches:
-                    rows += part.num_rows
-                    yield conform(part, arrow)
-
-            message = sink.write(counted(), batch, uuid.uuid4().hex)
-            yield _message(dict(message), rows)
-
         frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
-        parts = _collect(_values(frame, batch.schema), run)
-        return _StagedParts(sink, batch, [m for m, _ in parts], sum(rows for _, rows in parts))
+        tolerant = RECORD_ID in frame.columns
+        part = _Part(self._sink, batch, to_arrow(_rows_schema(batch.schema)))
+        value = "value.*" if batch.schema.type is Type.STRUCT else "value"
+        rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
+        told = _Told.by(rows, part.bisected if tolerant else part.written)
+        return _StagedParts(self._sink, batch, told)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The work of one Spark partition for a batch sink."""
+
+    sink: BatchSink
+    batch: SinkBatch
+    schema: pa.Schema
+
+    def written(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = 0
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for part in batches:
+                rows += part.num_rows
+                yield conform(part, self.schema)
+
+        message = self._write(counted())
+        yield _Told.message(message, rows)
+
+    def bisected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ids: list[pa.Array] = []
+
+        def without_ids() -> Iterator[pa.RecordBatch]:
+            for part in batches:
+                ids.append(part.column(part.num_columns - 1))
+                yield conform(part.select(list(range(part.num_columns - 1))), self.schema)
+
+        with Spool(without_ids(), self.schema) as spool:
+            bisection = PartBisection(self.sink, spool, self._write)
+            message = bisection.run()
+        all_ids = pa.chunked_array(ids, pa.int64())
+        refused = [
+            Refused.by(all_ids[row].as_py(), error)
+            for row, error in sorted(bisection.refused.items())
+        ]
+        yield _Told.message(message, len(all_ids) - len(refused), refused)
+
+    def _write(self, rows: Iterator[pa.RecordBatch]) -> Mapping[str, object]:
+        return self.sink.write(rows, self.batch, uuid.uuid4().hex)
 
 
 class _RecordGear(SinkFront):
     def __init__(self, sink: RecordSink) -> None:
         super().__init__(sink)
         self.takes_many_topics = True  # type: ignore[misc]  # each record tells its own
+        self.verifies = bool(sink.rejects)  # type: ignore[misc]
         self._sink = sink
 
     @override
@@ -128,22 +213,27 @@ class _RecordGear(SinkFront):
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        sink = self._sink
+        sink, tolerant = self._sink, RECORD_ID in frame.columns
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            rows = 0
+            rows, refused = 0, []
             for part in batches:
                 for start in range(0, part.num_rows, _PUT_ROWS):
                     some = part.slice(start, _PUT_ROWS)
                     records = records_of(some, batch.schema, batch.key_schema)
-                    sink.put(records)
                     rows += len(records)
+                    if not tolerant:
+                        sink.put(records)
+                        continue
+                    for row, error in put_records(sink, records).items():
+                        refused.append(Refused.by(some.column(RECORD_ID)[row].as_py(), error))
             sink.flush()
-            yield _message({}, rows)
+            yield _Told.message({}, rows - len(refused), refused)
 
-        frame = with_texts(frame, batch.schema)
-        columns = _sorted(frame, ordered=self.ordered).select(*_RECORD)
-        return _Delivered(sum(rows for _, rows in _collect(columns, run)))
+        frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
+        return _Delivered(
+            _Told.by(frame.select(*_RECORD, *([RECORD_ID] if tolerant else [])), run)
+        )
 
 
 def _sorted(frame: DataFrame, *, ordered: bool) -> DataFrame:
@@ -153,17 +243,3 @@ def _sorted(frame: DataFrame, *, ordered: bool) -> DataFrame:
 
 def _rows_schema(schema: Schema) -> Schema:
     return schema if schema.type is Type.STRUCT else Schema.struct({"value": schema})
-
-
-def _values(frame: DataFrame, schema: Schema) -> DataFrame:
-    return frame.select("value.*") if schema.type is Type.STRUCT else frame.select("value")
-
-
-def _message(message: dict[str, object], rows: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"message": [json.dumps(message)], "rows": [rows]})
-
-
-def _collect(frame: DataFrame, run: Any) -> list[tuple[dict[str, object], int]]:
-    return [
-        (json.loads(text), rows) for text, rows in frame.mapInArrow(run, _MESSAGE).collect()
-    ]

@@ -63,19 +63,25 @@ class Tally:
         return _counts(dict(row.asDict()))
 
     def counts(
-        self, written: int, frame: DataFrame, shape: Shape, aliases: Sequence[str]
+        self,
+        written: int,
+        frame: DataFrame,
+        shape: Shape,
+        aliases: Sequence[str],
+        *,
+        refused: int = 0,
     ) -> Counts:
-        """Return the counts after the job, given what the sink says it wrote.
+        """Return the counts after the job, given what the sink says it wrote and refused.
 
         The other arguments are those that ``over`` got.
         """
         found = _counts(self._found(frame, shape, aliases))
-        read = found.read
+        read, rejected = found.read, found.rejected + refused
         if self.seen is None:
-            read = written if self.known is None else self.known
+            read = written + refused if self.known is None else self.known
         if self.counting is Counting.UNKNOWN:
-            written = read - found.filtered - found.rejected
-        return replace(found, read=read, written=written)
+            written = read - found.filtered - rejected
+        return replace(found, read=read, written=written, rejected=rejected)
 
     def _found(
         self, frame: DataFrame, shape: Shape, aliases: Sequence[str]

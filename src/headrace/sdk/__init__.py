@@ -42,6 +42,7 @@ from headrace.sdk.errors import (
     HeadraceError,
     PluginNotFoundError,
     RecordError,
+    RejectedError,
     RetriableError,
     SchemaChangeError,
     SetupError,
@@ -64,6 +65,7 @@ from headrace.sdk.position import Lag, Position, ReadLimit
 from headrace.sdk.projection import project
 from headrace.sdk.reconciling import Handled, Member, Move, Reconciled, reconcile
 from headrace.sdk.record import Header, Record
+from headrace.sdk.refusal import RECORD_ID, Refusal, Refused, Verified, class_name
 from headrace.sdk.schema import Field, Schema, Type, validate_value
 from headrace.sdk.schema_builder import SchemaBuilder
 from headrace.sdk.sink import (
@@ -107,6 +109,7 @@ __all__ = [
     "DATA_EXCEPTION",
     "ERROR_TYPE",
     "EVOLUTION_KINDS",
+    "RECORD_ID",
     "ArrowDecoder",
     "ArrowTransform",
     "BatchSink",
@@ -159,6 +162,9 @@ __all__ = [
     "RecordPart",
     "RecordSink",
     "RecordTransform",
+    "Refusal",
+    "Refused",
+    "RejectedError",
     "ReplayableSource",
     "RetriableError",
     "Schema",
@@ -192,7 +198,9 @@ __all__ = [
     "TypedTransform",
     "Types",
     "UnfitRecordError",
+    "Verified",
     "checked_rows",
+    "class_name",
     "conform",
     "defaulted",
     "duplicate",

@@ -16,6 +16,7 @@ __all__ = [
     "HeadraceError",
     "PluginNotFoundError",
     "RecordError",
+    "RejectedError",
     "RetriableError",
     "SchemaChangeError",
     "SetupError",
@@ -207,6 +208,23 @@ class RecordError(HeadraceError):
     """
 
     code = "record.invalid"
+
+
+class RejectedError(RecordError):
+    """The target refuses some of the records that it was given.
+
+    A sink raises it when it knows which; see ``SinkTask.rejects``.
+
+    Args:
+        rows: What the target says of each, by the record's number among those given, from 0.
+    """
+
+    code = "record.rejected"
+
+    def __init__(self, rows: Mapping[int, Exception]) -> None:
+        self.rows = dict(rows)
+        first = next(iter(self.rows.values()), "")
+        super().__init__(f"The target refuses {len(self.rows)} of the records: {first}")
 
 
 class UnfitRecordError(HeadraceError):

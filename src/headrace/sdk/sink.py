@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
     from headrace.sdk.connector import TaskContext
     from headrace.sdk.record import Record
+    from headrace.sdk.refusal import Refusal
     from headrace.sdk.schema import Schema
 
 
@@ -90,6 +91,18 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     other sink the runtime divides a batch whose topic depends on the data: the sink is given
     one topic after the other, each under a mark of its own."""
 
+    rejects: ClassVar[tuple[type[Exception], ...]] = ()
+    """The errors by which a batch or record sink says that the target refuses records, such as
+    RecordError or a driver's own; RetriableError is never one.
+
+    With ``errors.tolerance=all`` the runtime then finds the records concerned and dead-letters
+    each with its error, and the others arrive. A RejectedError names them: a record sink has
+    then taken all the others of the call, a batch sink none of the part. For any other error
+    of these the runtime gives smaller and smaller pieces, on the executor: a record sink has
+    then forgotten what it was given since the last ``flush``, which is called after each
+    ``put``; a batch sink gets a new ``part`` each time. To refuse on ``commit`` is too late.
+    Without any, or where nothing is tolerated, every error ends the task."""
+
     def start(self, context: TaskContext) -> None:
         """Connect to the target; raise ConfigError when it cannot be written to."""
         self.context = context
@@ -124,6 +137,10 @@ class FrameSink(SinkTask):
 
     counting: ClassVar[Counting] = Counting.CLAIMED
     """Where ``StagedWrite.rows`` comes from, so that nothing is counted twice."""
+    verifies: ClassVar[bool] = False
+    """Whether its staged writes are ``Verified``: they say which records the target refuses,
+    and are without them. Where errors are tolerated its frames have the column ``record_id``;
+    where they are not the first refused record has to raise."""
 
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:
@@ -149,6 +166,15 @@ class FrameSink(SinkTask):
         ``partition`` and, for an ordered sink, ``position``; a null ``value`` is a
         tombstone. Each batch is written as a whole or not at all.
         """
+
+    def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
+        """Return conditions for records that the target cannot take. No job may run.
+
+        Called before ``write`` with the same arguments where errors are tolerated: such records
+        are dead-lettered, and ``write`` does not get them. Where nothing is tolerated ``write``
+        gets them, and has to raise RecordError. The default is none.
+        """
+        return ()
 
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
         """Stage a batch without records: its commit adds the mark and the receipt only.

@@ -15,9 +15,9 @@ import pytest
 from headrace.sdk import (
     ConfigError,
     FrameSink,
+    RecordError,
     Schema,
     SinkBatch,
-    SinkError,
     StaleEpochError,
     from_spark_json,
 )
@@ -227,7 +227,7 @@ def test_a_tombstone_is_no_row_of_nulls(
     spark: Any, sink: Sink, batch: Describe, tmp_path: Path
 ) -> None:
     frame = spark.sql("SELECT IF(id = 1, NULL, struct(id)) AS value FROM range(3)")
-    with pytest.raises(SinkError, match="RecordIsTombstone"):
+    with pytest.raises(RecordError, match="RecordIsTombstone"):
         sink(tmp_path).write(frame, batch(ID.replaced(optional=True)))
     assert visible(tmp_path) == []
 

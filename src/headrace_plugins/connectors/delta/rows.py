@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import ConfigError, RecordError, Schema, Type, quote
+from headrace.sdk import ConfigError, Schema, Type, quote
 from headrace_plugins.connectors.delta.types import moved
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.delta.fitting import Fit
     from headrace_plugins.connectors.delta.types import Json
 
-__all__ = ["DELETED", "Columns", "columns_of", "key_names", "last_of_each_key", "refuse"]
+__all__ = ["DELETED", "Columns", "columns_of", "key_names", "last_of_each_key"]
 
 DELETED = "__headrace_deleted"
 """The column of staged rows that tells tombstones from rows."""
@@ -136,10 +136,3 @@ def _members(column: str, kind: Json, schema: Schema) -> dict[str, tuple[str, Js
 
 def _names(schema: Schema) -> list[str]:
     return [member.name for member in schema.fields]
-
-
-def refuse(count: int, problem: str, *, fix: str, field: str) -> None:
-    """Raise RecordError when any record of the batch is at fault."""
-    if count:
-        problem = f"{problem} ({count} of the batch)."
-        raise RecordError(problem=problem, fix=fix, field=field)

@@ -15,6 +15,8 @@ from headrace.sdk import (
     ConfigError,
     Counting,
     FrameSink,
+    RecordError,
+    Refusal,
     fixed_folder,
     quote,
     require_writable,
@@ -25,7 +27,6 @@ from headrace_plugins.connectors.delta.rows import (
     columns_of,
     key_names,
     last_of_each_key,
-    refuse,
 )
 from headrace_plugins.connectors.delta.staged import Destination, StagedAppend, StagedRows
 from headrace_plugins.connectors.delta.target import (
@@ -41,7 +42,7 @@ from headrace_plugins.connectors.delta.types import ddl
 from headrace_plugins.connectors.delta.upkeep import HIDDEN, Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +56,6 @@ __all__ = ["TOPIC", "DeltaTask", "Settings"]
 TOPIC = "${topic}"
 """What stands for the topic in a path."""
 _FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
-_NULL = "null:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +161,10 @@ class DeltaTask(FrameSink):
         size = self._settings.merge_bytes
         return StagedRows(to=to, mark=mark, files=files, rows=rows, keys=keys, merge_bytes=size)
 
+    @override
+    def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
+        return self._refusals(self._plan(frame, batch), batch)
+
     def _plan(self, frame: DataFrame, batch: SinkBatch) -> _Plan:
         settings = self._settings
         table = open_table(settings.folder(batch.topic))
@@ -185,10 +189,8 @@ class DeltaTask(FrameSink):
     def _appended(
         self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
     ) -> StagedWrite:
-        measures = _null_measures(plan)
-        if batch.schema.optional:
-            measures["tombstones"] = "value IS NULL"
-        frame, seen = _observed(frame, measures)
+        refusals = self._refusals(plan, batch)
+        frame, seen = _observed(frame, refusals) if refusals else (frame, None)
         rows = frame.selectExpr(*plan.columns.select(plan.fit))
         plain = self._takes_files(plan)
         partition_by = self._partition_columns(plan) if plain else ()
@@ -200,7 +202,8 @@ class DeltaTask(FrameSink):
         files = stage_parquet(
             rows, to.path, batch.mark, folder=folder, partition_by=partition_by, stats=plain
         )
-        _settle(self._check, seen, to, batch, folder)
+        if seen is not None:
+            _settle(refusals, seen, to, batch, folder)
         if plain:
             return StagedAppend(to=to, mark=batch.mark, files=files)
         staged = sum(file.rows for file in files)
@@ -209,18 +212,12 @@ class DeltaTask(FrameSink):
     def _upserted(
         self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
     ) -> StagedWrite:
-        sources = [plan.columns.sources[key] for key in plan.keys]
-        measures = _null_measures(plan)
-        measures["records"] = "true"
-        measures["keyless"] = " OR ".join(f"{sql} IS NULL" for sql in sources)
-        if batch.schema.optional and not self._settings.deletes:
-            measures["tombstones"] = "value IS NULL"
-        frame, seen = _observed(frame, measures)
+        refusals = self._refusals(plan, batch)
+        frame, seen = _observed(frame, refusals)
         keys = [plan.fit.names[key] for key in plan.keys]
         rows = last_of_each_key(frame, plan.columns.select(plan.fit), keys)
         files = stage_parquet(rows, to.path, batch.mark, folder=HIDDEN)
-        counts = _settle(self._check, seen, to, batch, HIDDEN)
-        records = counts.get("records", 0)
+        records = _settle(refusals, seen, to, batch, HIDDEN)
         return self._staged_rows(to, batch.mark, files=files, rows=records, keys=keys)
 
     def _takes_files(self, plan: _Plan) -> bool:
@@ -234,29 +231,30 @@ class DeltaTask(FrameSink):
             return self._settings.partition_by
         return plan.table.metadata().partition_columns
 
-    def _check(self, counts: Mapping[str, int]) -> None:
-        """Refuse the batch for records that the table cannot take."""
-        keys = ", ".join(self._settings.keys)
-        refuse(
-            counts.get("keyless", 0),
-            "A record has a null in its key, which tells no row apart",
-            fix="Filter them out with a transform, or name other key.fields.",
-            field=keys or "key",
-        )
-        refuse(
-            counts.get("tombstones", 0),
-            "A record is a tombstone, and this sink deletes no rows",
-            fix="Filter them out with a transform, or set mode=upsert and delete.enabled=true.",
-            field="value",
-        )
-        for name, count in counts.items():
-            if name.startswith(_NULL):
-                refuse(
-                    count,
-                    "A record has a null where the table's column is NOT NULL",
-                    fix="Fill the field with a transform, or drop NOT NULL from the column.",
-                    field=name.removeprefix(_NULL),
+    def _refusals(self, plan: _Plan, batch: SinkBatch) -> list[Refusal]:
+        """Return what the table cannot take."""
+        found = []
+        if plan.keys:
+            sources = [plan.columns.sources[key] for key in plan.keys]
+            found.append(
+                Refusal(
+                    condition=" OR ".join(f"{sql} IS NULL" for sql in sources),
+                    problem="A record has a null in its key, which tells no row apart.",
+                    fix="Filter them out with a transform, or name other key.fields.",
+                    field=", ".join(self._settings.keys) or "key",
                 )
+            )
+        if batch.schema.optional and not self._settings.deletes:
+            found.append(
+                Refusal(
+                    condition="value IS NULL",
+                    problem="A record is a tombstone, and this sink deletes no rows.",
+                    fix="Filter them out with a transform, or set mode=upsert and "
+                    "delete.enabled=true.",
+                    field="value",
+                )
+            )
+        return [*found, *(_null(name, plan.columns.sources[name]) for name in plan.required)]
 
 
 def _required(fields: Sequence[Mapping[str, object]], plan: Fit) -> list[str]:
@@ -282,36 +280,38 @@ def _check_partitions(table: DeltaTable, configured: Sequence[str]) -> None:
         )
 
 
-def _null_measures(plan: _Plan) -> dict[str, str]:
-    return {
-        f"{_NULL}{name}": f"value IS NOT NULL AND {plan.columns.sources[name]} IS NULL"
-        for name in plan.required
-    }
+def _null(name: str, source: str) -> Refusal:
+    return Refusal(
+        condition=f"(value IS NOT NULL AND {source} IS NULL)",
+        problem="A record has a null where the table's column is NOT NULL.",
+        fix="Fill the field with a transform, or drop NOT NULL from the column.",
+        field=name,
+    )
 
 
-def _observed(
-    frame: DataFrame, measures: Mapping[str, str]
-) -> tuple[DataFrame, Observation | None]:
-    """Count the records for which each measure holds, on the way."""
-    if not measures:
-        return frame, None
+def _observed(frame: DataFrame, refusals: Sequence[Refusal]) -> tuple[DataFrame, Observation]:
+    """Count the records, and those that the table cannot take, on the way."""
     seen = Observation()
-    counts = [F.expr(f"count_if({sql})").alias(name) for name, sql in measures.items()]
-    return frame.observe(seen, *counts), seen
+    counts = [
+        F.expr(f"count_if({each.condition})").alias(f"refused{n}")
+        for n, each in enumerate(refusals)
+    ]
+    return frame.observe(seen, F.expr("count(1)").alias("records"), *counts), seen
 
 
 def _settle(
-    check: Callable[[Mapping[str, int]], None],
-    seen: Observation | None,
+    refusals: Sequence[Refusal],
+    seen: Observation,
     to: Destination,
     batch: SinkBatch,
     folder: str,
-) -> Mapping[str, int]:
-    """Return what was counted, once the batch is found good; a bad one leaves no files."""
-    counts = {} if seen is None else {name: int(n or 0) for name, n in seen.get.items()}
-    try:
-        check(counts)
-    except BaseException:
-        discard_staged(to.path, batch.mark, folder=folder)
-        raise
-    return counts
+) -> int:
+    """Return how many records came, if all of them are good; else no files are left."""
+    counts = seen.get
+    for number, each in enumerate(refusals):
+        count = int(counts[f"refused{number}"] or 0)
+        if count:
+            discard_staged(to.path, batch.mark, folder=folder)
+            problem = f"{each.problem.removesuffix('.')} ({count} of the batch)."
+            raise RecordError(problem=problem, fix=each.fix, field=each.field)
+    return int(counts["records"])

@@ -43,16 +43,18 @@ from headrace_plugins.connectors.file.writing import (
     SinkSettings,
     line_sql,
     nested_field,
+    no_row,
     no_tombstones,
     tombstone_error,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, SinkBatch, TaskContext
+    from headrace.sdk import Mark, Refusal, SinkBatch, TaskContext
 
 __all__ = ["FolderSink"]
 
@@ -66,7 +68,7 @@ class FolderSink(FrameSink):
     staged files are.
 
     Only values are written: a STRUCT gives columns, anything else the column ``value``. A
-    record without a value (a tombstone) stops the batch, as a row of nulls would be
+    record without a value (a tombstone) is refused, as a row of nulls would be
     something else; a text file takes it as ``null``.
     """
 
@@ -108,6 +110,11 @@ class FolderSink(FrameSink):
             counts = {path: pq.read_metadata(path).num_rows for path in files}
             files, rows = tuple(p for p in files if counts[p]), sum(counts.values())
         return _StagedFiles(_Folder(root), mark, staging, files, rows)
+
+    @override
+    def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
+        takes_all = self._settings.format is Format.TEXT or not batch.schema.optional
+        return () if takes_all else (no_row(),)
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:

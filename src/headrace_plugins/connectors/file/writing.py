@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from headrace.sdk import Schema, SinkError, Type, fixed_folder, literal
+from headrace.sdk import RecordError, Refusal, Schema, Type, fixed_folder, literal
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
@@ -21,6 +21,7 @@ __all__ = [
     "SinkSettings",
     "line_sql",
     "nested_field",
+    "no_row",
     "no_tombstones",
     "tombstone_error",
 ]
@@ -106,11 +107,18 @@ def no_tombstones(format_: Format) -> str:
     return f"IF(value IS NULL, CAST(raise_error({text}) AS BOOLEAN), true)"
 
 
-def tombstone_error(error: PySparkException) -> SinkError | None:
+def tombstone_error(error: PySparkException) -> RecordError | None:
     """Return what an error of Spark means if ``no_tombstones`` raised it."""
     if NO_VALUE not in str(error):
         return None
-    return SinkError(
+    refusal = no_row()
+    return RecordError(problem=refusal.problem, fix=refusal.fix)
+
+
+def no_row() -> Refusal:
+    """Return what files of rows refuse."""
+    return Refusal(
+        condition="value IS NULL",
         problem="A record without a value (a tombstone) cannot be written as a row of a file.",
         fix="Drop such records: a transform Filter with the predicate RecordIsTombstone.",
     )

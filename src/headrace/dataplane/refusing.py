@@ -1,0 +1,187 @@
+"""Records that a sink refuses, as rejected records of the frame that they are in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.portable import json_sql
+from headrace.dataplane.records import RecordFrame
+from headrace.sdk import (
+    ERROR_TYPE,
+    RECORD_ID,
+    Part,
+    Refused,
+    Shape,
+    Type,
+    Verified,
+    has_variant,
+    literal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import Refusal, Schema
+
+__all__ = [
+    "STAGE",
+    "receipt_with",
+    "record_id",
+    "refused_in",
+    "refused_of",
+    "refusing",
+    "with_refused",
+    "without_refused",
+]
+
+STAGE = "TASK_PUT"
+_REFUSED = "refused"
+_ERROR, _DROPPED, _TOLD = "__error", "__dropped", "__refused"
+
+
+def refused_of(staged: object) -> Sequence[Refused]:
+    """Return the records that a staged write says its target refuses."""
+    return staged.refused() if isinstance(staged, Verified) else ()
+
+
+def without_refused(
+    rows: DataFrame, refusals: Sequence[Refusal]
+) -> tuple[DataFrame, list[Refused]]:
+    """Return rows without those that a sink cannot take, and these. Runs a job if need be."""
+    if not refusals:
+        return rows, []
+    whens = " ".join(f"WHEN {each.condition} THEN {n}" for n, each in enumerate(refusals))
+    which = f"CASE {whens} END"
+    bad = rows.where(f"{which} IS NOT NULL").selectExpr(RECORD_ID, f"{which} AS which")
+    found = [
+        Refused(record, refusals[n].exception, refusals[n].message)
+        for record, n in bad.collect()
+    ]
+    return rows.where(f"{which} IS NULL"), found
+
+
+def receipt_with(receipt: str, refused: Sequence[Refused]) -> str:
+    """Return a receipt that also tells what its topic has refused."""
+    if not refused:
+        return receipt
+    told = json.loads(receipt) if receipt else {}
+    return json.dumps({**told, _REFUSED: [astuple(each) for each in refused]}, sort_keys=True)
+
+
+def refused_in(receipt: str) -> list[Refused]:
+    """Return what ``receipt_with`` kept."""
+    told = json.loads(receipt) if receipt else {}
+    return [Refused(*each) for each in told.get(_REFUSED, ())]
+
+
+def refusing(records: RecordFrame, refusals: Sequence[Refusal], title: str) -> RecordFrame:
+    """Return the same records, those that a sink cannot take rejected in its name."""
+    if not refusals:
+        return records
+    records = _whole(records)
+    shape = records.shape
+    for refusal in refusals:
+        shape = shape.failing(
+            refusal.condition,
+            stage=STAGE,
+            plugin=title,
+            exception=refusal.exception,
+            message=literal(refusal.message),
+        )
+    return replace(records, shape=shape).settled()
+
+
+def record_id(records: RecordFrame) -> str:
+    """Return the SQL of the ``record_id`` of records, over the columns that sinks get.
+
+    It depends on all parts of a record and on nothing else, so that a record that is computed
+    again is known again, in whatever partition it then is.
+    """
+    shape = records.shape
+    schemas = {"key": shape.key.schema, "value": shape.value.schema}
+    parts = [_hashed(name, schema) for name, schema in schemas.items() if schema is not None]
+    parts += ["headers", "timestamp", "topic", "partition"]
+    parts += [] if records.position is None else ["position"]
+    return f"xxhash64({', '.join(parts)})"
+
+
+def with_refused(records: RecordFrame, refused: Sequence[Refused], title: str) -> RecordFrame:
+    """Return the rejected records, with those that a sink has refused as such.
+
+    For each that was refused a record of its id is one; equal ones take turns.
+    """
+    if not refused:
+        return records
+    numbered = record_id(records)
+    whole = _whole(records)
+    frame = whole.frame.selectExpr("*", f"{numbered} AS {RECORD_ID}")
+    before = frame.where(f"{_ERROR} IS NOT NULL").drop(RECORD_ID)
+    alive = frame.where(f"{_ERROR} IS NULL AND {_DROPPED} IS NULL")
+    told = F.broadcast(_told(frame, refused))
+    # Two equal records have two places in the list of what was said of their id.
+    turn = f"row_number() OVER (PARTITION BY {RECORD_ID} ORDER BY {RECORD_ID})"
+    found = alive.join(told, RECORD_ID).selectExpr("*", f"{turn} AS __turn")
+    found = found.where(f"__turn <= size({_TOLD})")
+    said = f"element_at({_TOLD}, __turn)"
+    error = (
+        f"named_struct('stage', {literal(STAGE)}, 'plugin', {literal(title)}, "
+        f"'exception', {said}.exception, 'message', {said}.message, "
+        f"'raw', CAST(NULL AS STRING)) AS {_ERROR}"
+    )
+    columns = [error if name == _ERROR else name for name in before.columns]
+    return replace(whole, frame=before.unionByName(found.selectExpr(*columns)))
+
+
+def _told(frame: DataFrame, refused: Sequence[Refused]) -> DataFrame:
+    by_id: dict[int, list[tuple[str, str]]] = {}
+    for each in refused:
+        by_id.setdefault(each.record, []).append((each.exception, each.message))
+    kind = f"{RECORD_ID} bigint, {_TOLD} array<struct<exception:string,message:string>>"
+    return frame.sparkSession.createDataFrame(list(by_id.items()), kind)
+
+
+def _whole(records: RecordFrame) -> RecordFrame:
+    """Return the same records with the columns that sinks get, each by its name."""
+    shape = records.shape
+    frame = records.frame.selectExpr(
+        *records.columns(),
+        f"{shape.dropped or 'CAST(NULL AS STRING)'} AS {_DROPPED}",
+        f"{shape.error or f'CAST(NULL AS {ERROR_TYPE})'} AS {_ERROR}",
+        *records.kept,
+    )
+    whole = Shape(
+        key=_part("key", shape.key),
+        value=_part("value", shape.value),
+        topic="topic",
+        partition="partition",
+        headers="headers",
+        timestamp="timestamp",
+        dropped=_DROPPED,
+        error=_ERROR,
+        unfit=shape.unfit,
+    )
+    position = None if records.position is None else "position"
+    return RecordFrame(frame, whole, position, records.kept)
+
+
+def _part(column: str, part: Part) -> Part:
+    if part.schema is None:
+        return part
+    return Part.of(column, part.schema, schemaless=part.schemaless)
+
+
+def _hashed(column: str, schema: Schema) -> str:
+    """Return SQL that Spark can hash: it hashes neither maps nor variants."""
+    return json_sql(column, schema) if has_variant(schema) or _has_map(schema) else column
+
+
+def _has_map(schema: Schema) -> bool:
+    parts = [field.schema for field in schema.fields]
+    parts += [part for part in (schema.key_schema, schema.value_schema) if part is not None]
+    return schema.type is Type.MAP or any(_has_map(part) for part in parts)
