@@ -74,7 +74,7 @@ class Delivery:
         tally = Tally.of(
             shape, known=self.known, counting=sink.counting, tolerant=self.tolerant
         )
-        staged = sink.write(self._good(taken, tally), to)
+        staged = sink.write(self._good(taken, tally), replace(to, rows=tally.expected))
         try:
             refused = refused_of(staged)
             counts = tally.counts(

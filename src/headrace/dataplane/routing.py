@@ -126,7 +126,8 @@ class _Divided(SinkFront):
         with ByTopic(kept, self._routes.staging, batch.mark) as by_topic:
             try:
                 for topic, folder in by_topic.folders.items():
-                    to = replace(batch, mark=topic_mark(batch.mark, topic), topic=topic)
+                    mark = topic_mark(batch.mark, topic)
+                    to = replace(batch, mark=mark, topic=topic, rows=None)
                     again = self._routes.again
                     receipt = self._sink.committed(to.mark, topic) if again else None
                     if receipt is not None:

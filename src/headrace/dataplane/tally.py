@@ -30,11 +30,13 @@ class Tally:
         known: How many records the source says there are; None when it does not know.
         counting: Where the sink's count comes from.
         seen: Spark's own count on the way, where those two are not enough.
+        expected: How many records the sink gets, where that is known before.
     """
 
     known: int | None
     counting: Counting
     seen: Observation | None
+    expected: int | None = None
 
     @classmethod
     def of(
@@ -47,7 +49,8 @@ class Tally:
         """
         parts = shape.dropped is not None or (shape.error is not None and tolerant)
         enough = known is not None or counting is Counting.MEASURED
-        return cls(known, counting, None if enough and not parts else Observation())
+        seen = None if enough and not parts else Observation()
+        return cls(known, counting, seen, expected=None if parts else known)
 
     def over(self, frame: DataFrame, shape: Shape, aliases: Sequence[str]) -> DataFrame:
         """Count the records of ``frame`` by what the shape's expressions say of each."""

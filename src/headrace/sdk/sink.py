@@ -54,6 +54,7 @@ class SinkBatch:
         schema: The schema of the records' values.
         key_schema: The schema of their keys; None when they have none.
         evolution: What the target does when the schema is not its own.
+        rows: How many records the frame has, where that is known before they are computed.
     """
 
     mark: Mark
@@ -61,6 +62,7 @@ class SinkBatch:
     schema: Schema
     key_schema: Schema | None = None
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
+    rows: int | None = None
 
 
 class StagedWrite(Protocol):

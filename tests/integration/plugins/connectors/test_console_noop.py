@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -76,14 +77,27 @@ def test_a_limit_of_zero_only_counts(records: DataFrame) -> None:
     assert output.getvalue() == "… 100 more records of people\n"
 
 
-def test_noop_computes_every_record_holds_none_and_leaves_the_count(records: DataFrame) -> None:
+def noop() -> FrameSink:
     task = NoopSink().task(NoopSink.config_def().parse({}))
     assert isinstance(task, FrameSink)
-    assert task.counting is Counting.UNKNOWN
+    return task
+
+
+def test_noop_computes_every_record_counts_them_and_holds_none(records: DataFrame) -> None:
+    task = noop()
+    assert task.counting is Counting.MEASURED
     seen = Observation()
-    task.write(records.observe(seen, F.expr("count(1) AS rows")), BATCH).commit("")
+    assert written(task, records.observe(seen, F.expr("count(1) AS rows"))) == 100
     assert seen.get == {"rows": 100}
     assert task.committed(MARK, "people") is None
+
+
+def test_noop_counts_what_spark_can_prove_to_be_empty(records: DataFrame) -> None:
+    assert written(noop(), records.where("false")) == 0
+
+
+def test_noop_does_not_count_what_is_known(records: DataFrame) -> None:
+    assert noop().write(records, replace(BATCH, rows=7)).rows == 7
 
 
 def test_the_console_is_configured_by_format_and_limit() -> None:
