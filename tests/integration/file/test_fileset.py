@@ -98,6 +98,15 @@ def test_the_column_position_orders_records_of_many_files_as_the_ledger_does(
     assert frame.where("position[0] IS NULL").count() == 0
 
 
+def test_who_does_not_select_the_position_does_not_read_for_it(
+    source: Source, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        put(tmp_path / f"{name}.txt", "x\n")
+    frame = source(tmp_path).step().select("value")
+    assert "file_" not in frame._jdf.queryExecution().executedPlan().toString()
+
+
 def test_a_batch_stays_within_bytes_and_rows_but_never_below_a_file(
     source: Source, tmp_path: Path
 ) -> None:

@@ -91,9 +91,10 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
     """Return SQL that orders records as their files stand in the ledger.
 
     It is an array of the file's number, where in the file Spark's part of it begins, and a
-    count within that part. Nobody pays for it who does not select it.
+    count within that part. Nobody pays for it who does not select it: Spark reads all of
+    ``_metadata``, a number for each row too, where that was named and then not selected.
     """
-    rest = "_metadata.file_block_start, monotonically_increasing_id()"
+    rest = "input_file_block_start(), monotonically_increasing_id()"
     if len(files) == 1:
         return f"array({files[0].number}L, {rest})"
     # A map is searched from its beginning to its end, so there are many small ones.
@@ -105,7 +106,7 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
         buckets[zlib.crc32(uri.encode()) % len(buckets)].append(pair)
     maps = ", ".join(f"map({', '.join(b) or empty})" for b in buckets)
     # Hadoop writes file:/ or file:/// as it likes.
-    uri_sql = "ltrim('/', substring(_metadata.file_path, 6))"
+    uri_sql = "ltrim('/', substring(input_file_name(), 6))"
     bucket = f"CAST(crc32(CAST({uri_sql} AS BINARY)) % {len(buckets)} AS INT)"
     return f"array(try_element_at(array({maps})[{bucket}], {uri_sql}), {rest})"
 
