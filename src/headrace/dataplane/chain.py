@@ -103,6 +103,10 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
         if isinstance(step.transform, CodeTransform):
             return _run_code(before, step, step.transform, batch)
         shape = step.apply(before.shape, before.types)
+        if shape.shared and not before.is_flat:
+            # A struct that goes through two projections is made anew for each record.
+            before = before.named()
+            shape = step.apply(before.shape, before.types)
         return replace(before, shape=shape).settled()
     except AnalysisException as error:
         wrong = _not_analysed(before, step, error)
@@ -165,6 +169,7 @@ def _where(condition: str, after: Shape, before: Shape, alias: str) -> Shape:
         dropped=choose(after.dropped, before.dropped),
         error=choose(after.error, before.error),
         unfit=after.unfit,
+        shared=after.shared,
     )
 
 

@@ -66,6 +66,7 @@ def run_code(
             topic="topic" if topic is None or transform.routes else literal(topic),
             offset="offset" if shape.offset is not None else None,
             unfit=shape.unfit,
+            shared=(),
             **settled,
         ),
         "position" if records.position else None,

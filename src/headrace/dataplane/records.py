@@ -12,7 +12,7 @@ from headrace.dataplane.constant import constant_text
 from headrace.sdk import Part, Schema, Shape, from_spark_json, literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -41,6 +41,11 @@ class RecordFrame:
     shape: Shape
     position: str | None = None
     kept: tuple[str, ...] = ()
+
+    @property
+    def is_flat(self) -> bool:
+        """Return whether the value's fields are columns of the frame."""
+        return not self.shape.value.is_struct or "value" not in self.frame.columns
 
     def types(self, expressions: Sequence[str]) -> Schema:
         """Return the schema of a struct of named expressions. Analyses; no job runs."""
@@ -84,9 +89,20 @@ class RecordFrame:
         A step that would use an expression twice then uses a column twice. Spark
         merges the projections into one.
         """
+        if self.shape.shared:
+            return self._sharing().named()
         if all(_REFERENCE.match(sql) for sql in _expressions(self.shape)):
             return self
         return self.named()
+
+    def _sharing(self) -> RecordFrame:
+        """Return the same records with what their expressions share as columns."""
+        calls = {sql: f"__shared{number}" for number, sql in enumerate(self.shape.shared)}
+        # Below the projection that uses it twice, Spark computes it once, and need not even
+        # make an error's struct to see that there is none.
+        computed = [f"{sql} AS {name}" for sql, name in calls.items()]
+        frame = self.frame.selectExpr("*", *computed)
+        return replace(self, frame=frame, shape=_with_columns(self.shape, calls))
 
     def named(self) -> RecordFrame:
         """Return the same records with the value's fields as columns of their own names.
@@ -111,7 +127,7 @@ class RecordFrame:
         columns.setdefault("record", self._record())
         named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
         settled = {name: f"__{name}" for name in given} | fixed
-        shape = Shape(key=key, value=value, unfit=self.shape.unfit, **settled)
+        shape = Shape(key=key, value=value, unfit=self.shape.unfit, shared=(), **settled)
         position = "__position" if self.position else None
         return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)
 
@@ -204,6 +220,29 @@ def _expressions(shape: Shape) -> list[str]:
     fields = [sql for part in parts for sql in part.fields.values()]
     wholes = [part.whole for part in parts if part.schema and not part.is_struct]
     return [*fields, *wholes, *(sql for sql in (shape.dropped, shape.error) if sql)]
+
+
+def _with_columns(shape: Shape, columns: Mapping[str, str]) -> Shape:
+    """Put columns in place of the calls that they hold."""
+
+    def over(sql: str) -> str:
+        for call, name in columns.items():
+            sql = sql.replace(call, name)
+        return sql
+
+    def part(one: Part) -> Part:
+        fields = {name: over(sql) for name, sql in one.fields.items()}
+        missing = one.missing and over(one.missing)
+        return replace(one, fields=fields, whole=over(one.whole), missing=missing)
+
+    return replace(
+        shape,
+        key=part(shape.key),
+        value=part(shape.value),
+        dropped=shape.dropped and over(shape.dropped),
+        error=shape.error and over(shape.error),
+        shared=(),
+    )
 
 
 def _settle(part: Part, prefix: str, columns: dict[str, str]) -> Part:

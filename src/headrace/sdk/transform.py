@@ -45,6 +45,8 @@ class Shape:
         error: The error struct, see ``failing``; None when no step so far can fail.
         unfit: Whether a step so far did not fit and left the shape as it was, so that the
             steps after it may not fit either.
+        shared: Function calls that the other expressions hold more than once, to the letter,
+            and that never raise: the runtime computes each once for a record.
     """
 
     key: Part
@@ -57,6 +59,7 @@ class Shape:
     dropped: str | None = None
     error: str | None = None
     unfit: bool = False
+    shared: tuple[str, ...] = ()
 
     def dropping(self, condition: str, alias: str) -> Shape:
         """Drop the records for which ``condition`` is true, in the name of ``alias``."""
@@ -83,6 +86,10 @@ class Shape:
         return replace(
             self, error=f"CASE WHEN {self.alive(condition)} THEN {error} ELSE {before} END"
         )
+
+    def sharing(self, call: str | None) -> Shape:
+        """Compute a function call, if one is given, once for a record; see ``shared``."""
+        return self if call is None else replace(self, shared=(*self.shared, call))
 
     def alive(self, condition: str) -> str:
         """Return ``condition`` restricted to records neither dropped nor rejected."""

@@ -114,7 +114,7 @@ class Cast(Transform):
         cast = sql_cast(sql, schema, new.type, schemaless=part.schemaless)
         if cast.fault is not None:
             fault = f"NOT {part.is_null()} AND {cast.fault}"
-            shape = self.rejecting(shape, fault, cast.message)
+            shape = self.rejecting(shape, fault, cast.message).sharing(cast.shared)
 
         def change(own: str, own_schema: Schema) -> Column:
             changed = sql_cast(own, own_schema, new.type, schemaless=part.schemaless)
@@ -144,7 +144,7 @@ class Cast(Transform):
             return shape
         cast = sql_cast(part.sql(), part.schema, target, schemaless=part.schemaless)
         if cast.fault is not None:
-            shape = self.rejecting(shape, cast.fault, cast.message)
+            shape = self.rejecting(shape, cast.fault, cast.message).sharing(cast.shared)
         schema = self._schema(part.schema, target)
         if not part.schema.is_logical:
             # A Date that became a number must not be taken for a Date.

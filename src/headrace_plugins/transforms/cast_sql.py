@@ -7,6 +7,7 @@ condition and a message that say so.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,11 +52,13 @@ class SqlCast:
         sql: The new value; null where it cannot be cast.
         fault: SQL condition, never null, for what cannot be cast; None if all can.
         message: SQL text that says why.
+        shared: A function call that both hold, which never raises.
     """
 
     sql: str
     fault: str | None = None
     message: str = "''"
+    shared: str | None = None
 
 
 def supported(types: tuple[Type, ...]) -> str:
@@ -218,11 +221,14 @@ def _from_string(sql: str, target: Type) -> SqlCast:
         return SqlCast(f"(lower({sql}) = 'true')")
     cast = f"try_cast({sql} AS {sql_type(Schema(target))})"
     if target in _FLOATS:
-        number = f"IF({sql} RLIKE {_LETTERS} AND NOT {sql} RLIKE {_SPECIAL}, NULL, {cast})"
+        # Words give what no digits do but by far too many, so that few texts are looked at.
+        word = f"{sql} RLIKE {_LETTERS} AND NOT {sql} RLIKE {_SPECIAL}"
+        number = f"IF(abs({cast}) > {sys.float_info.max!r}D AND {word}, NULL, {cast})"
     else:
-        number = f"IF({sql} RLIKE {_WHOLE}, {cast}, NULL)"
+        cast = f"try_cast(IF({sql} RLIKE {_WHOLE}, {sql}, NULL) AS {sql_type(Schema(target))})"
+        number = cast
     message = f"concat('Value (', {sql}, ') was out of range for requested data type')"
-    return SqlCast(number, f"({sql} IS NOT NULL AND {number} IS NULL)", message)
+    return SqlCast(number, f"({sql} IS NOT NULL AND {number} IS NULL)", message, shared=cast)
 
 
 def _from_bytes(sql: str, target: Type) -> SqlCast:

@@ -9,8 +9,17 @@ from tests.integration.dataplane.flow_doubles import Kept, batch, condition, flo
 from headrace.dataplane import Step
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.records import record_frame
-from headrace.sdk import ConfigError, Schema
-from headrace_plugins.transforms import Filter, InsertField, Mask, Route, Shard, Sql, Unwrap
+from headrace.sdk import ConfigError, Counting, Schema
+from headrace_plugins.transforms import (
+    Cast,
+    Filter,
+    InsertField,
+    Mask,
+    Route,
+    Shard,
+    Sql,
+    Unwrap,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -164,6 +173,37 @@ def test_metadata_of_a_change_becomes_fields_and_headers(spark) -> None:
         "__ts": 1001,
     }
     assert first["headers"] == [{"key": "__db", "value": "shop", "type": "string"}]
+
+
+def test_a_value_and_its_error_share_one_cast(spark) -> None:
+    texts = "SELECT struct(id, 't' || id AS text) AS value FROM range(3)"
+    records = chained(spark, texts, step(Cast, spec="text:int32"))
+    good = records.frame.where(f"{records.shape.error} IS NULL").selectExpr(*records.columns())
+    plan = good._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("try_cast(") == 1
+
+
+class Apart(Kept):
+    """Takes values apart, as most sinks do, and keeps Spark's plan."""
+
+    plan = ""
+
+    def write(self, frame, batch):
+        fields = frame.selectExpr("value.*")
+        self.plan = fields._jdf.queryExecution().optimizedPlan().toString()
+        return super().write(frame, batch)
+
+
+def test_a_sink_that_takes_values_apart_makes_spark_put_none_together(spark) -> None:
+    sink = Apart()
+    sink.counting = Counting.MEASURED  # type: ignore[misc]  # of this one
+    computed = step(Sql, query="SELECT upper('a' || id) AS a, lower('B' || id) AS b")
+    flow(spark, [sink], computed).run(batch(1, 0, 2))
+    assert [row["value"] for row in sink.rows] == [
+        {"a": "A0", "b": "b0"},
+        {"a": "A1", "b": "b1"},
+    ]
+    assert "named_struct" not in sink.plan
 
 
 def test_what_is_no_change_passes(spark) -> None:
