@@ -148,6 +148,8 @@ class Delivery:
             keep.append(self._tolerated(shape.error))
         if keep:
             frame = frame.where(" AND ".join(keep))
+        if self.aliases and shape.value.is_struct:
+            frame = _kept_flat(frame)
         given = records
         if self.sink.ordered and records.position is None:
             given = replace(records, position="array(monotonically_increasing_id())")
@@ -162,6 +164,15 @@ class Delivery:
         # Failing the job itself leaves nothing of the batch written, in any sink.
         failure = f"raise_error(concat('{REJECTED}', to_json({error})))"
         return f"IF({error} IS NULL, true, CAST({failure} AS BOOLEAN))"
+
+
+def _kept_flat(frame: DataFrame) -> DataFrame:
+    """Keep Spark from moving what was computed into the struct that sinks get.
+
+    A sink that takes the struct apart would else have it made for each record.
+    """
+    numbered = frame.selectExpr("*", "monotonically_increasing_id() AS __row")
+    return numbered.where("__row >= 0")
 
 
 def check_balance(counts: Counts, batch: Batch) -> None:
