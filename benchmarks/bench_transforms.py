@@ -1,7 +1,9 @@
 """A chain of eight transforms, beside the hand-written Spark expression and Kafka's own.
 
 All three take the same records. Spark has one core, and Kafka's transforms one thread, whose
-records are made beforehand; Spark reads its own from Parquet files.
+records are made beforehand; Spark reads its own from Parquet files. The hand-written job gives
+the same columns, and like the chain it keeps nulls and stops at an amount that is no number;
+it does not count its rows.
 
     python benchmarks/bench_transforms.py [--rows 5000000]
 """
@@ -22,7 +24,7 @@ from headrace.settings import Settings
 FOLDER = Path(__file__).parent
 LOCK = FOLDER.parent / "tests" / "differential" / "jars.toml"
 KAFKA = "org.apache.kafka.connect.transforms."
-KAFKA_RUNS = 3
+KAFKA_RUNS = 5
 CHAIN: Mapping[str, Mapping[str, str]] = {
     "Cast$Value": {"spec": "amount:float64,qty:string"},
     "ReplaceField$Value": {"exclude": "secret", "renames": "name:customer"},
@@ -47,14 +49,21 @@ ROW = (
     "concat('s', id % 7) AS secret",
     "struct(concat('city ', id % 50) AS city, CAST(id % 9999 AS INT) AS zip) AS address",
 )
+# The columns that the sink of both computes: a field each, as a nested row costs more.
+NO_HEADERS = "CAST(NULL AS array<struct<key:string,value:string,type:string>>) AS headers"
+COPY_BY_HAND = ("CAST(NULL AS STRING) AS key", "*", NO_HEADERS)
 BY_HAND = (
     "struct(id) AS key",
-    (
-        "struct(id, name AS customer, '' AS card, CAST(amount AS DOUBLE) AS amount, "
-        "CAST(qty AS STRING) AS qty, date_format(at, 'yyyy-MM-dd HH:mm:ss') AS at, "
-        "address.city AS address_city, address.zip AS address_zip, 'eu' AS region) AS value"
-    ),
-    "concat('shop-', 'orders') AS topic",
+    "id",
+    "name AS customer",
+    "IF(card IS NULL, NULL, '') AS card",
+    "CAST(amount AS DOUBLE) AS amount",
+    "CAST(qty AS STRING) AS qty",
+    "date_format(at, 'yyyy-MM-dd HH:mm:ss') AS at",
+    "address.city AS address_city",
+    "address.zip AS address_zip",
+    "'eu' AS region",
+    NO_HEADERS,
 )
 
 
@@ -115,9 +124,7 @@ def main() -> None:
         frame = run.runtime.spark.range(0, rows, 1, 4).selectExpr(*ROW)
         frame.write.parquet(str(files))
         cases = Cases(run, files)
-        copy = compare(
-            "no transform", rows, cases.ours(()), cases.by_hand(("struct(*) AS value",))
-        )
+        copy = compare("no transform", rows, cases.ours(()), cases.by_hand(COPY_BY_HAND))
         chain = compare("eight transforms", rows, cases.ours(steps), cases.by_hand(BY_HAND))
         kafka = kafka_seconds(run.runtime.settings, rows)
     ours, theirs = statistics.median(chain.ours), statistics.median(kafka)
