@@ -23,7 +23,13 @@ from headrace.settings import load_settings
 from headrace.worker import BatchLoop, Outcome, StoredConnectorContext
 
 PAIRS = 5
-"""How many pairs of warm runs the medians are of."""
+"""How many pairs of warm runs the medians are of, at least."""
+MOST_PAIRS = 25
+MEASURED_SECONDS = 20
+"""Short cases are measured in more pairs, up to the most, until they took so long."""
+WARM_UPS = 3
+"""How many pairs are thrown away between the cold one and the first that counts: what is
+run first would else be compared with what finds the JVM's code compiled."""
 
 
 @dataclass
@@ -164,10 +170,19 @@ class Pair:
 def compare(
     name: str, rows: int, ours: Callable[[], object], theirs: Callable[[], object]
 ) -> Pair:
-    """Time both once cold, then in turn, and print the row."""
+    """Time both once cold, then in turn, each first in every other pair; print the row."""
     cold = (timed(ours), timed(theirs))
-    warm = [(timed(ours), timed(theirs)) for _ in range(PAIRS)]
-    pair = Pair(name, rows, cold, [mine for mine, _ in warm], [other for _, other in warm])
+    for _ in range(WARM_UPS):
+        ours(), theirs()
+    mine: list[float] = []
+    others: list[float] = []
+    while len(mine) < PAIRS or (
+        len(mine) < MOST_PAIRS and sum(mine) + sum(others) < MEASURED_SECONDS
+    ):
+        turns = [(ours, mine), (theirs, others)]
+        for work, times in turns if len(mine) % 2 else reversed(turns):
+            times.append(timed(work))
+    pair = Pair(name, rows, cold, mine, others)
     print(pair.line(), flush=True)
     return pair
 
