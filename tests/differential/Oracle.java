@@ -11,6 +11,7 @@ import java.io.PrintStream;
 import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.Date;
 import java.util.HashMap;
 import java.util.List;
@@ -29,6 +30,8 @@ import org.apache.kafka.connect.header.Headers;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.sink.SinkRecord;
 import org.apache.kafka.connect.source.SourceRecord;
+import org.apache.kafka.connect.storage.Converter;
+import org.apache.kafka.connect.storage.HeaderConverter;
 import org.apache.kafka.connect.transforms.Transformation;
 import org.apache.kafka.connect.transforms.predicates.Predicate;
 
@@ -37,8 +40,9 @@ import org.apache.kafka.connect.transforms.predicates.Predicate;
  *
  * <p>Reads jobs as JSON lines from standard input and answers each with one line. A job is {"op":
  * "chain", "steps": [{"class", "config", "predicate": {"class", "config"}, "negate"}], "sink",
- * "records"}, {"op": "parse", "texts"}, {"op": "read", "config", "texts"} for what the JSON
- * converter makes of texts, or {"op": "write", "config", "records"} for what it writes.
+ * "records"}, {"op": "parse", "texts"}, {"op": "read", "class", "config", "header", "bytes"} for
+ * what a converter makes of bytes in base64, or {"op": "write", "class", "config", "header",
+ * "records"} for what it writes of their values.
  */
 public final class Oracle {
   private static final ObjectMapper JSON =
@@ -300,15 +304,43 @@ public final class Oracle {
     return results;
   }
 
-  private static ArrayNode read(JsonNode job) {
-    JsonConverter converter = converter(texts(job.get("config")));
+  private static ArrayNode read(JsonNode job) throws Exception {
+    Object converter = configured(job);
     ArrayNode results = NODES.arrayNode();
-    for (JsonNode text : job.get("texts")) {
+    for (JsonNode text : job.get("bytes")) {
+      ObjectNode result = results.addObject();
+      SchemaAndValue found;
+      try {
+        byte[] bytes = text.isNull() ? null : Base64.getDecoder().decode(text.asText());
+        found =
+            converter instanceof HeaderConverter header && job.path("header").asBoolean()
+                ? header.toConnectHeader("t", "h", bytes)
+                : ((Converter) converter).toConnectData("t", bytes);
+      } catch (Exception error) {
+        result.set("error", failure(error));
+        continue;
+      }
+      try {
+        put(result.putObject("record"), "value", found.schema(), found.value());
+      } catch (Exception error) {
+        result.set("unwritable", failure(error));
+      }
+    }
+    return results;
+  }
+
+  private static ArrayNode write(JsonNode job) throws Exception {
+    Object converter = configured(job);
+    ArrayNode results = NODES.arrayNode();
+    for (JsonNode given : job.get("records")) {
       ObjectNode result = results.addObject();
       try {
-        byte[] bytes = text.isNull() ? null : text.asText().getBytes(StandardCharsets.UTF_8);
-        SchemaAndValue found = converter.toConnectData("t", bytes);
-        put(result, "value", found.schema(), found.value());
+        SchemaAndValue value = part(given, "value");
+        byte[] bytes =
+            converter instanceof HeaderConverter header && job.path("header").asBoolean()
+                ? header.fromConnectHeader("t", "h", value.schema(), value.value())
+                : ((Converter) converter).fromConnectData("t", value.schema(), value.value());
+        result.put("bytes", bytes == null ? null : Base64.getEncoder().encodeToString(bytes));
       } catch (Exception error) {
         result.set("error", failure(error));
       }
@@ -316,20 +348,17 @@ public final class Oracle {
     return results;
   }
 
-  private static ArrayNode write(JsonNode job) {
-    JsonConverter converter = converter(texts(job.get("config")));
-    ArrayNode results = NODES.arrayNode();
-    for (JsonNode given : job.get("records")) {
-      ObjectNode result = results.addObject();
-      try {
-        SchemaAndValue value = part(given, "value");
-        byte[] bytes = converter.fromConnectData("t", value.schema(), value.value());
-        result.put("text", bytes == null ? null : new String(bytes, StandardCharsets.UTF_8));
-      } catch (Exception error) {
-        result.set("error", failure(error));
-      }
+  /** Makes the converter of a job. */
+  private static Object configured(JsonNode job) throws Exception {
+    Object converter = made(job.get("class"));
+    Map<String, String> config = texts(job.get("config"));
+    if (converter instanceof Converter plain && !job.path("header").asBoolean()) {
+      plain.configure(config, false);
+    } else {
+      config.put("converter.type", "header");
+      ((HeaderConverter) converter).configure(config);
     }
-    return results;
+    return converter;
   }
 
   private static ObjectNode failure(Exception error) {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 KAFKA = "org.apache.kafka.connect.transforms."
 RECORDS = 50
 """How many records go through one configuration, unless said otherwise."""
+PREDICATED = 0.2
+"""The share of the cases of a transform of keys or values that have a predicate."""
 TOPICS = ("orders", "orders-20160117", "a.b.c", "x", "db1.shop.orders", "ünïcode", "UPPER_Case")
+PREDICATES = ("TopicNameMatches", "HasHeaderKey", "RecordIsTombstone")
 HEADERS = ("h", "k1", "k2", "trace id")
 
 
@@ -48,6 +52,7 @@ class Made:
         negate: Whether the step is for the others.
         sink: Whether the records have an offset.
         parts: Whether the transform exists for the key and for the value.
+        transform: The transform's name, where the case is named otherwise.
     """
 
     config: Mapping[str, object]
@@ -56,6 +61,7 @@ class Made:
     negate: bool = False
     sink: bool = False
     parts: bool = True
+    transform: str | None = None
 
 
 def cases(
@@ -69,11 +75,13 @@ def cases(
 
 def _case(random: Random, transform: str, count: int) -> Case:
     made = MAKERS[transform](random)
+    if made.parts and random.random() < PREDICATED:
+        made = replace(made, predicate=_predicate(random), negate=random.random() < 0.5)
     part = random.choice(("Key", "Value", "Value")) if made.parts else ""
     of = "key" if part == "Key" else "value"
     other = _any_shape(random) if random.random() < 0.5 else None
     step: Json = {
-        "class": f"{KAFKA}{transform}{'$' if part else ''}{part}",
+        "class": f"{KAFKA}{made.transform or transform}{'$' if part else ''}{part}",
         "config": {name: _text(value) for name, value in made.config.items()},
     }
     if made.predicate is not None:
@@ -224,15 +232,28 @@ def _limited(random: Random) -> dict[str, Any]:
     return {"predicate": _predicate(random), "negate": random.random() < 0.5}
 
 
-def _predicate(random: Random) -> Json:
-    name, config = random.choice(
-        (
-            ("TopicNameMatches", {"pattern": random.choice(PATTERNS)}),
-            ("HasHeaderKey", {"name": random.choice(HEADERS)}),
-            ("RecordIsTombstone", {}),
-        )
-    )
+def _predicate(random: Random, name: str | None = None) -> Json:
+    patterns = PATTERNS if name is None else (*PATTERNS, "(", "", "a.b.c", "X|x")
+    name = name or random.choice(PREDICATES)
+    config = {
+        "TopicNameMatches": {"pattern": random.choice(patterns)},
+        "HasHeaderKey": {"name": random.choice(HEADERS)},
+        "RecordIsTombstone": {},
+    }[name]
     return {"class": f"{KAFKA}predicates.{name}", "config": config}
+
+
+def _only_predicate(random: Random, name: str) -> Made:
+    """Drop the records that a predicate finds, so that those that stay tell what it found."""
+    shape = shapes.scalar(random) if random.random() < 0.7 else _any_shape(random)
+    return Made(
+        {},
+        shape,
+        predicate=_predicate(random, name),
+        negate=random.random() < 0.5,
+        parts=False,
+        transform="Filter",
+    )
 
 
 def _filter(random: Random) -> Made:
@@ -358,5 +379,6 @@ MAKERS: Mapping[str, Callable[[Random], Made]] = {
     "TimestampConverter": _timestamp_converter,
     "SetSchemaMetadata": _set_schema_metadata,
     "Filter": _filter,
+    **{name: partial(_only_predicate, name=name) for name in PREDICATES},
 }
-"""The transforms, each with what makes its cases."""
+"""The transforms and predicates, each with what makes its cases."""

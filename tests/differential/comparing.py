@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import struct
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from headrace.plugins import Registry
 
 Json = dict[str, Any]
+
+_LOGICAL = {"Decimal": "decimal", "Date": "date", "Time": "time", "Timestamp": "timestamp"}
+# A text in quotes, or a moment, which Kafka Connect writes without quotes.
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\[\s\S])*"'
+    r"|[0-9]+-[0-9]{2}-[0-9]{2}(?:T[0-9:.]+Z)?|[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]+Z"
+)
 
 
 @dataclass(frozen=True)
@@ -119,9 +128,9 @@ def _differing_records(theirs: Json, ours: Json) -> str | None:
     for name in ("topic", "partition", "timestamp"):
         if theirs[name] != ours[name]:
             return name
-    if [_header(h) for h in theirs["headers"]] != [_header(h) for h in ours["headers"]]:
+    if [header_tree(h) for h in theirs["headers"]] != [header_tree(h) for h in ours["headers"]]:
         return "headers"
-    return _differing_parts("key", theirs, ours) or _differing_parts("value", theirs, ours)
+    return differing_parts("key", theirs, ours) or differing_parts("value", theirs, ours)
 
 
 def _differing_errors(theirs: Json, ours: Json) -> str | None:
@@ -131,11 +140,40 @@ def _differing_errors(theirs: Json, ours: Json) -> str | None:
     return None if same else "message"
 
 
-def _header(header: Json) -> tuple[str, str | None, str]:
-    return header["key"], header["value"], header.get("type") or "string"
+def header_tree(header: Json, *, moments: bool = True) -> tuple[str, Any, str]:
+    """Give a header in a form that can be compared.
+
+    Args:
+        header: The header.
+        moments: Whether the texts of moments count.
+    """
+    name = str(header.get("name") or "").rpartition(".")[2]
+    kind = _LOGICAL.get(name) or header.get("type") or "string"
+    text = header["value"]
+    if text is None:
+        return header["key"], None, kind
+    if not moments:
+        text = _TOKEN.sub(lambda found: found[0] if found[0].startswith('"') else "0", text)
+    if kind == "float32":  # Java 17 does not always write the fewest digits
+        return header["key"], struct.pack("f", float(text)), kind
+    return header["key"], _tree(text), kind
 
 
-def _differing_parts(name: str, theirs: Json, ours: Json) -> str | None:
+def _tree(text: str) -> Any:
+    """Give the tree of a value's text, whose maps have no order; the text if it has none."""
+
+    def quoted(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith('"') else f'"{found[0]}"'
+
+    try:
+        tree = json.loads(_TOKEN.sub(quoted, text), strict=False, parse_float=str)
+    except ValueError:
+        return text
+    return tree if isinstance(tree, dict | list) else text
+
+
+def differing_parts(name: str, theirs: Json, ours: Json) -> str | None:
+    """Say where the keys or values of two records differ; None if nowhere."""
     their_schema, our_schema = (side.get(f"{name}_schema") for side in (theirs, ours))
     if their_schema is None or our_schema is None:
         if their_schema is not our_schema:
@@ -149,42 +187,49 @@ def _differing_parts(name: str, theirs: Json, ours: Json) -> str | None:
         return f"{name}: Kafka's is not valid"
     if connect_json(schema) != connect_json(connect_schema(our_schema)):
         return f"{name} schema"
-    same = _same(_unordered(native), _unordered(native_from_json(schema, ours[name])))
-    return None if same else name
+    alike = same(unordered(native), unordered(native_from_json(schema, ours[name])))
+    return None if alike else name
 
 
-def _unordered(native: Any) -> Any:
+def unordered(native: Any) -> Any:
     """Return a native value with its maps as such: the order of their entries is nothing."""
     if isinstance(native, dict):
-        return {name: _unordered(item) for name, item in native.items()}
+        return {name: unordered(item) for name, item in native.items()}
     if isinstance(native, list) and native and all(type(item) is tuple for item in native):
-        return {key: _unordered(item) for key, item in native}
-    return [_unordered(item) for item in native] if isinstance(native, list) else native
+        return {key: unordered(item) for key, item in native}
+    return [unordered(item) for item in native] if isinstance(native, list) else native
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two native values are the same; a float of 32 bits has many texts."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (math.isnan(one) and math.isnan(other)) or _near(one, other)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other) and type(one) is type(other)
 
 
 def _near(one: float, other: float) -> bool:
-    """Tell whether both are the same float of 32 bits, and one is written as such."""
+    """Tell whether both are the same float of 32 bits, and one is written as such.
+
+    Java's texts of floats have up to nine digits, and not always the fewest.
+    """
     try:
         _, long = sorted((one, other), key=lambda number: len(repr(number)))
         same = struct.pack("f", one) == struct.pack("f", other)
+        whole = struct.unpack("f", struct.pack("f", long))[0] == long
     except OverflowError:
         return False
-    return bool(same and struct.unpack("f", struct.pack("f", long))[0] == long)
+    return bool(same and (whole or float(f"{long:.9g}") == long))
 
 
 def same_plain(theirs: Any, ours: Any) -> bool:
     """Tell whether schemaless values are the same; a date of Kafka's is a moment."""
     if isinstance(theirs, dict) and theirs.keys() == {"$date"}:
+        if type(ours) is int:  # days or microseconds of a year that ISO's form has not
+            return theirs["$date"] in {ours * 86_400_000, ours // 1_000}
         return bool(_moment(ours) == theirs["$date"])
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return theirs.keys() == ours.keys() and all(
@@ -192,7 +237,7 @@ def same_plain(theirs: Any, ours: Any) -> bool:
         )
     if isinstance(theirs, list) and isinstance(ours, list):
         return len(theirs) == len(ours) and all(map(same_plain, theirs, ours))
-    return _same(theirs, ours)
+    return same(theirs, ours)
 
 
 def _moment(text: object) -> int | None:

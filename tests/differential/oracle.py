@@ -35,7 +35,13 @@ class Oracle:
         cache = JarCache(folder=folder, java=java, spark_conf=settings.spark_conf)
         jars = cache.resolve(locked_jars(lock=LOCK))
         classpath = ":".join(str(jar) for jar in jars)
-        options = ["-XX:+UseSerialGC", "-Xmx512m", "-cp", classpath]
+        options = [
+            "-XX:+UseSerialGC",
+            "-Xmx512m",
+            "-XX:-OmitStackTraceInFastThrow",
+            "-cp",
+            classpath,
+        ]
         # Its complaints go to a file, as a pipe that nobody reads would stop it.
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(

@@ -218,14 +218,15 @@ def _member(random: Random, depth: int, kinds: Mapping[str, Kind]) -> Shape:
         schema = {**(inner.schema or {}), "optional": optional}
         return Shape(schema, _maybe_null(inner.make, 0.25 if optional else 0), inner.paths)
     if chance < 0.25:
-        return _compound(random, kinds)
+        return compound(random, kinds)
     found = scalar(random, kinds)
     if random.random() < 0.1:
         found = Shape({**(found.schema or {}), "doc": "told"}, found.make)
     return found
 
 
-def _compound(random: Random, kinds: Mapping[str, Kind]) -> Shape:
+def compound(random: Random, kinds: Mapping[str, Kind] = SCALARS) -> Shape:
+    """Return the shape of arrays or maps with a schema."""
     item = kinds[random.choice(sorted(kinds))]
     optional = random.random() < 0.5
     if random.random() < 0.5:

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.differential.accepted import ACCEPTED, is_accepted, with_open_marked
+from tests.differential.accepted import ACCEPTED, is_accepted
 from tests.differential.cases import MAKERS
 from tests.differential.comparing import Headrace
 from tests.differential.golden import golden
 
 
-@pytest.mark.parametrize("transform", with_open_marked(MAKERS))
+@pytest.mark.parametrize("transform", sorted(MAKERS))
 def test_a_transform_does_what_kafkas_did(headrace: Headrace, transform: str) -> None:
     for case, kafka in golden(transform):
         for difference in headrace.differences(case, kafka):

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from headrace.dataplane.code_steps import run_code
+from headrace.dataplane.spared import merged_where
 from headrace.sdk import (
     CodeTransform,
     ConfigError,
-    Part,
     Shape,
     TransformBatch,
     TypedTransform,
     UnfitRecordError,
-    sql_type,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Step:
             after = replace(transform.refusing(shape, error), unfit=True)
         if condition == "true":
             return after
-        return _where(condition, after, shape, self.transform.alias)
+        return merged_where(condition, after, shape, self.transform)
 
     def condition(self, shape: Shape) -> str:
         """Return SQL that is true for the records that the step is meant for."""
@@ -149,85 +148,3 @@ def chain_frames(
     for step in steps:
         frames.append(_apply(frames[-1], step, batch or _FIRST))
     return frames
-
-
-def _where(condition: str, after: Shape, before: Shape, alias: str) -> Shape:
-    def choose(new: str | None, old: str | None) -> str | None:
-        if new == old or new is None:
-            return new
-        other = old if old is not None else "NULL"
-        return f"CASE WHEN {condition} THEN {new} ELSE {other} END"
-
-    return Shape(
-        key=_part_where(condition, after.key, before.key, alias),
-        value=_part_where(condition, after.value, before.value, alias),
-        topic=choose(after.topic, before.topic) or before.topic,
-        partition=choose(after.partition, before.partition) or before.partition,
-        headers=choose(after.headers, before.headers) or before.headers,
-        timestamp=choose(after.timestamp, before.timestamp) or before.timestamp,
-        offset=before.offset,
-        dropped=choose(after.dropped, before.dropped),
-        error=choose(after.error, before.error),
-        unfit=after.unfit,
-        shared=after.shared,
-    )
-
-
-def _part_where(condition: str, after: Part, before: Part, alias: str) -> Part:
-    """Merge both outcomes into one schema: a field that one lacks is null there."""
-    if after == before:
-        return after
-    if after.schema is None or before.schema is None:
-        return _one_where(condition, after, before)
-    missing = after.missing
-    if after.missing != before.missing:
-        missing = _choice(condition, after.missing or "false", before.missing or "false")
-    if not (after.is_struct and before.is_struct):
-        if after.schema.bare() == before.schema.bare():
-            whole = _choice(condition, after.whole, before.whole)
-            merged = replace(after, whole=whole, missing=missing)
-            return _optional(merged) if before.schema.optional else merged
-        raise _misfit(alias, "the whole")
-    new, old = after.columns(), before.columns()
-    columns = {}
-    for name in [*old, *(name for name in new if name not in old)]:
-        new_sql, new_schema = new.get(name, ("NULL", None))
-        old_sql, old_schema = old.get(name, ("NULL", None))
-        if new_schema and old_schema and sql_type(new_schema) != sql_type(old_schema):
-            raise _misfit(alias, f"field {name}")
-        schema = new_schema or old_schema
-        assert schema is not None
-        optional = schema.optional or not (new_schema and old_schema) or old_schema.optional
-        sql = _choice(condition, new_sql, old_sql)
-        columns[name] = (sql, schema.replaced(optional=optional))
-    merged = replace(before.with_fields(columns), missing=missing)
-    return _optional(merged) if missing else merged
-
-
-def _choice(condition: str, new: str, old: str) -> str:
-    return new if new == old else f"CASE WHEN {condition} THEN {new} ELSE {old} END"
-
-
-def _one_where(condition: str, after: Part, before: Part) -> Part:
-    """Merge a part with none: it is null where it is not made."""
-    part, own = (
-        (after, f"({condition})") if before.schema is None else (before, f"NOT ({condition})")
-    )
-    if part.schema is None:
-        return part
-    if part.is_struct:
-        return _optional(replace(part, missing=f"(NOT {own} OR {part.is_null()})"))
-    return _optional(replace(part, whole=f"IF({own}, {part.sql()}, NULL)", missing=None))
-
-
-def _optional(part: Part) -> Part:
-    assert part.schema is not None
-    return replace(part, schema=part.schema.replaced(optional=True))
-
-
-def _misfit(alias: str, what: str) -> ConfigError:
-    return ConfigError(
-        problem=f"gives {what} another type, but its predicate spares some records.",
-        field=f"transforms.{alias}.predicate",
-        fix="Remove the predicate, or send these records to a topic of their own.",
-    )

@@ -23,6 +23,7 @@ from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, 
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
+from headrace.sdk.values.texts import to_float32
 
 __all__ = ["json_from_native", "native_from_json", "native_from_value", "value_from_native"]
 
@@ -121,7 +122,8 @@ def _whole(schema: Schema, payload: object, path: str) -> int:
 
 def _float(schema: Schema, payload: object, path: str) -> float:
     if type(payload) in {int, float, Decimal} or payload in {"NaN", "Infinity", "-Infinity"}:
-        return float(payload)  # type: ignore[arg-type]  # one of the three kinds just named
+        number = float(payload)  # type: ignore[arg-type]  # one of the three kinds just named
+        return to_float32(number) if schema.type is Type.FLOAT32 else number
     raise _misfit(schema, payload, path)
 
 

@@ -111,7 +111,7 @@ class Transform(ABC):
     """Whether it exists for the key and for the value (``$Key``, ``$Value``)."""
     uses_names: ClassVar[bool] = False
     """Whether its expressions hold SQL of the user's, which names the value's fields."""
-    routes: ClassVar[bool] = False
+    routes: bool = False
     """Whether it may change the topic: tasks that read any topic then wait for its task."""
 
     @classmethod

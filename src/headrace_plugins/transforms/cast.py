@@ -145,7 +145,11 @@ class Cast(Transform):
         cast = sql_cast(part.sql(), part.schema, target, schemaless=part.schemaless)
         if cast.fault is not None:
             shape = self.rejecting(shape, cast.fault, cast.message).sharing(cast.shared)
-        schema = self._schema(part.schema, target)
+        try:
+            schema = self._schema(part.schema, target)
+        except UnfitRecordError as error:
+            where = f"NOT {part.is_null()}"
+            raise UnfitRecordError(message=error.message, where=where) from error
         if not part.schema.is_logical:
             # A Date that became a number must not be taken for a Date.
             schema = schema.replaced(

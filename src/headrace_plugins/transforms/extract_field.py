@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -21,6 +22,7 @@ from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_d
 if TYPE_CHECKING:
     from headrace.sdk import Column, Shape
 
+_PURPOSE = "field extraction"
 _UNKNOWN = "java.lang.IllegalArgumentException"
 
 
@@ -28,7 +30,7 @@ class ExtractField(Transform):
     """Puts a field in the place of the whole key or value.
 
     A field that is not there is null in values without a schema; with a schema it rejects the
-    record. Null stays null.
+    record, also one that is null. Other nulls stay null.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.ExtractField",)
@@ -46,7 +48,9 @@ class ExtractField(Transform):
         part = self.part(shape)
         if part.schema is None:
             return shape
-        part = self.struct(shape, "field extraction")
+        if not part.schemaless and not part.is_struct:
+            return self._unstructured(shape, part)
+        part = self.struct(shape, _PURPOSE)
         shape, found = self._find(shape, part)
         if found is None:
             found = (sql_null(Schema.string()), Schema.string(optional=True))
@@ -55,19 +59,27 @@ class ExtractField(Transform):
             sql = f"IF({part.missing}, NULL, {sql})"
         return self.with_part(shape, Part.of(sql, schema, schemaless=part.schemaless))
 
+    def _unstructured(self, shape: Shape, part: Part) -> Shape:
+        """Reject all records; of a null, Kafka Connect asks the schema and not the value."""
+        nothing = part.is_null()
+        null = UnfitRecordError(
+            message="Cannot look up fields on non-struct type", where=nothing
+        )
+        other = self.unstructured(part, _PURPOSE, where=f"NOT {nothing}")
+        return replace(self.refusing(self.refusing(shape, null), other), unfit=True)
+
     def _find(self, shape: Shape, part: Part) -> tuple[Shape, Column | None]:
         path = field_path(self.config, self.config.get_str("field"))
         try:
             found = part.find(path, defaults=self.config.get_bool(NULL_DEFAULTS))
         except UnfitRecordError as error:
             if not part.schemaless:
-                raise
+                # It is the schema that lacks the field, so that a null has it no more.
+                raise UnfitRecordError(
+                    message=error.message, exception=error.exception
+                ) from error
             # A value in the way of the path that is null is no fault.
             return self.refusing(shape, error), None
         if found is None and not part.schemaless:
-            raise UnfitRecordError(
-                message=f"Unknown field: {path.text}",
-                exception=_UNKNOWN,
-                where=f"NOT {part.is_null()}",
-            )
+            raise UnfitRecordError(message=f"Unknown field: {path.text}", exception=_UNKNOWN)
         return shape, found

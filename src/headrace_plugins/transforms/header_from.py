@@ -84,11 +84,9 @@ class HeaderFrom(Transform):
     def apply(self, shape: Shape) -> Shape:
         operation = self.config.get_str("operation")
         purpose = f"header {operation}"
-        if self.part(shape).schema is None:
-            raise self.unstructured(self.part(shape), purpose)
-        part = self.struct(shape, purpose)
-        if (nothing := part.is_null()) != "false":
-            shape = self.refusing(shape, self.unstructured(part, purpose, where=nothing))
+        shape, part = self.whole_struct(shape, purpose)
+        if part is None:
+            return shape
         paths = field_paths(self.config, self.config.get_list("fields"))
         if not part.schemaless and any(part.find(path) is None for path in paths):
             error = UnfitRecordError(

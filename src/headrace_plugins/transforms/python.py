@@ -95,7 +95,7 @@ class Python(CodeTransform):
     @override
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
         super().__init__(alias, config, of_key=of_key)
-        self.routes = config.get_bool("changes.topic")  # type: ignore[misc]  # of this one
+        self.routes = config.get_bool("changes.topic")
 
     @override
     def runner(self) -> CodeTransform:
@@ -120,7 +120,7 @@ class _Function(CodeTransform):
     @override
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
         super().__init__(alias, config, of_key=of_key)
-        self.routes = config.get_bool("changes.topic")  # type: ignore[misc]  # of this one
+        self.routes = config.get_bool("changes.topic")
 
     @property
     @override

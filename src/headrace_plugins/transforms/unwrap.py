@@ -12,9 +12,16 @@ from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
 
 if TYPE_CHECKING:
     from headrace.sdk import Part, Shape
+    from headrace.sdk.config import Config
     from headrace.sdk.edits import Column
 
-_MODES = ("delete-to-tombstone", "drop", "tombstone", "rewrite")
+_MODES = ("delete-to-tombstone", "drop", "tombstone", "rewrite", "rewrite-with-tombstone")
+_REWRITING = _MODES[3:]
+_KEEPING = ("tombstone", "rewrite-with-tombstone")
+
+
+# What a change without a row before has in its place.
+_NOTHING = ("NULL", Schema.string())
 
 
 class Unwrap(Transform):
@@ -44,14 +51,21 @@ class Unwrap(Transform):
                 "and tombstones that come are dropped, as each deletion makes one. drop: both "
                 "are dropped. tombstone: deletions are dropped, tombstones stay. rewrite: the "
                 "row before stays, marked as deleted (a soft delete), and tombstones are "
-                "dropped.",
+                "dropped. rewrite-with-tombstone: the same, and tombstones stay.",
             )
             .define(
                 "deleted.field",
                 ConfigType.STRING,
                 "__deleted",
-                doc="For rewrite: the field that says, as the text true or false, whether the "
-                "row was deleted.",
+                doc="For both forms of rewrite: the field that says, as the text true or "
+                "false, whether the row was deleted.",
+            )
+            .define(
+                "route.by.field",
+                ConfigType.STRING,
+                "",
+                doc="The field of the row whose value is the topic that the record goes to; of "
+                "a deletion, the row before has it. Empty: the topic stays.",
             )
             .define(
                 "add.fields",
@@ -82,6 +96,11 @@ class Unwrap(Transform):
         )
 
     @override
+    def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
+        super().__init__(alias, config, of_key=of_key)
+        self.routes = bool(config.get_str("route.by.field"))
+
+    @override
     def apply(self, shape: Shape) -> Shape:
         value = shape.value
         found = value.columns()
@@ -92,26 +111,43 @@ class Unwrap(Transform):
         tombstone, delete = value.is_null(), f"coalesce({op} = 'd', false)"
         headers = self._headers(shape, found)
         row = self._row(value, found, delete, mode)
-        shape = replace(shape, value=row, headers=headers)
         gone = [f"coalesce({op} = 't', false)"]
-        if mode != "tombstone":
+        if mode not in _KEEPING:
             gone.append(tombstone)
         if mode in {"drop", "tombstone"}:
             gone.append(delete)
-        return shape.dropping(" OR ".join(gone), self.alias)
+        shape = shape.dropping(" OR ".join(gone), self.alias)
+        if self.routes:
+            shape = self._routed(shape, found, delete)
+        return replace(shape, value=row, headers=headers)
+
+    def _routed(self, shape: Shape, found: dict[str, Column], delete: str) -> Shape:
+        """Send records to the topic that a field of their row names; tombstones stay."""
+        name = self.config.get_str("route.by.field")
+        after, before = (
+            f"CAST({sql}.{quote(name)} AS STRING)" if _has(schema, name) else "NULL"
+            for sql, schema in (found["after"], found.get("before", _NOTHING))
+        )
+        if not _has(found["after"][1], name):
+            raise UnfitRecordError(message=f"{name} is not a valid field name")
+        topic = f"IF({delete}, {before}, {after})"
+        missing = f"NOT {shape.value.is_null()} AND {topic} IS NULL"
+        message = literal(f"The field {name}, which names the topic, is null")
+        shape = self.rejecting(shape, missing, message)
+        return replace(shape, topic=f"coalesce({topic}, {shape.topic})")
 
     def _row(self, value: Part, found: dict[str, Column], delete: str, mode: str) -> Part:
         after, schema = found["after"]
-        before, of_before = found.get("before", ("NULL", Schema.string()))
+        before, of_before = found.get("before", _NOTHING)
         columns: dict[str, Column] = {}
         for field in schema.fields:
             sql, kind = f"{after}.{quote(field.name)}", field.schema
-            if mode == "rewrite":
-                there = of_before.type is Type.STRUCT and of_before.field(field.name)
+            if mode in _REWRITING:
+                there = _has(of_before, field.name)
                 old = f"{before}.{quote(field.name)}" if there else "NULL"
                 sql, kind = f"IF({delete}, {old}, {sql})", kind.replaced(optional=True)
             columns[field.name] = sql, kind
-        if mode == "rewrite":
+        if mode in _REWRITING:
             deleted = f"IF({delete}, 'true', 'false')"
             columns[self.config.get_str("deleted.field")] = deleted, Schema.string()
         prefix = self.config.get_str("add.fields.prefix")
@@ -119,7 +155,7 @@ class Unwrap(Transform):
             name, (sql, kind) = self._metadata(text, found)
             columns[prefix + name] = sql, kind.replaced(optional=True)
         missing = value.is_null()
-        if mode != "rewrite":
+        if mode not in _REWRITING:
             missing = f"({missing} OR {after} IS NULL)"
         plain = replace(value, schema=schema.replaced(optional=True), missing=missing)
         return plain.with_fields(columns)
@@ -148,3 +184,7 @@ class Unwrap(Transform):
             raise UnfitRecordError(message=f"Unable to find field: {path}")
         name = f"{outer}_{inner}" if outer else inner
         return new or name, (f"{holder[0]}.{quote(inner)}", member.schema)
+
+
+def _has(schema: Schema, name: str) -> bool:
+    return schema.type is Type.STRUCT and schema.field(name) is not None

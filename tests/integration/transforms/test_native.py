@@ -149,6 +149,7 @@ ORDER BY n"""
         ("drop", {1: "new", 2: "new", 4: "new"}),
         ("tombstone", {1: "new", 2: "new", 4: "new", 6: None}),
         ("rewrite", {1: "new", 2: "new", 3: "old", 4: "new"}),
+        ("rewrite-with-tombstone", {1: "new", 2: "new", 3: "old", 4: "new", 6: None}),
     ],
 )
 def test_changes_become_rows_and_deletions_what_the_mode_says(spark, mode, values) -> None:
@@ -156,9 +157,27 @@ def test_changes_become_rows_and_deletions_what_the_mode_says(spark, mode, value
     rows = run(spark, CHANGES, step(Unwrap, **config))
     left = {row["key"]: row["value"] for row in rows if row["dropped"] is None}
     assert {key: value and value["name"] for key, value in left.items()} == values
-    if mode == "rewrite":
+    if mode.startswith("rewrite"):
         assert left[3] == {"id": 3, "name": "old", "__deleted": "true"}
         assert left[2]["__deleted"] == "false"
+
+
+@pytest.mark.parametrize("mode", ["delete-to-tombstone", "rewrite-with-tombstone"])
+def test_a_field_of_the_row_names_the_topic(spark, mode) -> None:
+    config = {"delete_tombstone_handling_mode": mode, "route_by_field": "name"}
+    rows = run(
+        spark, CHANGES.replace("'new'", "IF(op = 'r', NULL, 'new')"), step(Unwrap, **config)
+    )
+    left = {row["key"]: row for row in rows if row["dropped"] is None}
+    topics = {key: row["topic"] for key, row in left.items() if row["error"] is None}
+    tombstone = {6: "orders_7"} if mode == "rewrite-with-tombstone" else {}
+    assert topics == {1: "new", 2: "new", 3: "old", **tombstone}
+    assert "names the topic" in left[4]["error"]["message"]
+
+
+def test_a_topic_cannot_be_named_by_a_field_that_is_not_there(spark) -> None:
+    rows = run(spark, CHANGES, step(Unwrap, route_by_field="zone"))
+    assert {row["error"]["message"] for row in rows} == {"zone is not a valid field name"}
 
 
 def test_metadata_of_a_change_becomes_fields_and_headers(spark) -> None:

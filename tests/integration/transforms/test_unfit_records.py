@@ -97,3 +97,24 @@ def test_defaults_and_the_names_of_structs_go_through_a_chain(spark) -> None:
     assert after is not None
     assert after.name == "n"
     assert after.fields[0].schema == schema.fields[0].schema
+
+
+def test_a_step_for_all_but_tombstones_may_give_another_type(spark) -> None:
+    step = Step(transform(Cast, "cast", spec="int32"), condition("value IS NULL"), negate=True)
+    found = run(spark, "('7'), (NULL)", step)
+    assert [row["value"] for row in found] == [7, None]
+    assert [row["error"] for row in found] == [None, None]
+
+
+def test_numbers_that_a_predicate_spares_get_the_wider_type(spark) -> None:
+    step = Step(transform(Cast, "cast", spec="int16"), condition("value = 1"))
+    assert [row["value"] for row in run(spark, "(1), (70000)", step)] == [1, 70000]
+
+
+def test_a_spared_value_of_another_type_is_a_bad_record(spark) -> None:
+    values = "(named_struct('a', '1', 'b', 0)), (named_struct('a', 'x', 'b', 1))"
+    step = Step(transform(Cast, "cast", spec="a:int32"), condition("b = 0"))
+    good, bad = run(spark, values, step)
+    assert good["value"] == {"a": 1, "b": 0}
+    assert bad["error"]["exception"] == DATA  # type: ignore[index]
+    assert "Field a is of type STRING" in bad["error"]["message"]  # type: ignore[index]

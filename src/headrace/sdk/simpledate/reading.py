@@ -53,8 +53,8 @@ _STRICT: Mapping[str, frozenset[int]] = {
     **{letter: frozenset({1, 2}) for letter in "dHms"},
 }
 # With no more digits than these, counting on cannot leave what Spark's timestamps hold.
-_DIGITS: Mapping[str, int] = {"y": 5, "M": 4, "m": 9, "s": 9, "S": 9}
-_DAY_DIGITS = 7
+_DIGITS: Mapping[str, int] = {"y": 5, "M": 4, "d": 7, "D": 7, "m": 9, "s": 9, "S": 9}
+_MORE_DIGITS = 8
 _MILLIS = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
 _DAY_MILLIS = 86_400_000
 
@@ -152,7 +152,10 @@ class _Lenient:
             number += 1
             groups[part.letter] = (number, part)
             # Numbers side by side: the first takes as many digits as it has letters.
-            regex += _field(part, fixed=_is_number(after))
+            most = _DIGITS.get(part.letter, _MORE_DIGITS)
+            if part.letter in {"d", "D"} and "y" not in pattern.letters:
+                most = _MORE_DIGITS  # as there is no year to count from
+            regex += _field(part, most, fixed=_is_number(after))
         return cls(text, regex, groups)
 
     def sql(self) -> str:
@@ -244,7 +247,7 @@ def _exact(text: str) -> str:
     return "".join(f"\\x{{{ord(char):x}}}" for char in text)
 
 
-def _field(part: DateField, *, fixed: bool) -> str:
+def _field(part: DateField, digits: int, *, fixed: bool) -> str:
     """Give the group of one field. It takes what it can and gives nothing back, as in Java."""
     letter, count = part.letter, part.count
     if letter == "E":
@@ -259,7 +262,6 @@ def _field(part: DateField, *, fixed: bool) -> str:
     if letter in {"z", "Z"}:
         offset = f"GMT[+-](?:{_HOURS}|[0-9]):{_MINUTES}|GMT|UTC|[+-]{_HOURS}{_MINUTES}"
         return f"([ \\t]*+(?i:{offset}|{'|'.join(_ZONES)}))"
-    digits = _DIGITS.get(letter, _DAY_DIGITS)
     if not fixed:
         return f"([ \\t]*+-?[0-9]{{1,{digits}}}+(?![0-9]))"
     digits = min(count, digits)
