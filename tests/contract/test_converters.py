@@ -15,7 +15,10 @@ from tests.contract.converting import (
     values_of,
 )
 
+from headrace.schemaregistry import EmbeddedRegistry, RegistryService
 from headrace.sdk import DATA_EXCEPTION, ConfigError, Schema, to_arrow_type
+from headrace.sdk.wireform import head_of
+from headrace.store import MemoryRegistryStore
 
 pytestmark = pytest.mark.spark
 
@@ -88,10 +91,32 @@ class Case:
     returned: list[Any] | None = None
 
     def __str__(self) -> str:
-        return "-".join([self.name, self.schema.type.value, *self.props.values()])
+        kind = (self.schema.name or self.schema.type.value).rpartition(".")[2]
+        return "-".join([self.name, kind, *self.props.values()])
 
 
 NOT_JSON = [b"", b"{", b"\xff", b'{"schema": nope}', b"NaN", b'{"a": 1} {"a": 2}']
+UNFRAMED = [b"", b"{}", b"\x00\x00\x00\x00", head_of(999) + b"\x02", b"\x01" * 9]
+NO_SUCH_JSON = [*UNFRAMED, head_of(1), *(head_of(1) + raw for raw in NOT_JSON)]
+UNION = "io.confluent.connect.json.OneOf"
+CHOICES = Schema.struct(
+    {
+        **{field.name: field.schema for field in ROW.fields},
+        "codes": Schema.map(Schema.int32(), Schema.date(optional=True)),
+        "either": Schema.struct(
+            {
+                f"{UNION}.field.0": Schema.int32(optional=True),
+                f"{UNION}.field.1": Schema.struct({"a": Schema.date()}, optional=True),
+            },
+            name=UNION,
+            optional=True,
+        ),
+    }
+)
+CHOSEN = {
+    "codes": [(5, 19_000), (-1, None)],
+    "either": {f"{UNION}.field.0": None, f"{UNION}.field.1": {"a": 1}},
+}
 _SCALAR = Schema.struct({"a": Schema.int64(optional=True), "b": Schema.string(optional=True)})
 CASES = [
     Case("BooleanConverter", Schema.boolean(), [True, False], [b"", b"\x02", b"\x00\x01"]),
@@ -106,6 +131,16 @@ CASES = [
     Case("JsonConverter", ROW, [FULL, EMPTY], NOT_JSON),
     Case("JsonConverter", ROW, [FULL, EMPTY], NOT_JSON, {"decimal.format": "NUMERIC"}),
     Case("JsonConverter", Schema.int32(), [1, -5], [*NOT_JSON, b"5"]),
+    Case("JsonSchemaConverter", ROW, [FULL, EMPTY], NO_SUCH_JSON),
+    Case("JsonSchemaConverter", ROW, [FULL, EMPTY], [], {"decimal.format": "NUMERIC"}),
+    Case(
+        "JsonSchemaConverter",
+        CHOICES,
+        [FULL | CHOSEN, EMPTY | CHOSEN | {"either": None}],
+        [head_of(1) + b'{"either": true}'],
+        {"object.additional.properties": "false"},
+    ),
+    Case("JsonSchemaConverter", Schema.string(), ["", "é😀"], [*UNFRAMED, head_of(1) + b"5"]),
     Case(
         "JsonConverter",
         _SCALAR,
@@ -122,21 +157,27 @@ def case(request: pytest.FixtureRequest) -> Case:
     return found
 
 
+@pytest.fixture
+def registry() -> EmbeddedRegistry:
+    return EmbeddedRegistry(RegistryService(MemoryRegistryStore()))
+
+
 def plain(schema: Schema, natives: list[Any]) -> list[Any]:
     values: list[Any] = pa.array(natives, to_arrow_type(schema)).to_pylist()
     return values
 
 
 def test_what_is_encoded_comes_back_and_what_cannot_be_read_is_a_fault(
-    spark, tmp_path, case: Case
+    spark, tmp_path, case: Case, registry: EmbeddedRegistry
 ) -> None:
     natives = [*case.natives, None]
-    frame = encode(spark, converter(case.name, case.props), case.schema, natives)
+    first = converter(case.name, case.props, registry=registry)
+    frame = encode(spark, first, case.schema, natives)
     raws = values_of(frame)
     assert all(isinstance(raw, bytes) for raw in raws[:-1])
     assert raws[-1] is None, "null is a tombstone, and stays one"
 
-    again = converter(case.name, case.props)
+    again = converter(case.name, case.props, registry=registry)
     decoded = decode(spark, again, raw_frame(spark, [*raws, *case.bad]), tmp_path)
     values, errors = values_of(decoded), values_of(decoded, "error")
     assert schema_of(decoded) == (case.decoded or case.schema).replaced(optional=True)
@@ -149,12 +190,15 @@ def test_what_is_encoded_comes_back_and_what_cannot_be_read_is_a_fault(
         assert error["plugin"] == case.name
         assert error["exception"] == DATA_EXCEPTION
         assert error["message"]
-        assert error["raw"] == ("\ufffd" if raw == b"\xff" else raw.decode())
+        assert error["raw"] == raw.decode(errors="replace")
 
 
-def test_a_stream_of_nothing_but_nulls_is_decoded(spark, tmp_path, case: Case) -> None:
+def test_a_stream_of_nothing_but_nulls_is_decoded(
+    spark, tmp_path, case: Case, registry: EmbeddedRegistry
+) -> None:
     frame = raw_frame(spark, [None, None])
-    decoded = decode(spark, converter(case.name, case.props), frame, tmp_path)
+    each = converter(case.name, case.props, registry=registry)
+    decoded = decode(spark, each, frame, tmp_path)
     assert values_of(decoded) == [None, None]
     assert values_of(decoded, "error") == [None, None]
 

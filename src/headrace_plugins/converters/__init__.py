@@ -1,6 +1,7 @@
 """The built-in converters."""
 
 from headrace_plugins.converters.json_converter import JsonConverter
+from headrace_plugins.converters.json_schema_converter import JsonSchemaConverter
 from headrace_plugins.converters.scalars import (
     BooleanConverter,
     DoubleConverter,
@@ -19,6 +20,7 @@ __all__ = [
     "FloatConverter",
     "IntegerConverter",
     "JsonConverter",
+    "JsonSchemaConverter",
     "LongConverter",
     "ShortConverter",
     "SimpleHeaderConverter",

@@ -34,8 +34,7 @@ class JsonWriter:
         if schema.type in {Type.STRUCT, Type.ARRAY} and not schema.is_logical:
             text = f"to_json({self._value(column, schema)}, {_OPTIONS})"
             return f"IF({column} IS NULL, NULL, {text})"
-        member = f"to_json(named_struct('v', {self._value(column, schema)}), {_OPTIONS})"
-        return f"IF({column} IS NULL, NULL, {_inside(member)})"
+        return f"IF({column} IS NULL, NULL, {member_text(self._value(column, schema))})"
 
     def envelope(self, column: str, schema: Schema) -> str:
         """Return SQL for the value with its schema, as ``{"schema": ..., "payload": ...}``."""
@@ -87,9 +86,7 @@ class JsonWriter:
         # Pairs of different types are no array to Spark, so they are written as text first.
         entry = f"e{depth}"
         pair = ", ',', ".join(
-            _inside(
-                f"to_json(named_struct('v', {self._value(part, own, depth + 1)}), {_OPTIONS})"
-            )
+            member_text(self._value(part, own, depth + 1))
             for part, own in ((f"{entry}.key", keys), (f"{entry}.value", values))
         )
         pairs = f"transform(map_entries({sql}), {entry} -> concat('[', {pair}, ']'))"
@@ -102,8 +99,9 @@ def compact(tree: Any) -> str:
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 
-def _inside(member: str) -> str:
-    """Return SQL for the value of the one member, called v, of a JSON object."""
+def member_text(sql: str) -> str:
+    """Return SQL for the JSON of a value of any type."""
+    member = f"to_json(named_struct('v', {sql}), {_OPTIONS})"
     return f"substring({member}, 6, length({member}) - 6)"
 
 

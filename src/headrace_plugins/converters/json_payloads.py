@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +19,19 @@ from headrace_plugins.converters.json_arrays import (
 from headrace_plugins.converters.json_parsing import loaded, parsed
 
 Faults = dict[int, tuple[str, str]]
+Shape = Callable[[Any], Any]
 
 _SLICE = 1024  # rows that are parsed anew when one of a batch is bad
 NOT_JSON = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 
 
 def decoded_payloads(
-    texts: pa.Array, schema: Schema, *, defaults: bool, decimals_as_text: bool = True
+    texts: pa.Array,
+    schema: Schema,
+    *,
+    defaults: bool,
+    decimals_as_text: bool = True,
+    shape: Shape | None = None,
 ) -> tuple[pa.Array, Faults]:
     """Decode payloads; return the values, null where there is a fault, and the faults.
 
@@ -33,7 +40,11 @@ def decoded_payloads(
         schema: The schema of all of them.
         defaults: Whether a null becomes the default where there is one.
         decimals_as_text: Which form of Decimals is the usual one; the other is slower.
+        shape: Makes Kafka Connect's form of another one, value by value, which is slow; it
+            raises RecordError where it cannot.
     """
+    if shape is not None:
+        return _one_by_one(texts, schema, defaults=defaults, shape=shape)
     stored = stored_type(schema, decimals_as_text=decimals_as_text)
     fast = None if stored is None else _fast(texts, schema, stored, defaults=defaults)
     if fast is not None:
@@ -73,12 +84,14 @@ def _fast(
     return final, {numbers[row]: fault for row, fault in found.items()}
 
 
-def _one_by_one(texts: pa.Array, schema: Schema, *, defaults: bool) -> tuple[pa.Array, Faults]:
+def _one_by_one(
+    texts: pa.Array, schema: Schema, *, defaults: bool, shape: Shape | None = None
+) -> tuple[pa.Array, Faults]:
     natives: list[Any] = []
     faults = Faults()
     type_ = to_arrow_type(schema)
     for row, text in enumerate(texts.to_pylist()):
-        native, fault = _native(text, schema, type_, defaults=defaults)
+        native, fault = _native(text, schema, type_, defaults=defaults, shape=shape)
         natives.append(native)
         if fault is not None:
             faults[row] = (DATA_EXCEPTION, fault)
@@ -86,13 +99,14 @@ def _one_by_one(texts: pa.Array, schema: Schema, *, defaults: bool) -> tuple[pa.
 
 
 def _native(
-    text: bytes, schema: Schema, type_: pa.DataType, *, defaults: bool
+    text: bytes, schema: Schema, type_: pa.DataType, *, defaults: bool, shape: Shape | None
 ) -> tuple[Any, str | None]:
     try:
         tree = loaded(text, exact=True)
     except ValueError as error:
         return None, f"{NOT_JSON}{error}"
     try:
+        tree = tree if shape is None else shape(tree)
         native = native_from_json(schema, filled(schema, tree) if defaults else tree)
         pa.array([native], type_)
     except RecordError as error:
