@@ -69,7 +69,7 @@ def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
         part = shape.key if each.part is RecordPart.KEY else shape.value
         if part.schema is None:
             return records
-        plain = part.sql()
+        plain = _untouched(records, part, each.part) or part.sql()
         converted = each.converter.encode(given, made, part.schema)
     else:
         converted = _of_headers(each).encode_headers(given, made)
@@ -91,6 +91,12 @@ def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
     is_key = each.part is RecordPart.KEY
     shape = replace(shape, key=coded) if is_key else replace(shape, value=coded)
     return replace(records, frame=frame, shape=shape)
+
+
+def _untouched(records: RecordFrame, part: Part, name: str) -> str | None:
+    """Return the column that the whole part still is; to build a struct anew costs more."""
+    field = frame_schema(records.frame).field(name)
+    return name if field and part == Part.of(name, field.schema) else None
 
 
 def _of_headers(each: PartConverter) -> HeaderConverter:

@@ -1,5 +1,6 @@
 """Converters in the flow: bytes in a topic, types in the sink, errors as data."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from headrace.dataplane import (
     Topics,
     TopicSource,
 )
+from headrace.dataplane.conversion import encoded
+from headrace.dataplane.records import record_frame
 from headrace.model import Batch, Counts
 from headrace.sdk import (
     FrameSource,
@@ -56,6 +59,15 @@ class Raws(FrameSource):
 
 def reading(folder: Path, *converters) -> ConvertingReader:
     return ConvertingReader(FrameReader(Raws()), converters, folder)
+
+
+def test_a_value_that_no_step_changed_is_encoded_without_being_made_anew(spark) -> None:
+    values = spark.sql("SELECT struct(id, 'a' AS a) AS value FROM range(1)")
+    written = encoded(record_frame(values, "t"), [converter("JsonConverter", PLAIN)])
+    plan = written.frame._jdf.queryExecution().analyzed().toString()
+    assert re.search(r"value#\d+ AS __plain_value", plan)
+    text = written.frame.selectExpr(f"CAST({written.shape.value.sql()} AS STRING) AS text")
+    assert [row.text for row in text.collect()] == ['{"id":0,"a":"a"}']
 
 
 def test_a_topic_of_bytes_carries_the_types_of_its_source(spark, tmp_path: Path) -> None:
