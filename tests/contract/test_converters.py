@@ -1,6 +1,7 @@
 """What every converter keeps: what it encodes comes back, and nothing it reads raises."""
 
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -117,6 +118,40 @@ CHOSEN = {
     "codes": [(5, 19_000), (-1, None)],
     "either": {f"{UNION}.field.0": None, f"{UNION}.field.1": {"a": 1}},
 }
+BAD_AVRO = [*UNFRAMED, head_of(1)]
+MORE = Schema.struct(
+    {
+        **{field.name: field.schema for field in ROW.fields},
+        "count": Schema.int32(default=7, doc="how many"),
+        "since": Schema.date(default=date(2024, 2, 29), optional=True),
+        "share": Schema.decimal(2, precision=6, default=Decimal("-1.25")),
+        "loose": Schema.decimal(3, optional=True),
+        "codes": Schema.map(Schema.int32(), Schema.date(optional=True)),
+        "one": Schema.struct(
+            {
+                "int": Schema.int32(optional=True),
+                "string": Schema.string(optional=True),
+            },
+            name="io.confluent.connect.avro.Union",
+            optional=True,
+        ),
+        "kin": Schema.struct({"a": Schema.int64()}, name="a.b.Kin", version=3),
+        "again": Schema.struct({"a": Schema.int64()}, name="a.b.Kin", version=3, optional=True),
+    },
+    name="shop.Order",
+    doc="An order",
+)
+_REST = {
+    "count": 1,
+    "since": None,
+    "share": Decimal("1.00"),
+    "loose": Decimal("-0.001"),
+    "codes": [(5, 19_000), (-1, None)],
+    "one": {"int": None, "string": "x"},
+    "kin": {"a": 1},
+    "again": None,
+    "names": [("k", 1)],  # Avro's maps have no order
+}
 _SCALAR = Schema.struct({"a": Schema.int64(optional=True), "b": Schema.string(optional=True)})
 CASES = [
     Case("BooleanConverter", Schema.boolean(), [True, False], [b"", b"\x02", b"\x00\x01"]),
@@ -141,6 +176,24 @@ CASES = [
         {"object.additional.properties": "false"},
     ),
     Case("JsonSchemaConverter", Schema.string(), ["", "é😀"], [*UNFRAMED, head_of(1) + b"5"]),
+    Case(
+        "AvroConverter",
+        MORE,
+        [{**FULL, **_REST}, {**EMPTY, **_REST, "one": None, "again": {"a": -5}}],
+        BAD_AVRO,
+    ),
+    Case(
+        "AvroConverter",
+        MORE,
+        [{**FULL, **_REST}],
+        [b"", b"Obj\x01", b"Obj\x01" + b"\x00" * 40, b"{" * 50],
+        {"schema.mode": "local"},
+    ),
+    Case("AvroConverter", Schema.string(), ["", "é😀"], BAD_AVRO),
+    Case("AvroConverter", Schema.bytes(), [b"", b"\x00\xff"], BAD_AVRO[:4]),
+    Case("AvroConverter", Schema.int8(), [-128, 127], BAD_AVRO),
+    Case("AvroConverter", Schema.decimal(2, precision=9), [Decimal("1.25")], BAD_AVRO),
+    Case("AvroConverter", Schema.array(Schema.time()), [[], [1_000]], BAD_AVRO),
     Case(
         "JsonConverter",
         _SCALAR,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.dataplane.decoding import Decoding, fault_column, raw_column
-from headrace.dataplane.records import frame_schema
+from headrace.dataplane.records import declared, frame_schema
 from headrace.sdk import (
     ERROR_TYPE,
     ArrowDecoder,
@@ -245,9 +245,10 @@ def _by_expression(frame: DataFrame, part: str, decoder: ExpressionDecoder) -> D
         frame = frame.selectExpr("*", f"{converted.made} AS {made}")
     columns = [quote(name) for name in frame.columns if name != made]
     fault = _fault(converted.faults)
-    return frame.selectExpr(
+    frame = frame.selectExpr(
         *columns, f"{converted.sql} AS {part}", f"{fault} AS {fault_column(part)}"
     )
+    return declared(frame, part, converted.schema.replaced(optional=True))
 
 
 def _with_headers(frame: DataFrame, each: PartConverter) -> DataFrame:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dataplane.constant import constant_text
 from headrace.sdk import Part, Schema, Shape, from_spark_json, literal, quote
+from headrace.sdk.connectjson import connect_json, connect_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ _DEFAULTS = {
     "timestamp": "CAST(NULL AS TIMESTAMP)",
     "partition": "CAST(NULL AS INT)",
 }
+_DECLARED = "headrace.connect"
 RAW_COLUMNS = ("raw_key", "raw_value")
 """The bytes that converters could not read; other records may have theirs or null."""
 _REFERENCE = re.compile(r"(\w+|`(``|[^`])*`)(\.`(``|[^`])*`)?\Z")
@@ -180,8 +182,20 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
 
 
 def frame_schema(frame: DataFrame) -> Schema:
-    """Return the schema of a DataFrame's rows."""
+    """Return the schema of a DataFrame's rows; of keys and values what was declared."""
     return _schema(_json(frame))
+
+
+def declared(frame: DataFrame, part: str, schema: Schema) -> DataFrame:
+    """Return a frame whose key or value is said to have a schema.
+
+    It holds what Spark cannot tell: names, defaults, and that fields are never null, which
+    Spark would have to be shown.
+    """
+    found = frame_schema(frame).field(part)
+    if found is None or found.schema == schema:
+        return frame
+    return frame.withMetadata(part, {_DECLARED: json.dumps(connect_json(schema))})
 
 
 def _json(frame: DataFrame) -> str:
@@ -202,7 +216,13 @@ def _schema(text: str) -> Schema:
     names = {"key", "value"}
     tree = json.loads(text)
     fields = [field for field in tree["fields"] if field["name"] in names]
-    return from_spark_json({**tree, "fields": fields})
+    plain = from_spark_json({**tree, "fields": fields})
+    told = {field["name"]: (field.get("metadata") or {}).get(_DECLARED) for field in fields}
+    schemas = {f.name: f.schema for f in plain.fields}
+    for name, declaration in told.items():
+        if declaration and (schema := connect_schema(json.loads(declaration))) is not None:
+            schemas[name] = schema
+    return plain.with_fields(schemas)
 
 
 def _timestamp(given: str | None, default: str | None) -> list[str]:

@@ -30,9 +30,13 @@ def texts_of_variants(sql: str, schema: Schema) -> str:
     return _sql(sql, schema, lambda part: f"to_json({part})", 0)
 
 
-def variants_of_texts(sql: str, schema: Schema) -> str:
-    """Give the SQL of a value with the JSON texts of its variants, at any depth, parsed."""
-    return _sql(sql, schema, lambda part: f"parse_json({part})", 0)
+def variants_of_texts(sql: str, schema: Schema, *, strict: bool = True) -> str:
+    """Give the SQL of a value with the JSON texts of its variants, at any depth, parsed.
+
+    What is no JSON fails, or becomes null if not ``strict``.
+    """
+    parse = "parse_json" if strict else "try_parse_json"
+    return _sql(sql, schema, lambda part: f"{parse}({part})", 0)
 
 
 def _sql(sql: str, schema: Schema, change: Callable[[str], str], depth: int) -> str:

@@ -1,5 +1,6 @@
 """The built-in converters."""
 
+from headrace_plugins.converters.avro_converter import AvroConverter
 from headrace_plugins.converters.json_converter import JsonConverter
 from headrace_plugins.converters.json_schema_converter import JsonSchemaConverter
 from headrace_plugins.converters.scalars import (
@@ -14,6 +15,7 @@ from headrace_plugins.converters.simple_headers import SimpleHeaderConverter
 from headrace_plugins.converters.text import ByteArrayConverter, StringConverter
 
 __all__ = [
+    "AvroConverter",
     "BooleanConverter",
     "ByteArrayConverter",
     "DoubleConverter",
