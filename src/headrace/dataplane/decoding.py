@@ -25,6 +25,7 @@ from headrace.sdk import (
     conform,
     from_arrow,
     from_spark_json,
+    quote,
     to_arrow,
     to_spark_json,
 )
@@ -79,6 +80,7 @@ class Decoding:
             schemas of the parts.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        frame = _with_headers(frame, "coalesce(headers, array())")
         work = _Work(self.decoders, str(self.folder))
         pieces = [
             _Piece(path, pa.ipc.read_schema(pa.py_buffer(bytes(schema))), rows)
@@ -90,7 +92,8 @@ class Decoding:
         fields = {f.name: f.schema for f in rest.fields}
         for part, schema in schemas.items():
             fields |= {part: schema, fault_column(part): FAULT}
-        return self._read(spark, pieces, Schema.struct(fields), merges), schemas
+        decoded = self._read(spark, pieces, Schema.struct(fields), merges)
+        return _with_headers(decoded, "IF(size(headers) = 0, NULL, headers)"), schemas
 
     def _merge(self, part: str, pieces: Sequence[_Piece]) -> _Merge:
         """Merge the schemas, those of most rows first; the misfits become faults."""
@@ -140,6 +143,20 @@ class Decoding:
 
         types = T.StructType.fromJson(to_spark_json(schema))
         return over_parts(spark, parts, read, types)
+
+
+def _with_headers(frame: DataFrame, sql: str) -> DataFrame:
+    """Replace the headers, if there are any.
+
+    Null lists must not go to Python: Arrow's ListVector.setNull writes the offsets of all
+    nulls before it anew, which costs 30 to 50 microseconds a row where no record has headers.
+    """
+    if "headers" not in frame.columns:
+        return frame
+    names = [quote(name) for name in frame.columns]
+    return frame.selectExpr(
+        *(f"{sql} AS headers" if n == quote("headers") else n for n in names)
+    )
 
 
 @dataclass(frozen=True)
