@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.dataplane.moving import misfits, moved
-from headrace.sdk import EVOLUTION_KINDS, EvolutionPolicy, Handling, literal, reconcile
+from headrace.sdk import (
+    EVOLUTION_KINDS,
+    ChangeKind,
+    EvolutionPolicy,
+    Handling,
+    literal,
+    reconcile,
+    schema_changes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.dataplane.packedmoves import Moves
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.topics import TopicWriter
     from headrace.sdk import (
@@ -25,12 +34,12 @@ if TYPE_CHECKING:
         Shape,
     )
 
-__all__ = ["Evolution", "Target"]
+__all__ = ["PLUGIN", "STAGE", "Evolution", "Target"]
 
 log = structlog.get_logger(__name__)
 
-_STAGE = "TASK_PUT"
-_PLUGIN = "schema.evolution"
+STAGE = "TASK_PUT"
+PLUGIN = "schema.evolution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,8 @@ class Evolution:
     _known: dict[str, Schema] = field(default_factory=dict)
     _reconciled: dict[str, tuple[Schema, Schema, Reconciled]] = field(default_factory=dict)
     _told: set[tuple[str, Handled]] = field(default_factory=set)
+    _moves: dict[int, Moves] = field(default_factory=dict)
+    _assumed: dict[str, Schema] | None = None
 
     def policy(self, number: int) -> EvolutionPolicy:
         """Return the policy of a sink."""
@@ -90,9 +101,10 @@ class Evolution:
         """
         brought = records.shape.value.schema
         known = self._known_schema(target)
-        if known is None or brought is None:
-            return records
         key, number = target.key, target.number
+        if known is None or brought is None:
+            self._assume(key, brought)
+            return records
         # Whether the value as a whole may be null is no matter of the target's schema.
         known = known.replaced(optional=brought.optional)
         before = self._reconciled.get(key)
@@ -100,28 +112,70 @@ class Evolution:
             before = known, brought, reconcile(known, brought, self.policy(number))
             self._reconciled[key] = before
         for handled in before[2].handled:
-            self._tell(target, handled)
+            self._tell(key, target.topic, handled)
+        self._assume(key, before[2].schema)
         shape = _moved(records.shape, before[2].move)
         return records if shape is records.shape else replace(records, shape=shape).settled()
 
-    def check_streams(
-        self, topic: TopicWriter, number: int, schemas: Sequence[tuple[str, Schema]]
-    ) -> None:
-        """Raise SchemaChangeError when a packed stream has changed in a rejected way.
+    def guessed_moves(self, number: int) -> Moves:
+        """Return the moves that the streams of a packed topic needed last."""
+        return self._moves.get(number, {})
 
-        Packed rows carry their schema, so a topic takes any other change as it is; what
-        reads the streams from there has a policy of its own.
+    def stream_moves(
+        self, topic: TopicWriter, number: int, brought: Sequence[tuple[str, Schema]]
+    ) -> Moves:
+        """Say which rows of a packed topic need another schema than they have.
+
+        Args:
+            topic: The topic.
+            number: Which of the task's sinks it is.
+            brought: Each stream with each schema that its rows have, in their order.
+
+        Raises:
+            SchemaChangeError: The policy rejects a change.
         """
-        policy = self.policy(number)
-        rejected = [kind for kind in EVOLUTION_KINDS if policy.of(kind) is Handling.REJECT]
-        if not rejected:
-            return
-        only = EvolutionPolicy(handlings=dict.fromkeys(rejected, Handling.REJECT))
-        only = replace(only, renames=policy.renames)
         known: dict[str, Schema] = {}
-        for stream, schema in schemas:
+        needed: dict[tuple[str, Schema], Move] = {}
+        for stream, schema in dict.fromkeys(brought):
             before = known.get(stream) or topic.stream_schema(stream)
-            known[stream] = schema if before is None else reconcile(before, schema, only).schema
+            if before is None:
+                known[stream] = schema
+                continue
+            before = before.replaced(optional=schema.optional)
+            reconciled = reconcile(before, schema, self.policy(number))
+            known[stream] = reconciled.schema
+            for handled in reconciled.handled:
+                self._tell(f"sink {number}: {stream}", stream, handled)
+            if reconciled.move.is_needed:
+                needed[stream, schema] = reconciled.move
+        others = {k: m for k, m in self.guessed_moves(number).items() if k not in brought}
+        self._moves[number] = others | needed
+        return needed
+
+    def keeps_apart(self, before: Schema, after: Schema) -> bool:
+        """Return whether rows of one schema must not be taken together with those before.
+
+        Together they have a schema that takes both. It hides what was dropped, say, and
+        some policy may have to know.
+        """
+        changes = {change.kind for change in schema_changes(before, after)}
+        if ChangeKind.RETYPE in changes:
+            return True
+        renames = any(policy.renames for policy in self.policies)
+        heeded = {Handling.IGNORE, Handling.REJECT}
+        return (renames and ChangeKind.DROP in changes) or any(
+            policy.of(kind) in heeded for policy in self.policies for kind in changes
+        )
+
+    @property
+    def may_reject(self) -> bool:
+        """Return whether any policy rejects any kind of change."""
+        kinds = [policy.of(kind) for policy in self.policies for kind in EVOLUTION_KINDS]
+        return Handling.REJECT in kinds
+
+    def rehearsal(self) -> Evolution:
+        """Return a twin that takes each schema as known once it was fitted to it."""
+        return replace(self, _assumed={})
 
     def accept(self, target: Target, schema: Schema) -> None:
         """Remember the schema that a target has taken. Called once its batch is durable."""
@@ -132,7 +186,13 @@ class Evolution:
             self.memory.put(key, schema)
             self._known[key] = schema
 
+    def _assume(self, key: str, schema: Schema | None) -> None:
+        if self._assumed is not None and schema is not None:
+            self._assumed[key] = schema
+
     def _known_schema(self, target: Target) -> Schema | None:
+        if self._assumed is not None and target.key in self._assumed:
+            return self._assumed[target.key]
         kept = target.schema()
         if kept is not None or self.memory is None:
             return kept
@@ -144,15 +204,15 @@ class Evolution:
             self._known[key] = stored
         return self._known[key]
 
-    def _tell(self, target: Target, handled: Handled) -> None:
+    def _tell(self, key: str, topic: str, handled: Handled) -> None:
         """Say once in a run what becomes of a change."""
-        if (target.key, handled) in self._told:
+        if (key, handled) in self._told:
             return
-        self._told.add((target.key, handled))
+        self._told.add((key, handled))
         level = log.warning if handled.handling is Handling.IGNORE else log.info
         level(
             "schema change",
-            topic=target.topic,
+            topic=topic,
             change=str(handled.change),
             handling=handled.handling.value,
         )
@@ -185,8 +245,8 @@ def _rejecting(shape: Shape, move: Move, sql: str, path: str, missing: str | Non
         message = f"{where} does not fit the target's {found.kind}, which ignores the change."
         shape = shape.failing(
             condition,
-            stage=_STAGE,
-            plugin=_PLUGIN,
+            stage=STAGE,
+            plugin=PLUGIN,
             exception="RecordError",
             message=literal(message),
         )

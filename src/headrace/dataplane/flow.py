@@ -16,9 +16,10 @@ from pyspark.errors import PySparkException
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame
-from headrace.dataplane.delivery import Delivery, check_balance
+from headrace.dataplane.delivery import Delivery
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
+from headrace.dataplane.packedcopy import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.routing import Routes
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.chain import Step
     from headrace.dataplane.conversion import PartConverter
     from headrace.dataplane.deadletters import DeadLetters
-    from headrace.dataplane.packed import Packed, StagedPacked, Stream
+    from headrace.dataplane.packed import Packed, Stream
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Position, Schema
@@ -114,7 +115,10 @@ class Flow:
         if not self.steps and not self.converters and len(topics) == len(self.sinks):
             return self._copy_packed(data.packed, topics, batch)
         total = Counts()
-        parts = [self._part(data.packed, stream) for stream in data.packed.streams(self.spark)]
+        streams = data.packed.streams(self.spark, self.evolution.keeps_apart)
+        parts = [self._part(data.packed, stream) for stream in streams]
+        if len(parts) > 1 and self.evolution.may_reject:
+            self._rehearse(parts, batch)
         if self.judge is not None and self.steps:
             # All streams are judged before the first of them is written.
             self.judge(batch, self._survey(parts, batch))
@@ -125,7 +129,8 @@ class Flow:
     def _part(self, packed: Packed, stream: Stream) -> StreamFrame:
         frame = packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
         # Each stream goes by itself, under a mark of its own.
-        return StreamFrame(frame, stream.name, f"{self.application}/{stream.name}")
+        again = f"~{stream.number}" if stream.number else ""
+        return StreamFrame(frame, stream.name, f"{self.application}/{stream.name}{again}")
 
     def _survey(self, parts: Sequence[StreamFrame], batch: Batch) -> Counts:
         """Count what the chain rejects, and write nothing."""
@@ -142,28 +147,36 @@ class Flow:
     def _copy_packed(
         self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
     ) -> Counts:
-        """Copy packed rows into topics without looking into them."""
+        """Copy packed rows into topics, without the JVM."""
         counts = Counts()
         marks = self._marks(self.application, batch)
         for number, (topic, (_, mark)) in enumerate(zip(topics, marks, strict=True)):
-            receipt = topic.committed(mark, self.topic) if batch.again else None
-            if receipt is not None:
-                counts = Rejects.counts_of(receipt)
-                continue
-            read = 0
-
-            def stage(table: Path, folder: Path) -> StagedPacked:
-                nonlocal read
-                done = packed.stage(self.spark, table, folder)
-                read = done.read
-                self.evolution.check_streams(topic, number, done.schemas)  # noqa: B023 - called now
-                return done
-
-            staged = topic.stage_packed(mark, stage)
-            counts = Counts(read=read, written=staged.rows)
-            check_balance(counts, batch)
-            staged.commit(counts.to_json())
+            first = number == 0
+            counts = PackedCopy(
+                spark=self.spark,
+                packed=packed,
+                topic=topic,
+                number=number,
+                evolution=self.evolution,
+                rejects=Rejects(self.dead_letters, mark, first=first, judge=self.judge),
+                batch=batch,
+            ).run()
         return counts
+
+    def _rehearse(self, parts: Sequence[StreamFrame], batch: Batch) -> None:
+        """Raise SchemaChangeError for any of the parts before the first is written."""
+        evolution = self.evolution.rehearsal()
+        for part in parts:
+            of = TransformBatch(batch.id, part.topic, batch.begun)
+            routes = Routes(part.topic, self.topic, self.staging, again=batch.again)
+            through = self._through(self._records(part, batch), of)
+            records, target = routes.checked(through, self.sinks)
+            if records.shape.unfit:
+                continue
+            for number, (sink, mark) in enumerate(self._marks(part.application, batch)):
+                place = Target(sink, number, target or part.topic, is_one=target is not None)
+                if not batch.again or sink.committed(mark, place.topic) is None:
+                    evolution.fitted(records, place)
 
     def _run_stream(
         self,

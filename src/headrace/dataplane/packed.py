@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
+from headrace.dataplane.packedmoves import MISFIT, misfit_rows, moved_rows
 from headrace.dataplane.topics import packed_row_schema
 from headrace.sdk import (
     conform,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.dataplane.packedmoves import Moves
     from headrace.dataplane.topics import RowRange
     from headrace.sdk import Schema
 
@@ -62,65 +64,153 @@ class Packed:
     read: Callable[[Any], Iterator[tuple[str, pa.RecordBatch]]]
     describe: Callable[[Any], Iterator[tuple[str, pa.Schema, int]]]
 
-    def streams(self, spark: SparkSession) -> list[Stream]:
-        """Return the streams, with a schema that all rows of each fit into. Runs a job."""
-        found: dict[str, Stream] = {}
-        for name, schema, rows in over_parts(
-            spark, self.parts, self._described, _STREAM
+    def streams(
+        self,
+        spark: SparkSession,
+        apart: Callable[[Schema, Schema], bool] = lambda _before, _after: False,
+    ) -> list[Stream]:
+        """Return the streams, with a schema that all rows of each fit into. Runs a job.
+
+        Args:
+            spark: The session.
+            apart: Says of a schema and the one after it that rows of both must not be taken
+                together. The stream then comes several times, in the order of its rows.
+        """
+        parts, kind = list(enumerate(self.parts)), _STREAM
+        found: dict[str, list[Stream]] = {}
+        last: dict[str, Schema] = {}
+        for name, schema, rows, part, run in over_parts(
+            spark, parts, self._described, kind
         ).collect():
-            known = found.get(name)
             own = from_arrow(pa.ipc.read_schema(pa.py_buffer(bytes(schema))))
-            merged = evolve(known.schema, own) if known else own
-            found[name] = Stream(name, merged, rows + (known.rows if known else 0))
-        return sorted(found.values(), key=lambda stream: stream.name)
+            spans = found.setdefault(name, [])
+            if spans and not apart(last[name], own) and not apart(spans[-1].schema, own):
+                spans[-1] = spans[-1].plus(own, rows, (part, run))
+            else:
+                span = Stream(name, own, rows, frozenset({(part, run)}), len(spans))
+                spans.append(span)
+            last[name] = own
+        return [span for name in sorted(found) for span in found[name]]
 
     def rows(self, spark: SparkSession, stream: Stream) -> DataFrame:
         """Return the rows of one stream, each column as its schema says."""
-        name, arrow, read = stream.name, to_arrow(stream.schema), self.read
+        name, arrow, read, runs = stream.name, to_arrow(stream.schema), self.read, stream.runs
 
-        def unpacked(part: Any) -> Iterator[pa.RecordBatch]:
-            return (conform(batch, arrow) for of, batch in read(part) if of == name)
+        def unpacked(part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
+            mine = (batch for of, batch in read(part[1]) if of == name)
+            numbered = _Run()
+            for batch in mine:
+                if (part[0], numbered.of(batch.schema)) in runs:
+                    yield conform(batch, arrow)
 
         types = T.StructType.fromJson(to_spark_json(stream.schema))
-        return over_parts(spark, self.parts, unpacked, types)
+        return over_parts(spark, list(enumerate(self.parts)), unpacked, types)
 
-    def stage(self, spark: SparkSession, table: Path, folder: Path) -> StagedPacked:
-        """Write packed rows as Parquet files in ``folder`` of ``table``. Runs a job."""
+    def misfits(self, spark: SparkSession, moves: Moves) -> DataFrame:
+        """Return the rows that the moves refuse, see ``misfit_rows``."""
+        read = self.read
+
+        def refused(part: Any) -> Iterator[pa.RecordBatch]:
+            known = _Schemas()
+            for stream, batch in read(part):
+                move = moves.get((stream, known.of(batch.schema)))
+                if move is not None:
+                    yield misfit_rows(stream, batch, move)
+
+        return over_parts(spark, self.parts, refused, MISFIT)
+
+    def stage(
+        self, spark: SparkSession, table: Path, folder: Path, moves: Moves
+    ) -> StagedPacked:
+        """Write packed rows as Parquet files in ``folder`` of ``table``. Runs a job.
+
+        Rows of the schemas in ``moves`` are given others; those that cannot are counted.
+        """
         read, parts = self.read, dict(enumerate(self.parts))
         (table / folder).mkdir(parents=True, exist_ok=True)
 
         def staged(number: int) -> Iterator[pa.RecordBatch]:
             path = folder / f"part-{number:05d}-{uuid.uuid4().hex}.parquet"
-            yield _write(read(parts[number]), table, path, number)
+            yield _write(read(parts[number]), table, path, number, moves)
 
         files = over_parts(spark, list(parts), staged, _FILE).collect()
-        schemas = [pair for file in files for pair in json.loads(file.schemas)]
+        told = [pair for file in files for pair in json.loads(file.schemas)]
+        brought = [(stream, schema_from_json(text)) for stream, text in told]
         return StagedPacked(
             [AddedFile(file.path, file.size, file.rows) for file in files if file.rows],
             read=sum(file.read for file in files),
             written=sum(file.written for file in files),
-            schemas=[(stream, schema_from_json(text)) for stream, text in schemas],
+            brought=brought,
+            schemas=[
+                (pair[0], moves[pair].target if pair in moves else pair[1]) for pair in brought
+            ],
+            misfit=next((file.misfit for file in files if file.misfit), ""),
         )
 
-    def _described(self, part: Any) -> Iterator[pa.RecordBatch]:
-        totals: dict[tuple[str, pa.Schema], int] = {}
-        for name, schema, rows in self.describe(part):
-            totals[name, schema] = totals.get((name, schema), 0) + rows
+    def _described(self, part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
+        totals: dict[tuple[str, pa.Schema, int], int] = {}
+        runs: dict[str, _Run] = {}
+        for name, schema, rows in self.describe(part[1]):
+            place = name, schema, runs.setdefault(name, _Run()).of(schema)
+            totals[place] = totals.get(place, 0) + rows
         columns = {
-            "stream": [name for name, _ in totals],
-            "schema": [schema.serialize().to_pybytes() for _, schema in totals],
+            "stream": [name for name, _, _ in totals],
+            "schema": [schema.serialize().to_pybytes() for _, schema, _ in totals],
             "rows": list(totals.values()),
+            "part": [part[0]] * len(totals),
+            "run": [run for _, _, run in totals],
         }
         yield pa.RecordBatch.from_pydict(columns, schema=_DESCRIBED)
 
 
+class _Run:
+    """Numbers the runs of rows with one schema in a part of a stream."""
+
+    def __init__(self) -> None:
+        self._number = -1
+        self._schema: pa.Schema | None = None
+
+    def of(self, schema: pa.Schema) -> int:
+        if self._schema is None or not schema.equals(self._schema, check_metadata=True):
+            self._number, self._schema = self._number + 1, schema
+        return self._number
+
+
+class _Schemas:
+    """The schemas of Arrow batches, each read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[pa.Schema, Schema] = {}
+
+    def of(self, arrow: pa.Schema) -> Schema:
+        if arrow not in self._known:
+            self._known[arrow] = from_arrow(arrow)
+        return self._known[arrow]
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream: its name, a schema that all its rows fit into, and how many there are."""
+    """One stream, or some of its rows.
+
+    Args:
+        name: Its name.
+        schema: A schema that all the rows fit into.
+        rows: How many there are.
+        runs: Where they are: the numbers of a part, and of a run of one schema in it.
+        number: Which of the stream's several this is.
+    """
 
     name: str
     schema: Schema
     rows: int
+    runs: frozenset[tuple[int, int]]
+    number: int = 0
+
+    def plus(self, schema: Schema, rows: int, run: tuple[int, int]) -> Stream:
+        """Return it with one more run."""
+        merged = evolve(self.schema, schema)
+        runs = self.runs | {run}
+        return replace(self, schema=merged, rows=self.rows + rows, runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +221,37 @@ class StagedPacked:
         files: The files.
         read: The records read from the source.
         written: The records written to the files.
-        schemas: Each stream with each schema that rows of it have, once for each file.
+        brought: Each stream with each schema that rows of it had, in their order, once for
+            each file.
+        schemas: The same with the schemas that the rows have in the files.
+        misfit: Why the first of those was rejected that do not fit.
     """
 
     files: Sequence[AddedFile]
     read: int
     written: int
-    schemas: Sequence[tuple[str, Schema]] = ()
+    brought: Sequence[tuple[str, Schema]]
+    schemas: Sequence[tuple[str, Schema]]
+    misfit: str = ""
+
+    @property
+    def rejected(self) -> int:
+        """Return how many records do not fit the schemas that they were to be given."""
+        return self.read - self.written
+
+    def discard(self, table: Path) -> None:
+        """Remove the files."""
+        for file in self.files:
+            (table / file.path).unlink(missing_ok=True)
 
 
-_STREAM = "stream string, schema binary, rows bigint"
-_DESCRIBED = pa.schema([("stream", pa.string()), ("schema", pa.binary()), ("rows", pa.int64())])
-_FILE = "path string, size bigint, rows bigint, read bigint, written bigint, schemas string"
+_STREAM = "stream string, schema binary, rows bigint, part bigint, run bigint"
+_NUMBERS = [(name, pa.int64()) for name in ("rows", "part", "run")]
+_DESCRIBED = pa.schema([("stream", pa.string()), ("schema", pa.binary()), *_NUMBERS])
+_FILE = (
+    "path string, size bigint, rows bigint, read bigint, written bigint, schemas string, "
+    "misfit string"
+)
 
 
 def packed_source(
@@ -182,27 +291,44 @@ def _describe_file(part: tuple[str, RowRange]) -> Iterator[tuple[str, pa.Schema,
 
 
 def _write(
-    batches: Iterable[tuple[str, pa.RecordBatch]], table: Path, path: Path, part: int
+    batches: Iterable[tuple[str, pa.RecordBatch]],
+    table: Path,
+    path: Path,
+    part: int,
+    moves: Moves,
 ) -> pa.RecordBatch:
     """Write one file; return its figures as the one row of a batch."""
     read = written = rows = 0
-    schemas: dict[tuple[str, pa.Schema], None] = {}
+    misfit = ""
+    known = _Schemas()
+    schemas: dict[tuple[str, Schema], None] = {}
     # The payload is bytes already: a dictionary or statistics of it would only cost.
     plain = {"use_dictionary": ["stream", "schema_id", "schema"], "write_statistics": False}
     with pq.ParquetWriter(table / path, _ROWS, compression="lz4", **plain) as writer:
         for stream, batch in batches:
             read += batch.num_rows
-            schemas[stream, batch.schema] = None
-            for start in range(0, batch.num_rows, _MOST_ROWS):
-                cut = batch.slice(start, _MOST_ROWS)
+            pair = stream, known.of(batch.schema)
+            schemas[pair] = None
+            good = [batch]
+            if (move := moves.get(pair)) is not None:
+                good, bad = moved_rows(batch, move)
+                misfit = misfit or (bad[0][1].problem if bad else "")
+            for cut in _cut(good):
                 writer.write_batch(_packed_row(stream, cut, (part << 33) + rows))
                 written += cut.num_rows
                 rows += 1
     size = (table / path).stat().st_size
-    figures = {"path": path.as_posix(), "size": size, "rows": rows}
-    told = [[stream, schema_to_json(from_arrow(schema))] for stream, schema in schemas]
+    figures = {"path": path.as_posix(), "size": size, "rows": rows, "misfit": misfit}
+    told = [[stream, schema_to_json(schema)] for stream, schema in schemas]
     figures |= {"read": read, "written": written, "schemas": json.dumps(told)}
-    return pa.RecordBatch.from_pylist([figures])
+    names = [column.partition(" ")[0] for column in _FILE.split(", ")]
+    return pa.RecordBatch.from_pylist([{name: figures[name] for name in names}])
+
+
+def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _MOST_ROWS):
+            yield batch.slice(start, _MOST_ROWS)
 
 
 def _packed_row(stream: str, batch: pa.RecordBatch, offset: int) -> pa.RecordBatch:

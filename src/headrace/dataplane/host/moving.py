@@ -21,7 +21,7 @@ from headrace.sdk.values import to_string
 if TYPE_CHECKING:
     from headrace.sdk import Move, Schema
 
-__all__ = ["moved_array"]
+__all__ = ["json_text", "moved_array"]
 
 _INT64_DIGITS = 19
 _MOST_DIGITS = 38
@@ -158,11 +158,12 @@ def _texts(array: pa.Array) -> pa.Array:
 
 
 def _json(array: pa.Array) -> pa.Array:
-    texts = [_json_text(value) for value in array.to_pylist(maps_as_pydicts="lossy")]
+    texts = [json_text(value) for value in array.to_pylist(maps_as_pydicts="lossy")]
     return pa.array(texts, pa.string())
 
 
-def _json_text(value: Any) -> str | None:
+def json_text(value: Any) -> str | None:
+    """Return a value as JSON, null as none."""
     if value is None:
         return None
     return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
