@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from typing_extensions import override
 
@@ -43,6 +44,17 @@ class DeltaDriver(SinkDriver):
             DeltaTable(self._folder).to_pyarrow_dataset().to_table().to_pylist()
         )
         return list(rows)
+
+    @override
+    def refused(self, number: int) -> Row:
+        DeltaTable.create(
+            self._folder,
+            schema=pa.schema(
+                [pa.field("id", pa.int64()), pa.field("text", pa.string(), nullable=False)]
+            ),
+            mode="ignore",
+        )
+        return {"id": number, "text": None}
 
     @override
     def break_target(self) -> None:

@@ -136,6 +136,9 @@ class TestGrowingFile(CaptureAcceptance):
         return LinesDriver(tmp_path)
 
 
+ONLY_TOMBSTONES = "It refuses only records without a value, and the kit writes rows."
+
+
 class FolderDriver(SinkDriver):
     """Reads the files of a folder without Spark."""
 
@@ -188,12 +191,15 @@ class FolderDriver(SinkDriver):
 
 
 class TestParquetFolder(SinkAcceptance):
+    cannot_refuse = ONLY_TOMBSTONES
+
     @override
     def driver(self, tmp_path: Path) -> SinkDriver:
         return FolderDriver(tmp_path, mode="folder", fmt="parquet")
 
 
 class TestJsonFolder(SinkAcceptance):
+    cannot_refuse = ONLY_TOMBSTONES
     kinds = IN_JSON
     why_not_all_kinds = "JSON has no such type: Spark writes it as a text."
 

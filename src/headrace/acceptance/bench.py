@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import suppress
@@ -15,10 +16,10 @@ from headrace.acceptance.memory import Target, memory_sink
 from headrace.assembly import Assembler
 from headrace.bootstrap import Runtime
 from headrace.control import check_definition, plan_tasks
-from headrace.dataplane import Topics
+from headrace.dataplane import Topics, peek
 from headrace.model import Batch, Definition, PluginSpec
 from headrace.plugins import Registry
-from headrace.sdk.testing import Moved
+from headrace.sdk.testing import DeadLetter, Moved
 from headrace.settings import load_settings
 from headrace.store import SqliteStore
 from headrace.worker import StoredConnectorContext
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 NAME = "acceptance"
 SOURCE, SINK = "source", "sink"
 _POLL = {"poll.interval.ms": "50"}
+_MOST_LETTERS = 1000
 _LEASE = timedelta(microseconds=1)
 """Leases end at once, so that a new task takes over from one that was killed."""
 
@@ -79,11 +81,14 @@ class Bench:
     source_config: Callable[[], Mapping[str, str]] = dict
     sink_config: Callable[[], Mapping[str, str]] = dict
     tasks_max: int = 1
+    tolerant: bool = False
     _opened: list[OpenedTask] = field(default_factory=list)
 
     def definition(self, *, rows: int | None = None) -> Definition:
         """Return the definition as it is now."""
         common = {**_POLL, "tasks.max": str(self.tasks_max)}
+        if self.tolerant:
+            common["errors.tolerance"] = "all"
         if rows is not None:
             common["batch.max.rows"] = str(rows)
         return Definition(
@@ -120,6 +125,12 @@ class Bench:
         """Open the store, as each process does."""
         self.home.mkdir(parents=True, exist_ok=True)
         return SqliteStore(self.home / "store.db")
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Return what was dead-lettered, the oldest first."""
+        topic = Topics(self.home / "topics").get(f"{NAME}.dlq")
+        letters = peek(topic, _MOST_LETTERS, oldest=True)
+        return [DeadLetter(each["cause"]["stage"], _parsed(each["value"])) for each in letters]
 
     def close(self) -> None:
         """Stop the tasks that were abandoned."""
@@ -265,6 +276,10 @@ def _assembler(bench: Bench, store: SqliteStore) -> Assembler:
         clock=now,
         appended=lambda _: None,
     )
+
+
+def _parsed(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def ignore_request() -> None:

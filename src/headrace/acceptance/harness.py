@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.sdk import Connector, HeadraceError, Position, Schema, SinkTask
-    from headrace.sdk.testing import Arrived, Configs, Point, Row
+    from headrace.sdk.testing import Arrived, Configs, DeadLetter, Point, Row
     from headrace.store import Store
 
 _LONG = timedelta(hours=1)
@@ -91,6 +91,12 @@ class _SinkBench:
         self.bench.tasks_max = max(self.bench.tasks_max, task + 1)
         registry = KitRegistry(feed_source(self.fed), hooked_sink(self.connector, hook))
         return self.bench.open_task(registry, task, rows=None)
+
+    def tolerate(self) -> None:
+        self.bench.tolerant = True
+
+    def dead_letters(self) -> list[DeadLetter]:
+        return self.bench.dead_letters()
 
 
 @dataclass

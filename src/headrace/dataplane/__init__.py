@@ -28,6 +28,7 @@ from headrace.dataplane.topics import (
     TopicsWriter,
     TopicWriter,
     parse_start,
+    peek,
 )
 from headrace.dataplane.trial import try_chain
 
@@ -60,6 +61,7 @@ __all__ = [
     "close_session",
     "open_session",
     "parse_start",
+    "peek",
     "prepare",
     "preview",
     "refused_of",

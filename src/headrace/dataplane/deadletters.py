@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.dataplane.errorlog import MOST_LINES
@@ -139,7 +140,9 @@ class DeadLetters:
             return
         receipt = json.dumps(dict(letters.causes))
         self.topic.append(letters.files, mark, receipt, datetime.now(UTC))
-        discard_other_attempts(self.topic.path, mark, folder=_FOLDER)
+        # The files may be those of an attempt before a crash: the sink's receipt names them.
+        epoch = int(Path(letters.files[0].path).parent.name.rpartition("-")[2])
+        discard_other_attempts(self.topic.path, replace(mark, epoch=epoch), folder=_FOLDER)
         self.appended(self.topic.name)
 
     def discard(self, mark: Mark) -> None:
@@ -150,8 +153,9 @@ class DeadLetters:
     def _rows(self, rejected: RejectedFrame, batch: Batch, where: str = "true") -> DataFrame:
         value, key = rejected.value, rejected.key
         rows = rejected.frame.where(where).selectExpr(
-            f"coalesce({_unread('raw_key')}, {json_sql('key', key)}) AS key",
-            f"coalesce({_unread('raw_value')}, error.raw, {json_sql('value', value)}) AS value",
+            f"coalesce({json_sql('key', key)}, {_unread('raw_key')}) AS key",
+            f"coalesce(IF({_UNREAD}, NULL, error.raw), {json_sql('value', value)}, "
+            f"{_unread('raw_value')}) AS value",
             "coalesce(headers, array()) AS headers",
             "timestamp",
             f"{self._cause(batch, value, key)} AS cause",

@@ -6,6 +6,7 @@ and the sinks differ (Guarantee 7).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,10 +27,10 @@ from headrace.dataplane.routing import Routes
 from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts
-from headrace.sdk import ERROR_TYPE, Mark, SinkBatch, TransformBatch
+from headrace.sdk import ERROR_TYPE, CodeTransform, Mark, SinkBatch, TransformBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -148,11 +149,11 @@ class Flow:
         self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
     ) -> Counts:
         """Copy packed rows into topics, without the JVM."""
-        counts = Counts()
+        each = []
         marks = self._marks(self.application, batch)
         for number, (topic, (_, mark)) in enumerate(zip(topics, marks, strict=True)):
             first = number == 0
-            counts = PackedCopy(
+            copy = PackedCopy(
                 spark=self.spark,
                 packed=packed,
                 topic=topic,
@@ -160,8 +161,9 @@ class Flow:
                 evolution=self.evolution,
                 rejects=Rejects(self.dead_letters, mark, first=first, judge=self.judge),
                 batch=batch,
-            ).run()
-        return counts
+            )
+            each.append(copy.run())
+        return Counts.of_sinks(each)
 
     def _rehearse(self, parts: Sequence[StreamFrame], batch: Batch) -> None:
         """Raise SchemaChangeError for any of the parts before the first is written."""
@@ -211,24 +213,42 @@ class Flow:
                 tolerant=self.dead_letters is not None,
             )
 
-        counts = Counts()
-        none_good = self._none_good(records)
-        for number, (sink, mark) in enumerate(self._marks(stream.application, batch)):
-            place = Target(sink, number, target or stream.topic, is_one=target is not None)
-            part = delivery(sink, number, mark)
-            held = part.held(place.topic)
-            if held is not None:
-                counts = held
-                continue
-            if none_good is not None:
-                counts = part.leave(self.spark, none_good, place.topic, partial(rejected, None))
-                continue
-            fitted = self.evolution.fitted(records, place)
-            policy = self.evolution.policy(number)
-            to = SinkBatch(mark, place.topic, *_schemas(fitted), policy)
-            counts = part.write(fitted, to, partial(rejected, place))
-            self.evolution.accept(place, to.schema)
-        return counts
+        counts = []
+        with self._computed_once(records) as once:
+            none_good = self._none_good(once)
+            for number, (sink, mark) in enumerate(self._marks(stream.application, batch)):
+                place = Target(sink, number, target or stream.topic, is_one=target is not None)
+                part = delivery(sink, number, mark)
+                held = part.held(place.topic)
+                if held is not None:
+                    counts.append(held)
+                    continue
+                if none_good is not None:
+                    why = partial(rejected, None)
+                    counts.append(part.leave(self.spark, none_good, place.topic, why))
+                    continue
+                fitted = self.evolution.fitted(once, place)
+                policy = self.evolution.policy(number)
+                to = SinkBatch(mark, place.topic, *_schemas(fitted), policy)
+                counts.append(part.write(fitted, to, partial(rejected, place)))
+                self.evolution.accept(place, to.schema)
+        return Counts.of_sinks(counts)
+
+    @contextmanager
+    def _computed_once(self, records: RecordFrame) -> Iterator[RecordFrame]:
+        """Keep what code has made of the records, where several sinks would run it again.
+
+        Expressions are cheaper to compute again than to keep.
+        """
+        code = any(isinstance(step.transform, CodeTransform) for step in self.steps)
+        if not code or len(self.sinks) == 1:
+            yield records
+            return
+        frame = records.frame.persist()
+        try:
+            yield replace(records, frame=frame)
+        finally:
+            frame.unpersist()
 
     def _none_good(self, records: RecordFrame) -> Counts | None:
         """Return the counts of records of which a step can take none; None if any is good.

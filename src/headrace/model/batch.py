@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from headrace.model.task import TaskId
@@ -30,6 +30,10 @@ class Counts:
     ``size_bytes`` is the size of the input where the source knows it, else of what
     was written. ``filters`` splits ``filtered`` by the alias of the transform, ``causes``
     splits ``rejected`` by the stage and the class of the error, ``STAGE class``.
+
+    With several sinks the counts are those of the one that took the fewest: so many records
+    arrived everywhere. Where the sinks differ, ``sinks`` has what each of them, by its number
+    from 0, wrote and rejected.
     """
 
     read: int = 0
@@ -39,6 +43,18 @@ class Counts:
     size_bytes: int = 0
     filters: Mapping[str, int] = field(default_factory=dict)
     causes: Mapping[str, int] = field(default_factory=dict)
+    sinks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of_sinks(cls, each: Sequence[Counts]) -> Counts:
+        """Return the counts of a batch, given those of each of its sinks, in order."""
+        if not each:
+            return cls()
+        least = min(each, key=lambda counts: counts.written)
+        if all(counts.written == least.written for counts in each):
+            return least
+        sinks = {str(number): _share(counts) for number, counts in enumerate(each)}
+        return replace(least, sinks=sinks)
 
     @property
     def balanced(self) -> bool:
@@ -47,6 +63,7 @@ class Counts:
 
     def plus(self, other: Counts) -> Counts:
         """Return the sum of both."""
+        numbers = sorted({*self.sinks, *other.sinks}, key=int)
         return Counts(
             read=self.read + other.read,
             written=self.written + other.written,
@@ -55,6 +72,7 @@ class Counts:
             size_bytes=self.size_bytes + other.size_bytes,
             filters=_sum(self.filters, other.filters),
             causes=_sum(self.causes, other.causes),
+            sinks={n: _sum(_of_sink(self, n), _of_sink(other, n)) for n in numbers},
         )
 
     def to_json(self) -> str:
@@ -65,6 +83,14 @@ class Counts:
     def from_json(cls, text: str) -> Counts:
         """Read what ``to_json`` wrote."""
         return cls(**json.loads(text))
+
+
+def _share(counts: Counts) -> dict[str, int]:
+    return {"written": counts.written, "rejected": counts.rejected}
+
+
+def _of_sink(counts: Counts, number: str) -> Mapping[str, int]:
+    return counts.sinks.get(number) or _share(counts)
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

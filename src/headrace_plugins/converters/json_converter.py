@@ -145,7 +145,7 @@ class JsonConverter(Converter, HeaderConverter):
         bad = f"exists({headers}, h -> h.value IS NOT NULL AND try_parse_json(h.value) IS NULL)"
         message = "'Converting a header failed: its value is no JSON.'"
         return Converted(
-            f"IF({bad}, NULL, zip_with({headers}, {made}, (h, v) -> {header}))",
+            f"IF({bad}, {headers}, zip_with({headers}, {made}, (h, v) -> {header}))",
             HEADERS,
             made=parsed,
             faults=(Fault(bad, message),),

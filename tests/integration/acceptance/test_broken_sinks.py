@@ -16,6 +16,7 @@ from headrace.sdk import (
     FrameSink,
     Mark,
     RecordError,
+    Refusal,
     SinkBatch,
     SinkConnector,
     StagedWrite,
@@ -29,6 +30,7 @@ from headrace.sdk.testing.sink_checks import (
     check_killed_twice,
     check_kinds,
     check_outage,
+    check_refused,
     check_sink_killed,
     check_sink_leaks,
     check_stale_epoch,
@@ -103,6 +105,9 @@ class FolderDriver(SinkDriver):
     def read_back(self) -> list[Mapping[str, object]]:
         files = sorted(self.folder.glob("*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def refused(self, number: int) -> Mapping[str, object]:
+        return {"id": number, "text": None}
 
     def break_target(self) -> None:
         self.folder.rename(self.folder.with_name("away"))
@@ -224,6 +229,41 @@ class LeaksChildren(Writer):
         self.children.append(subprocess.Popen(wait, stdin=subprocess.PIPE))
 
 
+class Picky(Writer):
+    """Refuses records without a text, and keeps receipts."""
+
+    condition = "value.text IS NULL"
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        receipt = self.folder / f"{self.name(mark)}.receipt"
+        return receipt.read_text() if receipt.exists() else None
+
+    def refusals(self, frame, batch: SinkBatch) -> Sequence[Refusal]:
+        return [Refusal(condition=self.condition, problem="There is no text.")]
+
+    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
+        return WithReceipt(staged, final, rows)
+
+
+class WithReceipt(Staged):
+    def commit(self, receipt: str) -> None:
+        self.staged.rename(self.final)
+        self.final.with_name(f"{self.final.name}.receipt").write_text(receipt)
+
+
+class TooPicky(Picky):
+    """Refuses what its target would take."""
+
+    condition = "value.text IS NULL OR value.id % 10 = 1"
+
+
+class ForgetsReceipts(Picky):
+    """Knows that it has a batch, and not what became of its bad records."""
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return None if super().committed(mark, topic) is None else ""
+
+
 def writing(writer: type[Writer], **more: object) -> type[SinkConnector]:
     return type("BrokenFolder", (Folder,), {"writer": writer, **more})
 
@@ -245,6 +285,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "outage at commit": partial(check_outage, at=Point.BEFORE_COMMIT),
     "two tasks": check_two_tasks,
     "leaks": check_sink_leaks,
+    "refused": check_refused,
 }
 
 BEFORE_COMMIT = "killed between write and commit"
@@ -264,6 +305,8 @@ BROKEN: list[Case] = [
     (HidesOutages, "outage at write", "was not noticed", "FrameSink.write"),
     (BlamesRecords, "outage at write", "RecordError", "RecordError"),
     (SharesMarks, "two tasks", "missing", "SinkTask"),
+    (TooPicky, "refused", "3 rows are missing", "SinkTask"),
+    (ForgetsReceipts, "refused", "dead-lettered", "FrameSink.refusals"),
 ]
 
 
@@ -276,7 +319,7 @@ def run(harness: Harness, connector: type[SinkConnector], check: str, folder: Pa
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_good_sink_passes(headrace_harness: Harness, check: str, tmp_path: Path) -> None:
-    run(headrace_harness, Folder, check, tmp_path)
+    run(headrace_harness, writing(Picky) if check == "refused" else Folder, check, tmp_path)
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case[0].__name__}-{case[1]}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import (
+    Kept,
     TargetDownError,
     batch,
     dead_letters,
@@ -24,11 +25,12 @@ from headrace.sdk import (
     Mark,
     Record,
     RecordSink,
+    RecordTransform,
     RejectedError,
     RetriableError,
     Transform,
 )
-from headrace.sdk.config import ConfigDef
+from headrace.sdk.config import ConfigDef, ConfigType
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.file import FileSink
 from headrace_plugins.transforms.cast import Cast
@@ -291,3 +293,34 @@ def test_a_null_where_a_table_wants_none_is_dead_lettered_with_its_field(
     assert (stage, value) == ("TASK_PUT", '{"id":3,"text":null}')
     assert message == "text: A record has a null where the table's column is NOT NULL."
     assert sorted(DeltaTable(table).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 4, 5]
+
+
+class Noted(RecordTransform):
+    """Writes down each record that it sees."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define("file", ConfigType.STRING, doc="")
+
+    def transform(self, record: Record) -> Record:
+        with Path(self.config.get_str("file")).open("a") as file:
+            file.write(f"{record.value['id']}\n")
+        return record
+
+
+def test_each_of_two_sinks_has_its_counts_and_code_runs_once_for_both(
+    spark, tmp_path: Path
+) -> None:
+    noted = tmp_path / "noted"
+    first, second = Refusing(tmp_path / "out"), Kept()
+    code = Step(transform(Noted, "noted", file=str(noted)))
+    running = flow(spark, [first, second], code, dead_letters=dead_letters(tmp_path, None))
+    assert running.run(batch(1, 0, 3)) == Counts(read=3, written=3)
+    assert sorted(int(line) for line in noted.read_text().split()) == [0, 1, 2]
+    counts = running.run(batch(2, 10, 50))
+    assert (counts.read, counts.written, counts.rejected) == (40, 36, 4)
+    assert counts.sinks == {
+        "0": {"written": 36, "rejected": 4},
+        "1": {"written": 40, "rejected": 0},
+    }
+    assert len(second.rows) == 43

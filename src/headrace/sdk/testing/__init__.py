@@ -10,7 +10,7 @@ connector, and run pytest:
 The tests run the connector in the real runtime, which pytest finds by itself.
 """
 
-from headrace.sdk.testing.driver import Arrived, BadConfig, SinkDriver, SourceDriver
+from headrace.sdk.testing.driver import Arrived, BadConfig, DeadLetter, SinkDriver, SourceDriver
 from headrace.sdk.testing.harness import (
     CaptureBench,
     Configs,
@@ -38,6 +38,7 @@ __all__ = [
     "CaptureAcceptance",
     "CaptureBench",
     "Configs",
+    "DeadLetter",
     "Harness",
     "Killed",
     "Moved",

@@ -28,6 +28,19 @@ class BadConfig:
 
 
 @dataclass(frozen=True)
+class DeadLetter:
+    """A record that was dead-lettered.
+
+    Args:
+        stage: Where it was rejected, such as ``TASK_PUT``.
+        value: Its value as JSON gives it back.
+    """
+
+    stage: str
+    value: Any
+
+
+@dataclass(frozen=True)
 class Arrived:
     """A record of the source under test, as its sink got it.
 
@@ -105,6 +118,15 @@ class SinkDriver(Driver):
 
         Use an independent reader. Lists of pairs will do for maps.
         """
+
+    def refused(self, number: int) -> Row:
+        """Return a row with the ``id`` that the target refuses; get the target ready for it.
+
+        The good rows around it have an ``id`` and a ``text``, see
+        ``headrace.sdk.testing.sink_checks.PLAIN``. Called before each of them is written.
+        """
+        message = "Override refused, or set cannot_refuse."
+        raise AssertionError(message)
 
     def break_target(self) -> None:
         """Make the target refuse writes from now on, as in an outage."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.sdk.schema import Schema
     from headrace.sdk.sink import SinkConnector, SinkTask
     from headrace.sdk.source import SourceConnector, SourceTask
-    from headrace.sdk.testing.driver import Arrived
+    from headrace.sdk.testing.driver import Arrived, DeadLetter
     from headrace.sdk.testing.rows import Row
 
 
@@ -135,6 +135,12 @@ class SinkBench(Protocol):
 
     def open(self, *, task: int = 0, hook: Callable[[Point], None] | None = None) -> OpenTask:
         """Start a task."""
+
+    def tolerate(self) -> None:
+        """Dead-letter rejected records from the next start of a task on."""
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Return the records that were dead-lettered."""
 
 
 class Harness(Protocol):

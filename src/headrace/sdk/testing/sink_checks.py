@@ -237,6 +237,36 @@ def check_outage(bench: SinkBench, driver: SinkDriver, at: Point) -> None:
     fed.require("An outage loses nothing: the batch runs again.", StagedWrite.commit)
 
 
+def tells_refusals(task: object) -> bool:
+    """Return whether a sink's task declares that its target may refuse records."""
+    if isinstance(task, FrameSink):
+        return task.verifies or type(task).refusals is not FrameSink.refusals
+    return isinstance(task, SinkTask) and bool(task.rejects)
+
+
+def check_refused(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that refused records are dead-lettered once, and the others arrive, over kills."""
+    fed = Fed(bench, driver)
+    bench.tolerate()
+    refused = []
+    for first, killed in ((0, None), (10, Point.BEFORE_COMMIT), (20, Point.AFTER_COMMIT)):
+        good = plain_rows(first, 5)
+        refused.append(first + 7)
+        bench.feed([*good[:2], driver.refused(first + 7), *good[2:]], PLAIN)
+        fed.rows += good
+        if killed is not None:
+            fed.step(kill=killed)
+        fed.step()
+    fed.require("What the target does not refuse arrives.", SinkTask)
+    letters = [(each.stage, each.value["id"]) for each in bench.dead_letters()]
+    if sorted(letters) != [("TASK_PUT", number) for number in refused]:
+        raise BrokenPromiseError(
+            promise="What the target refuses is dead-lettered, once.",
+            seen=f"Refused were {refused}, dead-lettered {letters}.",
+            read=FrameSink.refusals,
+        )
+
+
 def check_two_tasks(bench: SinkBench, driver: SinkDriver) -> None:
     """Check that two tasks of one connector write side by side."""
     fed = Fed(bench, driver)

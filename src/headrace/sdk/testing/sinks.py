@@ -38,6 +38,8 @@ class SinkAcceptance(ConnectorAcceptance):
     """Why nothing can be read from the target."""
     cannot_evolve: ClassVar[str] = ""
     """Why the schema cannot change in mid-stream."""
+    cannot_refuse: ClassVar[str] = ""
+    """Why no row of the kit's is refused by the target, although the sink tells of some."""
     cannot_break: ClassVar[str] = ""
     """Why the driver cannot make the target fail."""
 
@@ -108,6 +110,16 @@ class SinkAcceptance(ConnectorAcceptance):
         """See ``SinkBatch.schema``."""
         skip_if(self.cannot_read_back or self.cannot_evolve)
         sink_checks.check_growing_schema(bench, made)
+
+    def test_what_the_target_refuses_is_dead_lettered_and_the_rest_arrives(
+        self, headrace_harness: Harness, bench: SinkBench, made: SinkDriver
+    ) -> None:
+        """See ``SinkTask.rejects``, ``FrameSink.refusals`` and ``FrameSink.verifies``."""
+        skip_if(self.cannot_read_back or self.cannot_refuse)
+        task = headrace_harness.unstarted(made.connector, made.config())
+        if not sink_checks.tells_refusals(task):
+            pytest.skip("The sink does not tell which records its target refuses.")
+        sink_checks.check_refused(bench, made)
 
     @pytest.mark.parametrize("at", [Point.BEFORE_WRITE, Point.BEFORE_COMMIT])
     def test_an_outage_of_the_target_loses_nothing(
