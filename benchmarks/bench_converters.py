@@ -1,4 +1,4 @@
-"""How fast JSON is read and written, beside Kafka Connect's converter and Spark's functions.
+"""How fast JSON and Avro are read and written, beside Kafka Connect's and Spark's functions.
 
 Each is given the same records on one core: Kafka's converter in one thread of a JVM of its
 own, Spark's functions and ours on a session with one thread. As Spark's Python workers run
@@ -8,7 +8,7 @@ beside its JVM, the CPU time of all processes is counted too.
 import json
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ import pyarrow.parquet as pq
 from harness import bench, cpu_seconds, machine, save, timed
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.bootstrap import Runtime
 from headrace.dataplane.conversion import ConvertingReader, PartConverter, encoded
 from headrace.dataplane.jars import JarCache, locked_jars
 from headrace.dataplane.java import find_java
 from headrace.dataplane.records import record_frame
 from headrace.dataplane.sources import SourceFrame
 from headrace.plugins import Registry
-from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, RecordPart, Schema
+from headrace.schemaregistry import EmbeddedRegistry
+from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, RecordPart, Schema, Type
 from headrace.sdk.connectjson import connect_json
 from headrace.settings import Settings, load_settings
 
@@ -42,6 +44,12 @@ PARTS = {
 }
 # Nulls are written, as Kafka Connect and Headrace write them, and bytes are made.
 TO_JSON = "CAST(to_json(value, map('ignoreNullFields', 'false')) AS BINARY)"
+AVRO = {
+    Type.INT64: "long",
+    Type.STRING: "string",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "boolean",
+}
 DDL = (
     "id BIGINT, name STRING, amount DOUBLE, active BOOLEAN, city STRING, qty BIGINT, "
     "note STRING"
@@ -109,6 +117,14 @@ def encode(frame: DataFrame, schemas: str) -> DataFrame:
     return records.frame.selectExpr(records.shape.value.sql())
 
 
+def avro(registry: EmbeddedRegistry) -> PartConverter:
+    """Return our Avro converter."""
+    plugin = Registry().converter("AvroConverter")
+    context = ConverterContext(part=RecordPart.VALUE, topic="t", registry=registry)
+    made = plugin(plugin.config_def().parse({}), context)
+    return PartConverter(RecordPart.VALUE, "AvroConverter", made)
+
+
 def measured(make: Callable[[], DataFrame]) -> dict[str, float]:
     """Return the median wall time of some warm rounds, and that of their CPU time."""
     walls, cpus = [], []
@@ -135,7 +151,7 @@ def kafka(settings: Settings, lines: Path, schemas: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure both forms of JSON, both ways."""
+    """Measure both forms of JSON, and Avro with its schema in a registry, both ways."""
     print(machine())
     print(f"{ROWS:,} records, one core; rows/s, in brackets per CPU-second of all processes")
     print("| case | Headrace | Spark's function | Kafka's converter |\n|---|---|---|---|")
@@ -143,6 +159,7 @@ def main() -> None:
     with bench(master="local[1]", driver_memory="1g") as here:
         for schemas in ("false", "true"):
             figures |= _form(here.runtime.spark, here.folder, schemas)
+        figures |= _avro(here.runtime, here.folder, figures)
     save("converters", figures)
 
 
@@ -182,6 +199,47 @@ def _form(spark: SparkSession, folder: Path, schemas: str) -> dict[str, object]:
         )
         figures[f"{form}, {name}"] = {"ours": mine, "spark": other, "kafka_s": seconds}
     return figures
+
+
+def _avro(runtime: Runtime, folder: Path, figures: Mapping[str, object]) -> dict[str, object]:
+    """Measure Avro; Kafka Connect has none, so its figure is that of JSON without schema."""
+    spark, each = runtime.spark, avro(runtime.schema_registry)
+    typed, raw = str(folder / "typed.parquet"), str(folder / "avro.parquet")
+    records = encoded(record_frame(spark.read.parquet(typed), "t"), [each])
+    value = f"{records.shape.value.sql()} AS value"
+    records.frame.selectExpr(value).write.parquet(raw)
+    fields = [{"name": n, "type": ["null", AVRO[s.type]]} for n, s in PARTS.items()]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+
+    def ours() -> DataFrame:
+        reader = ConvertingReader(Given(spark.read.parquet(raw)), [each], folder / "decoded")
+        found = reader.read(spark, Position(), Position()).frame
+        assert found is not None
+        return found.select("value", "error")
+
+    def ours_written() -> DataFrame:
+        records = encoded(record_frame(spark.read.parquet(typed), "t"), [each])
+        return records.frame.selectExpr(records.shape.value.sql())
+
+    def sparks(sql: str, path: str) -> Callable[[], DataFrame]:
+        return lambda: spark.read.parquet(path).selectExpr(sql)
+
+    cases = {
+        "decode": (ours, sparks(f"from_avro(substring(value, 6), '{schema}') AS value", raw)),
+        "encode": (ours_written, sparks(f"to_avro(value, '{schema}') AS value", typed)),
+    }
+    found: dict[str, object] = {}
+    for name, (own, other) in cases.items():
+        mine, theirs = measured(own), measured(other)
+        json_case = figures[f"JSON, {name}"]
+        assert isinstance(json_case, dict)
+        cells = [
+            f"{ROWS / f['wall_s']:,.0f} ({ROWS / f['cpu_s']:,.0f})" for f in (mine, theirs)
+        ]
+        beside = f"{ROWS / json_case['kafka_s']:,.0f} (its JSON)"
+        print(f"| Avro, {name} | {cells[0]} | {cells[1]} | {beside} |", flush=True)
+        found[f"Avro, {name}"] = {"ours": mine, "spark": theirs}
+    return found
 
 
 if __name__ == "__main__":
