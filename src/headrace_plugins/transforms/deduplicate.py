@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote as url_quote
@@ -14,20 +11,15 @@ from typing_extensions import override
 from headrace.sdk import FrameTransform, UnfitRecordError, literal, quote
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range
 from headrace.sdk.fieldpath import FieldPath
+from headrace_plugins.transforms.deduplicate_state import State
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from headrace.sdk import TransformBatch
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_STATE = "id BINARY, at BIGINT"
-_MERGE_FROM = 16
-"""So many batches leave a file each before they are merged into one."""
-_NAME = re.compile(r"(upto|batch)-(\d+)")
 
 
 class Deduplicate(FrameTransform):
@@ -41,7 +33,8 @@ class Deduplicate(FrameTransform):
 
     The state is 40 bytes or so for each key within two windows, in files by batch id, which
     survive restarts: a batch that runs again sees exactly what the batches before it left.
-    The state is read for each batch, and the batch is sorted by key.
+    A batch reads the newest few batches, and of all others only the files in whose range of
+    ids it has a key; what has expired is removed unread. The batch is sorted by key.
     """
 
     @override
@@ -110,74 +103,3 @@ class Deduplicate(FrameTransform):
         if "key" not in records.columns:
             raise UnfitRecordError(message="Records have no key to find duplicates by.")
         return ["key"]
-
-
-class State:
-    """When each key was seen last, in Parquet files by batch id.
-
-    ``batch-n`` holds the keys of batch n, ``upto-n`` those of all batches up to n.
-    """
-
-    def __init__(self, folder: Path, spark: SparkSession, window: int) -> None:
-        """Keep the state of one stream in ``folder``; ``window`` is in microseconds."""
-        self._folder = folder
-        self._spark = spark
-        self._window = window
-
-    def before(self, batch: int) -> DataFrame | None:
-        """Return ``__seen`` and ``__last`` of the batches before one; None for none."""
-        self._merge(batch)
-        found = self._files(batch)
-        if not found:
-            return None
-        return self._last(found).selectExpr("id AS __seen", "at AS __last")
-
-    def put(self, batch: int, keyed: DataFrame) -> None:
-        """Write the keys of a batch, in place of what an earlier attempt wrote."""
-        keys = keyed.where("__id IS NOT NULL").groupBy("__id").agg({"__at": "max"})
-        self._write(keys.toDF("id", "at"), f"batch-{batch}")
-
-    def _files(self, batch: int) -> list[Path]:
-        """Return the newest merged file and the batches after it, but before ``batch``."""
-        found: dict[tuple[str, int], Path] = {}
-        for path in self._folder.glob("*-*"):
-            if name := _NAME.fullmatch(path.name):
-                found[name[1], int(name[2])] = path
-        merged = max((n for kind, n in found if kind == "upto" and n < batch), default=-1)
-        files = [found["upto", merged]] if merged >= 0 else []
-        numbers = sorted(n for kind, n in found if kind == "batch" and merged < n < batch)
-        return files + [found["batch", n] for n in numbers]
-
-    def _merge(self, batch: int) -> None:
-        """Make one file of many. Those of batches before this one will not change any more."""
-        files = self._files(batch)
-        if len(files) < _MERGE_FROM:
-            return
-        last = self._last(files)
-        newest = last.agg({"at": "max"}).collect()[0][0]
-        # A record that is late by a window may be a duplicate of one a window before.
-        kept = last if newest is None else last.where(f"at >= {newest - 2 * self._window}L")
-        self._write(kept, f"upto-{_number(files[-1])}")
-        for path in files:
-            shutil.rmtree(path, ignore_errors=True)
-
-    def _last(self, files: list[Path]) -> DataFrame:
-        rows = self._spark.read.schema(_STATE).parquet(*map(str, files))
-        return (
-            rows if len(files) == 1 else rows.groupBy("id").agg({"at": "max"}).toDF("id", "at")
-        )
-
-    def _write(self, rows: DataFrame, name: str) -> None:
-        staged = self._folder / f".{name}.{uuid.uuid4().hex}"
-        try:
-            rows.write.parquet(str(staged))
-            # Guarantee 2: a whole file or none; a crash before this leaves no state at all,
-            # and the batch, which was not finished, writes it again.
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-            staged.rename(self._folder / name)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-
-
-def _number(path: Path) -> int:
-    return int(path.name.partition("-")[2])

@@ -11,7 +11,7 @@ from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Position, ReadLimit, TransformContext
 from headrace_plugins.transforms import Deduplicate
-from headrace_plugins.transforms.deduplicate import _MERGE_FROM
+from headrace_plugins.transforms.deduplicate_state import MERGE_FROM, State
 
 pytestmark = pytest.mark.spark
 
@@ -77,18 +77,41 @@ def test_a_batch_that_runs_again_is_no_duplicate_of_itself(spark, tmp_path: Path
     assert numbers(sink) == [0, 1, 3]
 
 
-def test_state_of_many_batches_is_merged_and_old_keys_go(spark, tmp_path: Path) -> None:
-    last = _MERGE_FROM
-    events = [(100 * n, f"k{n}") for n in range(last)] + [(100 * (last - 1), f"k{last - 1}")]
+def test_what_has_expired_goes_without_being_read(spark, tmp_path: Path) -> None:
+    events = [(100 * n, f"k{n}") for n in range(4)] + [(300, "k3")]
     sink = Kept()
     copy = flow(spark, [sink], step(tmp_path, 60), source=FrameReader(Events(*events)))
-    for number in range(last + 1):
+    for number in range(5):
         copy.run(batch(number + 1, number, number + 1))
-    assert numbers(sink) == list(range(last))
+    assert numbers(sink) == [0, 1, 2, 3]
     (folder,) = (tmp_path / "state").iterdir()
-    assert sorted(path.name for path in folder.iterdir()) == [
-        f"batch-{last + 1}",
-        f"upto-{last}",
-    ]
-    kept = spark.read.parquet(str(folder / f"upto-{last}")).count()
-    assert kept == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["batch-3", "batch-4", "batch-5"]
+
+
+def keyed(spark, start: int, end: int, second: int = 0):
+    digest = "unhex(sha2(CAST(id AS STRING), 256)) AS __id"
+    return spark.range(start, end, 1, 1).selectExpr(digest, f"{second * 1_000_000}L AS __at")
+
+
+def test_batches_are_merged_and_only_files_with_keys_of_the_batch_are_read(
+    spark, tmp_path: Path
+) -> None:
+    state = State(tmp_path, spark, 60_000_000)
+    state.put(1, keyed(spark, 0, 70_000))
+    for number in range(2, MERGE_FROM + 1):
+        state.put(number, keyed(spark, 70_000 + number, 70_001 + number, number))
+    for _ in range(2):  # what is asked for again is there again
+        state.put(MERGE_FROM + 1, keyed(spark, 6, 7, 20))
+        seen = state.before(MERGE_FROM + 1)
+        assert seen is not None
+        assert [path.name for path in tmp_path.glob("run-*")] == [f"run-1-1-{MERGE_FROM}"]
+        assert len(list(tmp_path.glob("run-*/*.parquet"))) == 3
+        assert len(seen.inputFiles()) == 1
+        key = keyed(spark, 6, 7).collect()[0]["__id"]
+        assert [row["__last"] for row in seen.where(seen["__seen"] == key).collect()] == [0]
+    whole = spark.read.parquet(str(tmp_path / f"run-1-1-{MERGE_FROM}"))
+    assert whole.count() == 70_000 + MERGE_FROM - 1
+    state.put(MERGE_FROM + 2, keyed(spark, 6, 7, 70))
+    assert state.before(MERGE_FROM + 2) is not None
+    state.put(MERGE_FROM + 3, keyed(spark, 6, 7, 300))
+    assert state.before(MERGE_FROM + 3) is None
