@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tests.integration.dataplane.flow_doubles import (
     row_of,
     topic_writer,
 )
+from tests.task_doubles import Schemas
 
 from headrace.dataplane import (
     Evolution,
@@ -35,7 +36,6 @@ from headrace.sdk import (
     Handling,
     Position,
     ReadLimit,
-    Schema,
     rows,
 )
 from headrace_plugins.connectors.delta import DeltaSink
@@ -65,19 +65,6 @@ class Changing(FrameSource):
         return rows(spark.range(1).selectExpr(*columns))
 
 
-@dataclass
-class Remembered:
-    """A memory of schemas."""
-
-    schemas: dict[str, Schema] = field(default_factory=dict)
-
-    def get(self, stream: str) -> Schema | None:
-        return self.schemas.get(stream)
-
-    def put(self, stream: str, schema: Schema) -> None:
-        self.schemas[stream] = schema
-
-
 def flow(
     spark: "SparkSession",
     sinks: Sequence[Any],
@@ -85,7 +72,7 @@ def flow(
     policy: EvolutionPolicy,
     **more: Any,
 ) -> Flow:
-    memory = more.pop("memory", None) or Remembered()
+    memory = more.pop("memory", None) or Schemas()
     evolution = Evolution(policies=[policy] * len(sinks), memory=memory)
     return Flow(
         spark=spark,

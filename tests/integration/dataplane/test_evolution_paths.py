@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import batch, flow, place, row_of, topic_writer
+from tests.task_doubles import Schemas
 
 from headrace.dataplane import Evolution, FrameReader, SplitReader, Topics
 from headrace.dataplane.host import CaptureSpec, Targets
@@ -147,16 +148,9 @@ class Captured:
         gathering = Gathering(Position())
         for polled in polls:
             gathering.add(polled)
-        staged = Stager(self.spec, self.targets, Memory()).stage(gathering)
+        staged = Stager(self.spec, self.targets, Schemas()).stage(gathering)
         assert staged.counts.balanced
         self.targets.commit(staged.additions, Mark("copy", number, 1), staged.counts)
-
-
-class Memory(dict[str, Schema]):
-    """A memory of schemas."""
-
-    def put(self, stream: str, schema: Schema) -> None:
-        self[stream] = schema
 
 
 def as_frame(spark: "SparkSession", folder: Path, number: int, data: Any, policy: Any) -> None:

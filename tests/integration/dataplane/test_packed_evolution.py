@@ -25,9 +25,9 @@ from tests.integration.dataplane.test_evolution_paths import (
     GONE,
     MORE,
     ROW,
-    Memory,
     arrow,
 )
+from tests.task_doubles import Schemas
 
 from headrace.dataplane import Evolution, StreamReader, TopicReader, Topics
 from headrace.model import Counts
@@ -110,7 +110,7 @@ BOTH = Streams({str(kind): (BEFORE, after) for kind, after in AFTER.items()})
 def into(
     spark: "SparkSession", sink: Any, source: Streams, policy: EvolutionPolicy, **more: Any
 ) -> Any:
-    evolution = Evolution(policies=[policy], memory=Memory())
+    evolution = Evolution(policies=[policy], memory=Schemas())
     return replace(
         flow(spark, [sink], source=StreamReader(source)), evolution=evolution, **more
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.task_doubles import Context
 
 from headrace.sdk import Mark, Position, ReadLimit, Schema, SinkBatch
 from headrace.sdk.config import sink_connector_config, source_connector_config
@@ -18,49 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import FrameSink
-
-
-@dataclass
-class Schemas:
-    stored: dict[str, Schema] = field(default_factory=dict)
-
-    def get(self, stream: str) -> Schema | None:
-        return self.stored.get(stream)
-
-    def put(self, stream: str, schema: Schema) -> None:
-        self.stored[stream] = schema
-
-
-@dataclass
-class ListLedger:
-    items: list[dict[str, str | int]] = field(default_factory=list)
-
-    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
-        self.items += [dict(item) for item in items]
-        return len(self.items)
-
-    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
-        return self.items[start:end]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-
-@dataclass
-class Context:
-    """A context whose stores outlive the task, as the runtime's do."""
-
-    scratch: Path = Path()
-    connector: str = "c"
-    task: int = 0
-    schemas: Schemas = field(default_factory=Schemas)
-    ledger: ListLedger = field(default_factory=ListLedger)
-
-    def position(self) -> Position:
-        return Position()
-
-    def stopping(self) -> bool:
-        return False
 
 
 def text_keys(keys: Mapping[str, str]) -> dict[str, str]:

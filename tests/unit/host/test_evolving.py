@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.task_doubles import Schemas
 
 from headrace.dataplane.host import CaptureSpec, Targets
 from headrace.dataplane.host.gathering import Gathering
@@ -16,16 +17,8 @@ from headrace.sdk import (
     Mark,
     Position,
     Record,
-    Schema,
     SchemaChangeError,
 )
-
-
-class Memory(dict[str, Schema]):
-    """A memory of schemas."""
-
-    def put(self, stream: str, schema: Schema) -> None:
-        self[stream] = schema
 
 
 class Host:
@@ -48,7 +41,7 @@ class Host:
             evolution=policy,
             tolerant=tolerant,
         )
-        self.stager = Stager(spec, self.targets, Memory())
+        self.stager = Stager(spec, self.targets, Schemas())
 
     def append(self, *values: Any) -> int:
         """Append plain values; return how many were rejected."""

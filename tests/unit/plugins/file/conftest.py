@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.task_doubles import Context
 
-from headrace.sdk import CaptureSource, Position, Schema
+from headrace.sdk import CaptureSource
 from headrace.sdk.config import Config, source_connector_config
 from headrace_plugins.connectors.file import FileSource
-
-
-@dataclass
-class Schemas:
-    stored: dict[str, Schema] = field(default_factory=dict)
-
-    def get(self, stream: str) -> Schema | None:
-        return self.stored.get(stream)
-
-    def put(self, stream: str, schema: Schema) -> None:
-        self.stored[stream] = schema
-
-
-@dataclass
-class ListLedger:
-    items: list[dict[str, str | int]] = field(default_factory=list)
-
-    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
-        self.items += [dict(item) for item in items]
-        return len(self.items)
-
-    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
-        return self.items[start:end]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-
-@dataclass
-class Context:
-    """A context whose stores outlive the task, as the runtime's do."""
-
-    scratch: Path = Path()
-    connector: str = "c"
-    task: int = 0
-    schemas: Schemas = field(default_factory=Schemas)
-    ledger: ListLedger = field(default_factory=ListLedger)
-    at: Position = field(default_factory=Position)
-
-    def position(self) -> Position:
-        return self.at
-
-    def stopping(self) -> bool:
-        return False
 
 
 @pytest.fixture

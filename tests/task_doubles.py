@@ -1,0 +1,59 @@
+"""What a plugin's task is offered, in memory: schemas, a ledger, a context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.sdk import Position, Schema
+
+__all__ = ["Context", "ListLedger", "Schemas"]
+
+
+@dataclass
+class Schemas:
+    """A memory of schemas."""
+
+    stored: dict[str, Schema] = field(default_factory=dict)
+
+    def get(self, stream: str) -> Schema | None:
+        return self.stored.get(stream)
+
+    def put(self, stream: str, schema: Schema) -> None:
+        self.stored[stream] = schema
+
+
+@dataclass
+class ListLedger:
+    """A ledger."""
+
+    items: list[dict[str, str | int]] = field(default_factory=list)
+
+    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
+        self.items += [dict(item) for item in items]
+        return len(self.items)
+
+    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
+        return self.items[start:end]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+@dataclass
+class Context:
+    """A context whose stores outlive the task, as the runtime's do."""
+
+    scratch: Path = Path()
+    connector: str = "c"
+    task: int = 0
+    schemas: Schemas = field(default_factory=Schemas)
+    ledger: ListLedger = field(default_factory=ListLedger)
+    at: Position = field(default_factory=Position)
+
+    def position(self) -> Position:
+        return self.at
+
+    def stopping(self) -> bool:
+        return False
