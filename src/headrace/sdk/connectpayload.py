@@ -121,7 +121,7 @@ def _whole(schema: Schema, payload: object, path: str) -> int:
 
 
 def _float(schema: Schema, payload: object, path: str) -> float:
-    if type(payload) in {int, float, Decimal} or payload in {"NaN", "Infinity", "-Infinity"}:
+    if type(payload) in {int, float, Decimal} or payload in ("NaN", "Infinity", "-Infinity"):
         number = float(payload)  # type: ignore[arg-type]  # one of the three kinds just named
         return to_float32(number) if schema.type is Type.FLOAT32 else number
     raise _misfit(schema, payload, path)

@@ -132,3 +132,9 @@ def test_a_null_that_is_required_takes_the_default_or_is_refused() -> None:
 def test_a_payload_that_does_not_fit_is_refused(schema: Schema, payload: object) -> None:
     with pytest.raises(RecordError, match="Invalid JSON for schema"):
         native_from_json(schema, payload)
+
+
+@pytest.mark.parametrize("payload", [[1.5], {"a": 1.5}])
+def test_a_list_or_an_object_is_no_floating_point_number(payload: object) -> None:
+    with pytest.raises(RecordError, match="Invalid JSON for schema of type FLOAT64"):
+        native_from_json(Schema.float64(), payload)
