@@ -29,6 +29,7 @@ class RegexRouter(Transform):
         "org.apache.rocketmq.connect.transforms.RegexRouter",
     )
     parts = False
+    routes = True
 
     @override
     @classmethod

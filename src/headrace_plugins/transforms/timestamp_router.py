@@ -22,6 +22,7 @@ class TimestampRouter(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.TimestampRouter",)
     parts = False
+    routes = True
 
     @override
     @classmethod

@@ -109,3 +109,8 @@ def test_what_java_would_refuse_later_is_refused_at_once(
 ) -> None:
     with pytest.raises(ConfigErrors, match=problem):
         kind.config_def().parse(config)
+
+
+def test_whoever_reads_a_topic_that_is_routed_to_is_told_to_wait() -> None:
+    assert RegexRouter.routes
+    assert TimestampRouter.routes
