@@ -168,7 +168,10 @@ class _Reconciler:
             return self._inside(old, new, path, optional=optional)
         if kind is ChangeKind.NARROW:
             return Move(new, old.replaced(optional=optional))
-        return Move(new, _merged(old, new).replaced(optional=optional))
+        wider = _merged(old, new)
+        # What the target then is like must not depend on whether it has been widened before.
+        target = new if relation(wider, new) is None else wider
+        return Move(new, target.replaced(optional=optional))
 
     def _inside(self, old: Schema, new: Schema, path: str, *, optional: bool) -> Move:
         """Move the parts of a struct, an array or a map; other types are as they were."""
