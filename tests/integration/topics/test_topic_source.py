@@ -102,7 +102,7 @@ def test_packed_rows_are_read_from_segments(spark: "SparkSession", topic: Topic)
         source = packed_source([batch], _read)
 
         def stage(table: Path, folder: Path, source: Any = source) -> StagedPacked:
-            done: StagedPacked = source.stage(spark, table, folder)
+            done: StagedPacked = source.stage(spark, table, folder, {})
             return done
 
         writer.stage_packed(Mark("p", batch, 1), stage).commit("")
