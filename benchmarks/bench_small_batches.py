@@ -22,6 +22,9 @@ from headrace.sdk import Mark, Schema, conform, to_arrow
 from headrace.sdk.delta import AddedFile
 
 ROWS = 100
+WARM_UPS = 150
+"""How many batches go before those that count: a service has run many more, and the JVM is
+still compiling after thirty."""
 VALUE = Schema.struct(
     {"id": Schema.int64(), "text": Schema.string(), "price": Schema.float64()}
 )
@@ -98,11 +101,11 @@ def small_batch(run: Bench) -> dict[str, float]:
     feed.append()
     loop = run.loop(definition)
     seconds, cpu = [], []
-    for number in range(60):
+    for number in range(WARM_UPS + 30):
         feed.append()
         began, used = time.perf_counter(), cpu_seconds()
         loop.step()
-        if number >= 30:  # the first ones warm the JVM up
+        if number >= WARM_UPS:
             seconds.append(time.perf_counter() - began)
             cpu.append(cpu_seconds() - used)
     found = {"seconds": statistics.median(seconds), "cpu_seconds": statistics.median(cpu)}
