@@ -7,8 +7,10 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Options for pytest, as in: make test ARGS="tests/unit -k lease"
 ARGS ?=
+# Processes that run tests side by side, each with a Spark session of its own.
+JOBS ?= 2
 
-.PHONY: help setup demo check test test-long bench docs reference lock clean
+.PHONY: help setup servers demo check test test-long bench docs reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,10 +28,14 @@ check: setup ## format, lint, types, architecture: what CI runs before the tests
 	$(BIN)/lint-imports --no-cache
 	$(PYTEST) -q -p no:randomly tests/unit/test_house.py
 
-test: setup ## all tests but the long ones
-	$(PYTEST) $(ARGS)
+servers: ## install the servers that the tests run
+	@bash scripts/servers.sh
+
+test: setup servers ## all tests but the long ones
+	$(PYTEST) -n $(JOBS) --dist worksteal $(ARGS)
 
 test-long: setup ## the tests that take minutes
+	@bash scripts/servers.sh long
 	$(PYTEST) -m long $(ARGS)
 
 bench: setup ## measure start-up and throughput, and print the figures
@@ -37,7 +43,7 @@ bench: setup ## measure start-up and throughput, and print the figures
 	  if [ -e "$$script" ]; then echo "== $$script"; $(BIN)/python "$$script"; fi; \
 	done
 
-docs: setup ## check that every example in the documentation runs
+docs: setup servers ## check that every example in the documentation runs
 	$(PYTEST) tests/docs $(ARGS)
 
 reference: setup ## write docs/reference anew from the code

@@ -17,12 +17,17 @@ import typer.main
 
 import headrace
 import headrace_plugins
+from headrace.bootstrap import Runtime, now
 from headrace.cli.app import app
+from headrace.control import Connectors
 from headrace.control.runtime_keys import common_def
+from headrace.metrics import METRICS
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
-from headrace.sdk import HeadraceError
+from headrace.rest import Workbench, v1_api
+from headrace.sdk import HeadraceError, MetricKind
 from headrace.settings import PREFIX, Settings
+from headrace.store import MemoryConnectorStore, MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,8 +35,29 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 _NOTE = "<!-- Made by scripts/reference.py; do not edit. -->\n"
-_DEFAULTS = {"topics_dir": "`<home>/topics`", "spark_conf": "none"}
+_DEFAULTS = {
+    "topics_dir": "`<home>/topics`",
+    "server_tokens": "`<home>/tokens.json`",
+    "spark_conf": "none",
+    "config_providers": "none",
+    "reporters": "none",
+}
+_REST = (
+    "The API of a server under `/v1/`, as it describes itself at `/v1/openapi.json`.\n"
+    "[How to use it](../how-to/use-the-v1-api.md) has examples.\n"
+    "Whatever is no success is answered with a `Problem`, whose `code` is one of "
+    "[these](errors.md), or begins with `request.`."
+)
 _EXIT_CODES = {"run": 1, "config": 2, "environment": 3}
+
+
+class Silent:
+    """Is told what happens, and says nothing."""
+
+    def batch_finished(self, *_: object) -> None:
+        """See Events."""
+
+    state_changed = retrying = batch_finished
 
 
 def pages() -> dict[str, str]:
@@ -42,6 +68,8 @@ def pages() -> dict[str, str]:
         "errors.md": errors(),
         "cli.md": command_line(),
         "settings.md": settings(),
+        "metrics.md": metrics(),
+        "rest-v1.md": rest_v1(),
     }
     lines = [f"- [{_title(text)}]({name})" for name, text in sorted(made.items())]
     made["README.md"] = _page("Reference", "\n".join(lines))
@@ -104,6 +132,45 @@ def command_line() -> str:
     return _page("Command line", "\n\n".join(part for part in parts if part))
 
 
+def metrics() -> str:
+    """Return every metric, and every one of Kafka Connect with what stands for it."""
+    about = (
+        "A server shows these at `/metrics`, as "
+        "[how to watch a server](../how-to/monitor-with-prometheus-and-grafana.md) tells.\n"
+        "They are those of one worker since its process began.\n"
+        "A counter's samples end in `_total`; those of a histogram and a summary in `_count` "
+        "and `_sum`, and a histogram's buckets in `_bucket`."
+    )
+    rows = [
+        (
+            f"`{each.name}`",
+            each.kind.value,
+            ", ".join(f"`{label}`" for label in each.labels),
+            each.help,
+        )
+        for each in METRICS
+    ]
+    ours = _table(("Metric", "Kind", "Labels", "Meaning"), rows)
+    meant: dict[str, list[str]] = {}
+    for each in METRICS:
+        shown = each.name + ("_total" if each.kind is MetricKind.COUNTER else "")
+        for kafka, value in each.kafka.items():
+            told = f"`{shown}`" + (f": {value}" if value else "")
+            meant.setdefault(kafka, []).append(told)
+    theirs = _table(
+        ("Kafka Connect's", "Here"),
+        [(f"`{kafka}`", "; ".join(told)) for kafka, told in sorted(meant.items())],
+    )
+    kafka = (
+        "## Kafka Connect's metrics\n\n"
+        "The left column has the attributes of its MBeans `kafka.connect:type=...`, and the "
+        "right one what tells the same here, in PromQL where it has to be computed; a selector "
+        "alone stands for the metric with that selector.\n"
+        "Times are in seconds here, and in milliseconds there."
+    )
+    return _page("Metrics", f"{about}\n\n{ours}\n\n{kafka}\n\n{theirs}")
+
+
 def settings() -> str:
     """Return the settings with their variables."""
     rows = []
@@ -122,6 +189,21 @@ def settings() -> str:
     return _page("Settings", f"{head}\n\n{_table(columns, rows)}")
 
 
+def rest_v1() -> str:
+    """Return every request of our own REST API, and the shapes of what they hold."""
+    told = _description()
+    parts = [_REST, "## Requests"]
+    parts += [
+        "\n\n".join(_operation(f"{method.upper()} {path}", operation))
+        for path, operations in told["paths"].items()
+        for method, operation in operations.items()
+    ]
+    parts.append("## Shapes")
+    shapes = told["components"]["schemas"].items()
+    parts += ["\n\n".join(_shape(name, shape)) for name, shape in sorted(shapes)]
+    return _page("The API under /v1/", "\n\n".join(parts))
+
+
 def _info(registry: Registry, kind: PluginKind, name: str) -> PluginInfo:
     return next(info for info in registry.find(name) if info.kind is kind)
 
@@ -134,6 +216,85 @@ def _plugin(info: PluginInfo) -> str:
     keys = info.config_def().to_markdown() or "It takes no keys.\n"
     about = _sentences(inspect.getdoc(info.plugin) or "")
     return f"## {info.name} ({info.kind})\n\n{about}\n\n" + "\n".join(facts) + f"\n\n{keys}"
+
+
+def _description() -> dict[str, Any]:
+    """Return what the API says of itself; nothing is started for it."""
+    runtime, state = Runtime(Settings()), MemoryStore()
+    wanted = MemoryConnectorStore(state)
+    connectors = Connectors(wanted=wanted, state=state, registry=runtime.registry, clock=now)
+    return v1_api(connectors, Workbench(runtime, Silent(), now)).openapi()
+
+
+def _operation(title: str, operation: dict[str, Any]) -> Iterator[str]:
+    yield f"### {title}"
+    yield f"{operation['summary']}."
+    if "description" in operation:
+        yield _sentences(operation["description"])
+    parameters = operation.get("parameters", ())
+    if parameters:
+        rows = (
+            (
+                f"`{each['name']}`",
+                each["in"],
+                _type(each["schema"]),
+                each.get("description", ""),
+            )
+            for each in parameters
+        )
+        yield _table(("Parameter", "In", "Type", "Meaning"), [*rows])
+    if "requestBody" in operation:
+        yield f"Takes {_content(operation['requestBody'])}."
+    status, answer = next(iter(operation["responses"].items()))
+    refused = ", ".join(each for each in operation["responses"] if each != status)
+    yield f"Answers {status} with {_content(answer)}, or a problem: {refused}."
+
+
+def _shape(name: str, shape: dict[str, Any]) -> Iterator[str]:
+    yield f"### {name}"
+    if "description" in shape:
+        yield _sentences(shape["description"])
+    if "enum" in shape:
+        yield f"One of {', '.join(f'`{each}`' for each in shape['enum'])}."
+        return
+    required = shape.get("required", ())
+    rows = (
+        (
+            f"`{field}`",
+            _type(told),
+            "yes" if field in required else "no",
+            told.get("description", ""),
+        )
+        for field, told in shape.get("properties", {}).items()
+    )
+    yield _table(("Field", "Type", "Always there", "Meaning"), [*rows])
+
+
+def _content(told: dict[str, Any]) -> str:
+    [(kind, media)] = told["content"].items()
+    return f"`{kind}`" if kind == "text/event-stream" else _type(media["schema"])
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """Return a type in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    if "const" in schema:
+        return f"`{str(schema['const']).lower()}`"
+    if "enum" in schema:
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    match schema.get("type"):
+        case "array":
+            return f"list of {_type(schema['items'])}"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"map of {_type(schema['additionalProperties'])}"
+        case None:
+            return "any"
+        case kind:
+            return "time" if schema.get("format") == "date-time" else str(kind)
 
 
 def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -17,11 +17,6 @@ done_for() { [ -x "$PYTHON" ] && [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp() { mkdir -p "$STAMPS" && printf '%s\n' "$2" >"$STAMPS/$1"; }
 digest() { cat "$@" | cksum | tr -d ' \n'; }
 
-as_root() {
-  if [ "$(id -u)" = 0 ]; then env DEBIAN_FRONTEND=noninteractive "$@"
-  else sudo -n env DEBIAN_FRONTEND=noninteractive "$@"; fi
-}
-
 install_packages() {
   local wanted
   wanted="$(digest requirements-dev.txt)"
@@ -63,10 +58,8 @@ install_java() {
   fi
   apt-cache show "$package" >/dev/null 2>&1 || package=openjdk-21-jre-headless
   say "installing Java ($package)"
-  as_root apt-get install -y -qq --no-install-recommends "$package" </dev/null >/dev/null 2>&1 ||
-    { as_root apt-get update -qq &&
-      as_root apt-get install -y -qq --no-install-recommends "$package" </dev/null >/dev/null; } ||
-    fail "apt-get could not install $package." "Install Java 17 or 21 yourself and set JAVA_HOME."
+  install_debian "$package" || fail "apt-get could not install $package." \
+    "Install Java 17 or 21 yourself and set JAVA_HOME."
 }
 
 prepare_spark() { "$PYTHON" scripts/prepare.py || exit 3; }

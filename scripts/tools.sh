@@ -24,3 +24,15 @@ find_uv() {
   .tools/bin/python -m pip install --quiet --disable-pip-version-check uv ||
     fail "pip could not install uv." "Check the network, or install uv yourself and put it on PATH."
 }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then env DEBIAN_FRONTEND=noninteractive "$@"
+  else sudo -n env DEBIAN_FRONTEND=noninteractive "$@"; fi
+}
+
+# Installs a package of Debian; the lists of packages are brought up to date if need be.
+install_debian() {
+  local install=(apt-get install -y -qq --no-install-recommends "$1")
+  as_root "${install[@]}" </dev/null >/dev/null 2>&1 ||
+    { as_root apt-get update -qq && as_root "${install[@]}" </dev/null >/dev/null; }
+}

@@ -1,5 +1,6 @@
 """What all tests share: a Spark session, Hypothesis profiles, and a look for leaks."""
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING
 import hypothesis
 import psutil
 import pytest
+import structlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.postgresql_server import PostgresqlServer
 
     from headrace.settings import Settings
 
@@ -73,6 +76,21 @@ def _processes_of(run: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def _logging_put_back() -> Iterator[None]:
+    """Undo what a command does to the process's logging."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in root.handlers:
+        if handler not in before:
+            handler.close()
+    root.handlers, root.level = before, level
+    logging.captureWarnings(capture=False)
+    logging.getLogger("py4j").setLevel(logging.NOTSET)
+    structlog.reset_defaults()
+
+
 @pytest.fixture(scope="session")
 def session_settings(_no_leaked_process: None) -> "Settings":
     """The settings that the shared session was opened with."""
@@ -88,3 +106,16 @@ def spark(session_settings: "Settings") -> Iterator["SparkSession"]:
 
     yield open_session(session_settings, app_name="headrace-tests")
     close_session()
+
+
+@pytest.fixture(scope="session")
+def postgresql(_no_leaked_process: None) -> Iterator["PostgresqlServer"]:
+    """A server with a database that has the store's tables, to make others from."""
+    from tests.postgresql_server import STORE, running
+
+    from headrace.store import SqlStore
+
+    with running() as server:
+        server.execute(f"CREATE DATABASE {STORE}")
+        SqlStore(server.url(STORE)).close()
+        yield server

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Installs the servers that the tests run, where they are missing: PostgreSQL, and with the
+# argument `long` Prometheus, for the tests that take minutes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/tools.sh
+source scripts/tools.sh
+
+has_postgresql() { compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; }
+
+install_postgresql() {
+  if has_postgresql; then return; fi
+  if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
+    fail "the tests need PostgreSQL's server, and found none." \
+      "Install it (Debian: sudo apt-get install postgresql)."
+  fi
+  say "installing PostgreSQL for the tests"
+  # The package would make and start a database of its own, which nobody asked for.
+  if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+    as_root mkdir -p /etc/postgresql-common
+    echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
+  fi
+  install_debian postgresql || fail "apt-get could not install postgresql." \
+    "Install PostgreSQL's server yourself."
+}
+
+# Prometheus is unpacked into .tools: its package would start it as a service.
+fetch_prometheus() {
+  if command -v prometheus >/dev/null || [ -x .tools/prometheus/usr/bin/prometheus ]; then return; fi
+  say "fetching Prometheus for the tests"
+  local folder
+  folder=$(mktemp -d)
+  chmod 755 "$folder"
+  (cd "$folder" && apt-get download -qq prometheus >/dev/null 2>&1) ||
+    { as_root apt-get update -qq && (cd "$folder" && apt-get download -qq prometheus >/dev/null); } ||
+    fail "apt-get could not download prometheus." "Put Prometheus and promtool on PATH yourself."
+  mkdir -p .tools/prometheus
+  dpkg-deb -x "$folder"/prometheus_*.deb .tools/prometheus
+  rm -r "$folder"
+}
+
+install_postgresql
+if [ "${1:-}" = long ]; then fetch_prometheus; fi
