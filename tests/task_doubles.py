@@ -1,14 +1,31 @@
-"""What a plugin's task is offered, in memory: schemas, a ledger, a context."""
+"""What a plugin's task is offered, in memory: schemas, a ledger, a context; and its capture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from headrace.dataplane.host import CaptureSpec
 from headrace.sdk import Position, Schema
 
-__all__ = ["Context", "ListLedger", "Schemas"]
+__all__ = ["Context", "ListLedger", "Schemas", "copying"]
+
+
+def copying(folder: Path, **told: Any) -> CaptureSpec:
+    """Return what a host is told of a capture that copies into the topic `t`."""
+    values = {
+        "connector": "copy",
+        "task": 0,
+        "class_path": "m.C",
+        "config": {},
+        "application": "copy",
+        "topics_dir": str(folder),
+        "topic": "t",
+        "scratch": str(folder / "scratch"),
+    }
+    return CaptureSpec(**{**values, **told})
 
 
 @dataclass

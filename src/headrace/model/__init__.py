@@ -1,8 +1,21 @@
 """The nouns and their changes of state; pure."""
 
 from headrace.model.batch import Batch, BatchState, Counts
+from headrace.model.connector import (
+    ConfigVersion,
+    Connector,
+    ConnectorKind,
+    ConnectorState,
+    ConnectorStatus,
+    Event,
+    Stamp,
+    TargetState,
+    TaskConfig,
+)
 from headrace.model.definition import Definition, PluginSpec, StepSpec
 from headrace.model.lease import Lease
+from headrace.model.restart import RestartKeys, RestartPolicy
+from headrace.model.retention import Retention
 from headrace.model.subjects import (
     DEFAULT_CONTEXT,
     CompatibilityLevel,
@@ -11,7 +24,7 @@ from headrace.model.subjects import (
     Subject,
     SubjectVersion,
 )
-from headrace.model.task import TaskId, TaskState, TaskStatus
+from headrace.model.task import TaskId, TaskState, TaskStatus, file_name
 from headrace.model.tolerance import ToleranceLimits
 
 __all__ = [
@@ -19,17 +32,30 @@ __all__ = [
     "Batch",
     "BatchState",
     "CompatibilityLevel",
+    "ConfigVersion",
+    "Connector",
+    "ConnectorKind",
+    "ConnectorState",
+    "ConnectorStatus",
     "Counts",
     "Definition",
+    "Event",
     "Lease",
     "PluginSpec",
     "RegistryMode",
+    "RestartKeys",
+    "RestartPolicy",
+    "Retention",
+    "Stamp",
     "StepSpec",
     "StoredSchema",
     "Subject",
     "SubjectVersion",
+    "TargetState",
+    "TaskConfig",
     "TaskId",
     "TaskState",
     "TaskStatus",
     "ToleranceLimits",
+    "file_name",
 ]

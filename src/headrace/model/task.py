@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_LEADS = re.compile(r"[/\\%\x00-\x1f]")
+
+
+def file_name(text: str) -> str:
+    """Return a text as the name of one file or folder that leads nowhere else."""
+    name = _LEADS.sub(lambda found: quote(found[0], safe=""), text)
+    return name if name.strip(".") else name.replace(".", "%2E")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,6 +33,11 @@ class TaskId:
     def __str__(self) -> str:
         """Return Kafka Connect's form, ``connector-0``."""
         return f"{self.connector}-{self.number}"
+
+    @property
+    def file_name(self) -> str:
+        """Return a name for its files: a connector's may hold slashes, dots and more."""
+        return file_name(str(self))
 
 
 class TaskState(StrEnum):
@@ -35,7 +54,16 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """The state of a task and, when it failed, why."""
+    """The state of a task.
+
+    Args:
+        state: Its state.
+        trace: Why it failed, and what is done about it.
+        next_try: When it is started anew by itself, if it is; aware.
+        restarts: How often it was started anew after it had failed; counted by the store.
+    """
 
     state: TaskState
     trace: str | None = None
+    next_try: datetime | None = None
+    restarts: int = 0

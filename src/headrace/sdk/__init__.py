@@ -52,6 +52,7 @@ from headrace.sdk.errors import (
     StateError,
     ToleranceExceededError,
     TooManyRejectedError,
+    TopicNotFoundError,
     UnfitRecordError,
 )
 from headrace.sdk.evolution import evolve
@@ -60,9 +61,11 @@ from headrace.sdk.fieldpath import FieldPath, field_path, field_paths, with_fiel
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.frames import checked_rows, rows
 from headrace.sdk.javatypes import java_class
+from headrace.sdk.metrics import Metric, MetricKind, MetricSample, MetricsReporter
 from headrace.sdk.part import Part
 from headrace.sdk.position import Lag, Position, ReadLimit
 from headrace.sdk.projection import project
+from headrace.sdk.provider import ConfigProvider, ProviderContext, allowed_path
 from headrace.sdk.reconciling import Handled, Member, Move, Reconciled, reconcile
 from headrace.sdk.record import Header, Record
 from headrace.sdk.refusal import RECORD_ID, Refusal, Refused, Verified, class_name
@@ -123,6 +126,7 @@ __all__ = [
     "Column",
     "ConfigError",
     "ConfigErrors",
+    "ConfigProvider",
     "Connector",
     "ConnectorContext",
     "Contract",
@@ -150,11 +154,16 @@ __all__ = [
     "Ledger",
     "Mark",
     "Member",
+    "Metric",
+    "MetricKind",
+    "MetricSample",
+    "MetricsReporter",
     "Move",
     "Part",
     "PluginNotFoundError",
     "Position",
     "Predicate",
+    "ProviderContext",
     "ReadLimit",
     "Reconciled",
     "Record",
@@ -191,6 +200,7 @@ __all__ = [
     "TaskContext",
     "ToleranceExceededError",
     "TooManyRejectedError",
+    "TopicNotFoundError",
     "Transform",
     "TransformBatch",
     "TransformContext",
@@ -199,6 +209,7 @@ __all__ = [
     "Types",
     "UnfitRecordError",
     "Verified",
+    "allowed_path",
     "checked_rows",
     "class_name",
     "conform",

@@ -18,15 +18,23 @@ from headrace.sdk.sqltext import sql_type
 if TYPE_CHECKING:
     from headrace.sdk.schema import Schema
 
-__all__ = ["ChangeKind", "SchemaChange", "is_retyped", "relation", "schema_changes", "titled"]
+__all__ = [
+    "EXACT",
+    "ChangeKind",
+    "SchemaChange",
+    "is_retyped",
+    "relation",
+    "schema_changes",
+    "titled",
+]
 
 _WHOLE = {Type.INT8, Type.INT16, Type.INT32, Type.INT64}
 _FLOATS = {Type.FLOAT32, Type.FLOAT64}
-# The bits of a whole number that a float holds without bending it.
-_EXACT = {
-    Type.FLOAT32: {Type.INT8, Type.INT16},
-    Type.FLOAT64: {Type.INT8, Type.INT16, Type.INT32},
+EXACT: Mapping[Type, frozenset[Type]] = {
+    Type.FLOAT32: frozenset((Type.INT8, Type.INT16)),
+    Type.FLOAT64: frozenset((Type.INT8, Type.INT16, Type.INT32)),
 }
+"""The whole numbers that a float holds without bending any."""
 _SHOWN_CHARS = 120
 
 
@@ -228,5 +236,5 @@ def _plain(schema: Schema) -> Schema:
 
 def _is_exact(narrow: Schema, wide: Schema) -> bool:
     if narrow.type in _WHOLE and wide.type in _FLOATS:
-        return narrow.type in _EXACT[wide.type]
+        return narrow.type in EXACT[wide.type]
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
@@ -84,6 +84,9 @@ class CodeTransform(Transform):
     """
 
     parts = False
+    repeatable: ClassVar[bool] = False
+    """Whether the same records give the same however often they are computed. What does not
+    promise that is kept where it might be computed again, as for dead letters."""
 
     @cached_property
     def running(self) -> CodeTransform:

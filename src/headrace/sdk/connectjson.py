@@ -37,31 +37,39 @@ def connect_schema(tree: object) -> Schema | None:
     return None if tree is None else _schema(tree, "")
 
 
-def connect_json(schema: Schema | None) -> dict[str, Any] | None:
-    """Give the JSON form of a schema; None for no schema."""
+def connect_json(
+    schema: Schema | None, *, decimals_as_text: bool = False
+) -> dict[str, Any] | None:
+    """Give the JSON form of a schema; None for no schema.
+
+    Args:
+        schema: The schema.
+        decimals_as_text: Whether defaults that are Decimals are base64 of their digits, and
+            never numbers.
+    """
     if schema is None:
         return None
+
+    def inner(part: Schema | None) -> dict[str, Any]:
+        return connect_json(part, decimals_as_text=decimals_as_text) or {}
+
     told: dict[str, Any] = {"type": _NAMES[schema.type], "optional": schema.optional}
     if schema.type is Type.STRUCT:
-        told["fields"] = [_member(member.name, member.schema) for member in schema.fields]
+        told["fields"] = [{**inner(own.schema), "field": own.name} for own in schema.fields]
     elif schema.key_schema is not None:
-        told["keys"] = connect_json(schema.key_schema)
-        told["values"] = connect_json(schema.value_schema)
+        told["keys"] = inner(schema.key_schema)
+        told["values"] = inner(schema.value_schema)
     elif schema.value_schema is not None:
-        told["items"] = connect_json(schema.value_schema)
-    default = json_from_native(schema, native_from_value(schema, schema.default))
+        told["items"] = inner(schema.value_schema)
+    native = native_from_value(schema, schema.default)
     facts = {
         "name": schema.name,
         "version": schema.version,
         "doc": schema.doc,
         "parameters": dict(schema.parameters) or None,
-        "default": default,
+        "default": json_from_native(schema, native, decimals_as_text=decimals_as_text),
     }
     return told | {name: fact for name, fact in facts.items() if fact is not None}
-
-
-def _member(name: str, schema: Schema) -> dict[str, Any]:
-    return {**(connect_json(schema) or {}), "field": name}
 
 
 def _schema(tree: object, path: str) -> Schema:
@@ -94,6 +102,7 @@ def _given(tree: Mapping[str, Any], name: str, kind: type, path: str) -> Any:
     return value
 
 
+_PARTS = {"items": "element type", "keys": "key type", "values": "value type"}
 _WORDS = {bool: "boolean", str: "string", int: "whole number"}
 
 
@@ -119,14 +128,15 @@ def _parts(type_: Type, tree: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 def _part(tree: Mapping[str, Any], name: str, path: str) -> Schema:
     if tree.get(name) is None:
-        raise _bad(problem=f"{tree['type'].title()} schema did not specify the {name}", at=path)
+        part = _PARTS[name]
+        raise _bad(problem=f"{tree['type'].title()} schema did not specify the {part}", at=path)
     return _schema(tree[name], f"{path} {name}".strip())
 
 
 def _members(tree: Mapping[str, Any], path: str) -> dict[str, Schema]:
     fields = tree.get("fields")
     if not isinstance(fields, list):
-        raise _bad(problem="Struct schema's fields argument is not an array", at=path)
+        raise _bad(problem='Struct schema\'s "fields" argument is not an array.', at=path)
     members: dict[str, Schema] = {}
     for field in fields:
         name = field.get("field") if isinstance(field, Mapping) else None

@@ -124,6 +124,12 @@ class Connector(ABC):
     The runtime makes one with no arguments, calls ``start`` once, then
     ``task_configs``, then one ``task`` for each of the configurations, and ``stop``
     at the end. All calls come from one thread.
+
+    On a server it lives as long as it is to run, and ``task_configs`` is called again when
+    it asks its context for that: tasks whose configuration stays run on, the others are
+    started anew. Positions belong to a task's number: what a task reads must keep its
+    number, so new things come last, or in tasks of their own. It is started as well where
+    its tasks run, only to make them; what it asks its context for there is not heard.
     """
 
     version: ClassVar[str] = "0"
@@ -162,6 +168,16 @@ class Connector(ABC):
         The default is a single task with the connector's own configuration.
         """
         return [dict(self.config.originals)]
+
+    def alter_offsets(self, position: Position) -> None:  # noqa: B027 - optional
+        """Check offsets given by a person before they are stored.
+
+        Called on a connector that was not started: ``self.config`` is all that there is.
+        ``position`` holds what the person changes: a source's own partitions, or for a sink
+        ``{"topic": name} -> {"version": n}``, the last version that counts as written.
+        Raises ConfigError with the reason for one that the connector could not go on from, or
+        must not; nothing is changed then.
+        """
 
     def stop(self) -> None:  # noqa: B027 - optional
         """Let go of what ``start`` took. Called once, also after a failed start."""

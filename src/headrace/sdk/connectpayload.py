@@ -5,7 +5,7 @@ since 1970 for a Timestamp, base64 for bytes, and a number or base64 for a Decim
 
 The other side of a payload here is *native*: what Arrow takes for the type that `to_arrow`
 gives. That is a dictionary for a struct, a list of pairs for a map, and whole numbers for the
-logical types of time: days, and microseconds.
+logical types of time: days, and microseconds. A Variant is a JSON text on both sides.
 """
 
 import base64
@@ -19,11 +19,20 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from headrace.sdk.errors import RecordError
-from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
+from headrace.sdk.logical import (
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIME,
+    TIMESTAMP,
+    VARIANT,
+    scale_of,
+)
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
 from headrace.sdk.values.texts import to_float32
+from headrace.sdk.variants import check_json
 
 __all__ = ["json_from_native", "native_from_json", "native_from_value", "value_from_native"]
 
@@ -31,6 +40,8 @@ _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MILLI = 1_000
+DAY_MILLIS = 86_400_000
+"""The most milliseconds that a Time of Kafka Connect's may have."""
 _FLOAT32 = struct.Struct("<f")
 _DIGITS = Context(prec=MAX_PRECISION)
 
@@ -55,27 +66,22 @@ def native_from_json(schema: Schema, payload: object, *, path: str = "") -> Any:
     return _READERS[schema.type](schema, payload, path)
 
 
-def json_from_native(schema: Schema, value: Any) -> Any:
+def json_from_native(schema: Schema, value: Any, *, decimals_as_text: bool = False) -> Any:
     """Give the payload of a native value, which `native_from_json` reads as the same value.
 
-    A Decimal becomes a number where a floating point number says it exactly, else base64 of
-    its digits. Numbers that JSON has no word for become texts, "NaN" and "Infinity".
+    A Decimal becomes a number where a floating point number says it exactly, else, or if it is
+    to be a text, base64 of its digits. Numbers that JSON has no word for become texts, "NaN"
+    and "Infinity".
     """
     if value is None:
         return None
     if schema.is_logical:
-        return _LOGICAL_WRITERS[str(schema.name)](schema, value)
+        as_text = decimals_as_text and schema.name == DECIMAL
+        write = _base64_digits if as_text else _LOGICAL_WRITERS[str(schema.name)]
+        return write(schema, value)
     match schema.type:
-        case Type.STRUCT:
-            return {f.name: json_from_native(f.schema, value[f.name]) for f in schema.fields}
-        case Type.ARRAY if schema.value_schema is not None:
-            return [json_from_native(schema.value_schema, item) for item in value]
-        case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
-            pairs = [
-                [json_from_native(schema.key_schema, key), _item(schema.value_schema, item)]
-                for key, item in value
-            ]
-            return dict(pairs) if schema.key_schema.type is Type.STRING else pairs
+        case Type.STRUCT | Type.ARRAY | Type.MAP:
+            return _compound(schema, value, decimals_as_text=decimals_as_text)
         case Type.BYTES:
             return base64.b64encode(value).decode()
         case Type.FLOAT32 | Type.FLOAT64:
@@ -84,13 +90,24 @@ def json_from_native(schema: Schema, value: Any) -> Any:
             return value
 
 
+def _compound(schema: Schema, value: Any, *, decimals_as_text: bool) -> Any:
+    def inner(part: Schema, item: Any) -> Any:
+        return json_from_native(part, item, decimals_as_text=decimals_as_text)
+
+    if schema.type is Type.STRUCT:
+        return {f.name: inner(f.schema, value[f.name]) for f in schema.fields}
+    keys, values = schema.key_schema, schema.value_schema
+    assert values is not None
+    if keys is None:
+        return [inner(values, item) for item in value]
+    pairs = [[inner(keys, key), inner(values, item)] for key, item in value]
+    return dict(pairs) if keys.type is Type.STRING else pairs
+
+
 def _number(schema: Schema, value: float) -> float | str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
     return value if schema.type is Type.FLOAT64 else _shortest(value)
-
-
-_item = json_from_native
 
 
 def _shortest(value: float) -> float:
@@ -157,7 +174,8 @@ def _array(schema: Schema, payload: object, path: str) -> list[Any]:
 
 def _map(schema: Schema, payload: object, path: str) -> list[tuple[Any, Any]]:
     keys, values = schema.key_schema, schema.value_schema
-    if keys is None or values is None or not isinstance(payload, Mapping | list):
+    form = Mapping if keys is not None and keys.type is Type.STRING else list
+    if keys is None or values is None or not isinstance(payload, form):
         raise _misfit(schema, payload, path)
     try:
         pairs = list(payload.items()) if isinstance(payload, Mapping) else payload
@@ -210,6 +228,25 @@ def _decimal(schema: Schema, payload: object, path: str) -> Decimal:
         raise _misfit(schema, payload, path) from error
 
 
+def _json_text(schema: Schema, payload: object, path: str) -> str:
+    """Read a text that holds JSON: Connect has no type for values of any kind."""
+    if not isinstance(payload, str):
+        raise _misfit(schema, payload, path)
+    check_json(payload, path=path)
+    return payload
+
+
+def _time(schema: Schema, payload: object, path: str) -> int:
+    millis = _whole(schema, payload, path)
+    if not 0 <= millis <= DAY_MILLIS:
+        problem = (
+            "Time values must use number of milliseconds greater than 0 and less than "
+            f"{DAY_MILLIS}"
+        )
+        raise _bad(problem=problem, at=path)
+    return millis * _MILLI
+
+
 def _times(factor: int) -> Callable[[Schema, object, str], int]:
     return lambda schema, payload, path: _whole(schema, payload, path) * factor
 
@@ -217,8 +254,9 @@ def _times(factor: int) -> Callable[[Schema, object, str], int]:
 _LOGICAL_READERS: Mapping[str, Callable[[Schema, object, str], Any]] = {
     DECIMAL: _decimal,
     DATE: _whole,
-    TIME: _times(_MILLI),
+    TIME: _time,
     TIMESTAMP: _times(_MILLI),
+    VARIANT: _json_text,
 }
 
 
@@ -227,6 +265,10 @@ def _digits(schema: Schema, value: Decimal) -> int | float | str:
         return int(value)
     if Decimal(str(float(value))) == value:
         return float(value)
+    return _base64_digits(schema, value)
+
+
+def _base64_digits(schema: Schema, value: Decimal) -> str:
     unscaled = int(value.scaleb(scale_of(schema.parameters) or 0, _DIGITS))
     width = (unscaled.bit_length() + 8) // 8
     return base64.b64encode(unscaled.to_bytes(width, "big", signed=True)).decode()
@@ -237,6 +279,7 @@ _LOGICAL_WRITERS: Mapping[str, Callable[[Schema, Any], Any]] = {
     DATE: lambda _, value: value,
     TIME: lambda _, value: value // _MILLI,
     TIMESTAMP: lambda _, value: value // _MILLI,
+    VARIANT: lambda _, value: value,
 }
 
 
@@ -269,6 +312,7 @@ _LOGICAL_TYPED: Mapping[str, Callable[[Any], Any]] = {
     DATE: lambda days: date.fromordinal(_EPOCH.toordinal() + days),
     TIME: lambda micros: (_EPOCH + timedelta(microseconds=micros)).time(),
     TIMESTAMP: lambda micros: _EPOCH + timedelta(microseconds=micros),
+    VARIANT: lambda text: text,
 }
 
 

@@ -132,8 +132,8 @@ class Converted:
         made: SQL over the column that is given, computed once, that ``sql`` and the faults
             refer to by the name that the converter was told; None when there is no need.
         faults: Asked in turn; the first that holds is the record's.
-        call: Made after ``made``; ``sql`` and the faults may refer to its result. Only for
-            the decoding of headers.
+        call: Made after ``made``; ``sql`` and the faults may refer to its result. Not for
+            what an ExpressionDecoder gives.
     """
 
     sql: str
@@ -192,7 +192,8 @@ class ExpressionDecoder(ABC):
         Args:
             raw: A column of type BINARY.
             made: The name of ``Converted.made``, if it is used.
-            tokens: What the batch has; empty without ``tokens``.
+            tokens: What the batch has, and perhaps one that batches before it had; empty
+                without ``tokens``.
         """
 
 
@@ -211,8 +212,9 @@ class ArrowDecoder(ABC):
         """Take the schema that is stored. Called on the driver, once a batch."""
 
     def prepare(self, tokens: Sequence[Any]) -> None:  # noqa: B027 - optional
-        """Take the tokens that the batch has. Called after ``start``, if it has ``tokens``.
+        """Take the tokens of the batch. Called after ``start``, if it has ``tokens``.
 
+        As for ``ExpressionDecoder``, one may be of a batch before.
         What executors need goes into the object: it asks a registry here, and not there.
         """
 

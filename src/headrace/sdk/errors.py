@@ -26,6 +26,7 @@ __all__ = [
     "StateError",
     "ToleranceExceededError",
     "TooManyRejectedError",
+    "TopicNotFoundError",
     "UnfitRecordError",
 ]
 
@@ -154,6 +155,12 @@ class PluginNotFoundError(HeadraceError):
         else:
             fix = "Install the package that has it."
         super().__init__(f"No {kind} is called {name!r}.", fix=fix, field=field)
+
+
+class TopicNotFoundError(ConfigError):
+    """There is no topic of that name, or it is none of the kind that is asked for."""
+
+    code = "topic.not_found"
 
 
 class SetupError(HeadraceError):

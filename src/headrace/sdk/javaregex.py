@@ -128,6 +128,14 @@ class JavaRegex:
             return None
         return self.python.sub(replacement.expand, text, count=1)
 
+    def replaced_whole(self, text: str, replacement: Replacement) -> str | None:
+        """Give what stands for a text that matches as a whole; None for one that does not.
+
+        Only for texts that Python's engine knows, see `knows`.
+        """
+        match = self.python.fullmatch(text) if self.python is not None else None
+        return None if match is None else replacement.expand(match)
+
 
 def java_replacement(regex: JavaRegex, text: str, *, key: str) -> Replacement:
     """Take a replacement in Java's syntax apart: `$1`, `${name}`, and a backslash for signs.

@@ -94,8 +94,8 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     one topic after the other, each under a mark of its own."""
 
     rejects: ClassVar[tuple[type[Exception], ...]] = ()
-    """The errors by which a batch or record sink says that the target refuses records, such as
-    RecordError or a driver's own; RetriableError is never one.
+    """The errors by which a sink says that the target refuses records, such as RecordError or a
+    driver's own; RetriableError is never one.
 
     With ``errors.tolerance=all`` the runtime then finds the records concerned and dead-letters
     each with its error, and the others arrive. A RejectedError names them: a record sink has
@@ -103,6 +103,9 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     of these the runtime gives smaller and smaller pieces, on the executor: a record sink has
     then forgotten what it was given since the last ``flush``, which is called after each
     ``put``; a batch sink gets a new ``part`` each time. To refuse on ``commit`` is too late.
+    A frame sink names no records: ``write`` is called with smaller and smaller frames, and
+    what the call before has staged is aborted. Each is a Spark job, and each batch is kept
+    for it: where the target's rules are known, ``refusals`` costs next to nothing.
     Without any, or where nothing is tolerated, every error ends the task."""
 
     def start(self, context: TaskContext) -> None:

@@ -13,6 +13,7 @@ from headrace.sdk.position import Lag, Position, ReadLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -217,8 +218,11 @@ class SourceConnector(Connector):
     ) -> FrameSource | SplitSource | StreamSplitSource | CaptureSource:
         """Make the task for one of the ``task_configs``, parsed."""
 
-    def alter_offsets(self, position: Position) -> None:
-        """Check positions given by a person before they are stored.
+    def position_at(self, position: Position, time: datetime) -> Position | None:
+        """Return where a task goes that is to read again what came at ``time`` or later.
 
-        Raises ConfigError for one the connector could not start from.
+        Called when a person rewinds a connector that is stopped, for each of its tasks, with
+        where the task stands, on a connector that was not started: ``self.config`` is all that
+        there is. None says that the source cannot tell.
         """
+        return None

@@ -1,6 +1,6 @@
 """A value of type STRUCT: values by field, checked against a schema."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, final
 
 from typing_extensions import override
@@ -91,6 +91,14 @@ class Struct(StructValue):
     def __getitem__(self, field: str) -> Any:
         """Give what `get` gives."""
         return self.get(field)
+
+    def keys(self) -> list[str]:
+        """Give the names of the fields, so that `dict(struct)` and `**struct` work."""
+        return [field.name for field in self._schema.fields]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the fields, as over a dictionary."""
+        return iter(self.keys())
 
     @override
     def validate(self) -> None:

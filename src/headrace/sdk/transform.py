@@ -114,6 +114,10 @@ class Transform(ABC):
     routes: bool = False
     """Whether it may change the topic: tasks that read any topic then wait for its task."""
 
+    ordered: ClassVar[bool] = False
+    """Whether it looks at the order of records. The frame of a FrameTransform then has the
+    column ``position`` wherever a source or a topic can tell the order."""
+
     @classmethod
     @abstractmethod
     def config_def(cls) -> ConfigDef:

@@ -54,7 +54,7 @@ def test_the_form_has_what_kafka_writes_and_no_more() -> None:
     [
         ({"type": "nope"}, "Unknown schema type: nope", None),
         ({}, "Schema must contain 'type' field", None),
-        ({"type": "array"}, "Array schema did not specify the items", None),
+        ({"type": "array"}, "Array schema did not specify the element type", None),
         ({"type": "struct", "fields": [{"type": "int8"}]}, "field name not specified", None),
         (
             {"type": "struct", "fields": [{"field": "a", "type": "nope"}]},

@@ -38,8 +38,31 @@ message Decimal {
 }
 """
 
+_DATE = """\
+syntax = "proto3";
+package google.type;
+message Date {
+  int32 year = 1;
+  int32 month = 2;
+  int32 day = 3;
+}
+"""
+
+_TIME = """\
+syntax = "proto3";
+package google.type;
+message TimeOfDay {
+  int32 hours = 1;
+  int32 minutes = 2;
+  int32 seconds = 3;
+  int32 nanos = 4;
+}
+"""
+
 BUILTIN_PROTOS = {
     "confluent/meta.proto": _META,
     "confluent/type/decimal.proto": _DECIMAL,
+    "google/type/date.proto": _DATE,
+    "google/type/timeofday.proto": _TIME,
 }
 """Texts by the path that an import names."""

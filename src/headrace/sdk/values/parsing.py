@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.sdk.errors import RecordError
 from headrace.sdk.frozen import freeze
+from headrace.sdk.logical import TIMESTAMP
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.values.conversion import converted
@@ -248,6 +249,8 @@ def _fitted(value: object, common: Parsed | None) -> Any:
     if isinstance(value, date | time) and not kind.is_logical:
         # Kafka Connect knows no number for a moment whose schema it has lost.
         raise RecordError(problem=f"Unable to convert {value} to a number")
+    if isinstance(value, date | time) and kind.name != TIMESTAMP:
+        return value  # a date among times stays one, as in Kafka Connect
     return convert(kind, value)
 
 
