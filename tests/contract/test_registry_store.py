@@ -2,7 +2,7 @@
 
 import pickle
 import threading
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -10,9 +10,10 @@ from headrace.model import DEFAULT_CONTEXT, StoredSchema, Subject, SubjectVersio
 from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
 from headrace.store import (
     MemoryRegistryStore,
+    Place,
     RegistrySetting,
     RegistryStore,
-    SqliteRegistryStore,
+    SqlRegistryStore,
 )
 
 A, B = Subject("a"), Subject("b")
@@ -20,12 +21,11 @@ TEXT = SchemaText('"string"')
 USES_A = SchemaText("{}", SchemaType.JSON, (SchemaReference("a.json", "a", 1),))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path):
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, place_of: Callable[[str], Place]):
+    kind = request.param
     made: RegistryStore = (
-        MemoryRegistryStore()
-        if request.param == "memory"
-        else SqliteRegistryStore(tmp_path / "store.db")
+        MemoryRegistryStore() if kind == "memory" else SqlRegistryStore(place_of(kind))
     )
     yield made
     made.close()
@@ -139,8 +139,11 @@ def test_writers_wait_for_one_another(store: RegistryStore) -> None:
     assert sorted(made) == list(range(1, 9))
 
 
-def test_a_file_keeps_everything_and_a_pickled_store_opens_it(tmp_path: Path) -> None:
-    store = SqliteRegistryStore(tmp_path / "store.db")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_keeps_everything_and_a_pickled_store_opens_it(
+    kind: str, place_of: Callable[[str], Place]
+) -> None:
+    store = SqlRegistryStore(place_of(kind))
     made = add(store, USES_A)
     store.close()
     copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own

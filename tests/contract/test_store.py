@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from headrace.model import BatchState, Counts, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, Schema, StaleEpochError, StateError
-from headrace.store import MemoryStore, SqliteStore, Store
+from headrace.store import MemoryStore, Place, SqlStore, Store
 
 TASK = TaskId("orders", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -19,11 +21,10 @@ ONE = Position.of({"file": "a"}, {"line": 1})
 TWO = Position.of({"file": "a"}, {"line": 2})
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path):
-    made: Store = (
-        MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
-    )
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, place_of: Callable[[str], Place]):
+    kind = request.param
+    made: Store = MemoryStore() if kind == "memory" else SqlStore(place_of(kind))
     yield made
     made.close()
 
@@ -51,13 +52,32 @@ def test_a_lease_is_refused_to_another_owner_until_it_expires(store: Store) -> N
 
 
 def test_a_renewed_lease_lasts_longer_and_a_released_one_is_free(store: Store) -> None:
-    lease = store.renew(store.lease(TASK, "first", NOW, LEASE), NOW + LEASE / 2, LEASE)
+    first = store.lease(TASK, "first", NOW, LEASE)
+    lease = store.renew([first], NOW + LEASE / 2, LEASE)[TASK]
     with pytest.raises(StateError):
         store.lease(TASK, "second", NOW + LEASE, LEASE)
     assert [held.owner for held in store.leases()] == ["first"]
+    assert list(store.leases("orders")) == list(store.leases())
+    assert list(store.leases("other")) == []
     store.release(lease)
     assert list(store.leases()) == []
     assert store.lease(TASK, "second", NOW, LEASE).epoch == 2
+
+
+def test_only_leases_that_are_still_held_are_renewed(store: Store) -> None:
+    tasks = [TaskId(name, n) for name in ("a", "b") for n in range(2)]
+    held = {task: store.lease(task, "first", NOW, LEASE) for task in tasks}
+    given_up, taken, *kept = tasks
+    store.release(held[given_up])
+    store.lease(taken, "second", NOW + LEASE, LEASE)
+    renewed = store.renew(held.values(), NOW + LEASE, LEASE)
+    assert {task: lease.expires for task, lease in renewed.items()} == dict.fromkeys(
+        kept, NOW + 2 * LEASE
+    )
+    owners = {lease.task: lease.owner for lease in store.leases()}
+    assert owners == {taken: "second", **dict.fromkeys(kept, "first")}
+    assert {lease.task: lease for lease in store.leases()}.items() >= renewed.items()
+    assert store.renew([], NOW, LEASE) == {}
 
 
 def test_a_lease_is_taken_and_ended_with_a_state(store: Store) -> None:
@@ -69,6 +89,58 @@ def test_a_lease_is_taken_and_ended_with_a_state(store: Store) -> None:
     assert list(store.leases()) == []
     store.lease(TASK, "second", NOW, LEASE)
     assert store.statuses("orders") == {TASK: failed}
+
+
+def test_starts_after_a_failure_are_counted(store: Store) -> None:
+    running = TaskStatus(TaskState.RUNNING)
+    failed = TaskStatus(TaskState.FAILED, "why", NOW + LEASE)
+    for count in range(3):
+        lease = store.lease(TASK, "first", NOW, LEASE, running)
+        assert store.statuses("orders") == {TASK: replace(running, restarts=count)}
+        store.end(lease, failed, NOW)
+        assert store.statuses("orders") == {TASK: replace(failed, restarts=count)}
+    lease = store.lease(TASK, "first", NOW, LEASE, running)
+    store.end(lease, TaskStatus(TaskState.PAUSED), NOW)
+    store.lease(TASK, "first", NOW, LEASE, running)
+    assert store.statuses("orders")[TASK].restarts == 3
+
+
+def test_a_removed_connector_leaves_nothing_behind_by_whoever_is_late(store: Store) -> None:
+    old = store.register("orders")
+    store.lease(TASK, "first", NOW, LEASE, identity=old)
+    schema = Schema.struct({"id": Schema.int64()})
+    assert store.put_schema("orders", "s", schema, identity=old) == 1
+    store.remove("orders")
+
+    def late() -> None:
+        with pytest.raises(StaleEpochError, match="orders was removed"):
+            store.lease(TASK, "first", NOW, LEASE, identity=old)
+        with pytest.raises(StaleEpochError, match="orders was removed"):
+            store.put_schema("orders", "s", schema, identity=old)
+        assert store.statuses("orders") == {}
+        assert store.schema("orders", "s") is None
+
+    late()
+    store.register("orders")
+    late()
+
+
+def test_whoever_does_not_stop_is_refused_from_then_on(store: Store) -> None:
+    lease = store.lease(TASK, "first", NOW, LEASE)
+    batch = store.begin_batch(TASK, lease.epoch, START, ONE, NOW)
+    store.fence(lease, TaskStatus(TaskState.PAUSED), NOW)
+    assert list(store.leases()) == []
+    assert store.statuses("orders") == {TASK: TaskStatus(TaskState.PAUSED)}
+    for write in (
+        lambda: store.finish_batch(TASK, lease.epoch, batch.id, Counts(), NOW),
+        lambda: store.end(lease, TaskStatus(TaskState.FAILED), NOW),
+        lambda: store.fence(lease, TaskStatus(TaskState.PAUSED), NOW),
+    ):
+        with pytest.raises(StaleEpochError):
+            write()
+    assert store.renew([lease], NOW, LEASE) == {}
+    assert store.unfinished_batch(TASK) == batch
+    assert store.lease(TASK, "second", NOW, LEASE).epoch > lease.epoch + 1
 
 
 def test_every_write_under_a_stale_epoch_is_refused(store: Store) -> None:
@@ -83,7 +155,6 @@ def test_every_write_under_a_stale_epoch_is_refused(store: Store) -> None:
         lambda: store.set_position(TASK, old.epoch, ONE),
         lambda: store.end(old, status, NOW),
         lambda: store.ledger_append(TASK, old.epoch, [{"path": "a"}]),
-        lambda: store.renew(old, NOW, LEASE),
     ):
         with pytest.raises(StaleEpochError):
             write()
@@ -110,6 +181,8 @@ def test_finishing_a_batch_moves_the_position_and_keeps_the_counts(store: Store)
     assert store.unfinished_batch(TASK) is None
     assert store.position(TASK) == ONE
     assert store.totals(TASK) == counts
+    assert store.all_totals() == store.all_totals("orders") == {TASK: counts}
+    assert store.all_totals("other") == {}
     assert list(store.batches(TASK)) == [done]
 
 
@@ -199,6 +272,9 @@ def test_states_are_kept_by_connector(store: Store) -> None:
     store.lease(TASK, "worker", NOW, LEASE, running)
     assert store.statuses("orders") == {TASK: running}
     assert store.statuses("other") == {}
+    other = TaskId("other", 0)
+    store.lease(other, "worker", NOW, LEASE, running)
+    assert store.statuses() == {TASK: running, other: running}
 
 
 def test_schemas_get_a_version_when_they_change(store: Store) -> None:
@@ -233,13 +309,27 @@ def test_removal_forgets_everything_of_the_connector(store: Store) -> None:
     assert store.ledger_length(TASK) == 0
 
 
-def test_sqlite_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None:
-    first = SqliteStore(tmp_path / "store.db")
+def test_a_task_that_is_made_again_refuses_who_ran_the_old_one(store: Store) -> None:
+    old = epoch_of(store)
+    store.remove("orders")
+    new = epoch_of(store, "other")
+    with pytest.raises(StaleEpochError):
+        store.begin_batch(TASK, old, START, ONE, NOW)
+    store.remove("orders")
+    assert epoch_of(store) > new > old
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_keeps_everything_when_it_is_opened_again(
+    kind: str, place_of: Callable[[str], Place]
+) -> None:
+    place = place_of(kind)
+    first = SqlStore(place)
     uid = first.register("orders")
     epoch = first.lease(TASK, "worker", NOW, LEASE).epoch
     first.begin_batch(TASK, epoch, START, ONE, NOW)
     first.close()
-    second = SqliteStore(tmp_path / "store.db")
+    second = SqlStore(place)
     unfinished = second.unfinished_batch(TASK)
     assert second.register("orders") == uid
     assert unfinished is not None
@@ -249,6 +339,8 @@ def test_sqlite_keeps_everything_when_it_is_opened_again(tmp_path: Path) -> None
 
 _OPENS_AT_ONCE = """
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from headrace.store.sqlite_file import open_sqlite

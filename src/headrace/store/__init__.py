@@ -1,19 +1,44 @@
 """Durable control state behind one Protocol."""
 
+from headrace.store.backup import BackupNotSupportedError, back_up
+from headrace.store.connector_memory import MemoryConnectorStore
+from headrace.store.connector_protocol import ConnectorStore
+from headrace.store.connector_sql import SqlConnectorStore
+from headrace.store.database import Place
+from headrace.store.errors import (
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    StoreUnavailableError,
+    TaskNotFoundError,
+)
 from headrace.store.memory import MemoryStore
 from headrace.store.protocol import Store
 from headrace.store.registry_memory import MemoryRegistryStore
 from headrace.store.registry_protocol import RegistryRows, RegistrySetting, RegistryStore
-from headrace.store.registry_sqlite import SqliteRegistryStore
-from headrace.store.sqlite import SqliteStore
+from headrace.store.registry_sql import SqlRegistryStore
+from headrace.store.rules import existing
+from headrace.store.server_place import ServerPlaces
+from headrace.store.sql import SqlStore
 
 __all__ = [
+    "BackupNotSupportedError",
+    "ConnectorExistsError",
+    "ConnectorNotFoundError",
+    "ConnectorStore",
+    "MemoryConnectorStore",
     "MemoryRegistryStore",
     "MemoryStore",
+    "Place",
     "RegistryRows",
     "RegistrySetting",
     "RegistryStore",
-    "SqliteRegistryStore",
-    "SqliteStore",
+    "ServerPlaces",
+    "SqlConnectorStore",
+    "SqlRegistryStore",
+    "SqlStore",
     "Store",
+    "StoreUnavailableError",
+    "TaskNotFoundError",
+    "back_up",
+    "existing",
 ]

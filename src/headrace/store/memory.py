@@ -7,13 +7,22 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.model import Batch, BatchState, Counts, Lease, TaskId, TaskState, TaskStatus
+from headrace.model import (
+    Batch,
+    BatchState,
+    Counts,
+    Lease,
+    Stamp,
+    TaskId,
+    TaskState,
+    TaskStatus,
+)
 from headrace.sdk import Position
 from headrace.sdk.errors import StaleEpochError
 from headrace.store import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from headrace.sdk import Schema
@@ -38,22 +47,25 @@ class MemoryStore:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        self.told: Callable[[TaskId, TaskStatus, Stamp], None] = lambda *_: None
+        """Takes each new state of a task, for the store of connectors."""
         self._connectors: dict[str, str] = {}
         self._tasks: dict[TaskId, _Task] = {}
+        self._retired: dict[TaskId, int] = {}
         self._schemas: dict[tuple[str, str], list[Schema]] = {}
 
     def register(self, connector: str) -> str:
         """See Store."""
-        with self._lock:
+        with self.lock:
             return self._connectors.setdefault(connector, uuid.uuid4().hex[:12])
 
     def remove(self, connector: str) -> None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             self._connectors.pop(connector, None)
             for task in [task for task in self._tasks if task.connector == connector]:
-                del self._tasks[task]
+                self._retired[task] = self._tasks.pop(task).epoch
             for key in [key for key in self._schemas if key[0] == connector]:
                 del self._schemas[key]
 
@@ -64,56 +76,101 @@ class MemoryStore:
         now: datetime,
         duration: timedelta,
         status: TaskStatus | None = None,
+        *,
+        identity: str | None = None,
     ) -> Lease:
         """See Store."""
-        with self._lock:
-            row = self._tasks.setdefault(task, _Task())
+        with self.lock:
+            rules.check_identity(task.connector, self._connectors.get(task.connector), identity)
+            # Guarantee 3: whoever holds an epoch of a removed task is refused by a new one.
+            row = self._tasks.setdefault(task, _Task(self._retired.get(task, 0)))
             rules.check_free(row.lease, owner, now)
             row.epoch += 1
-            row.status = status or row.status
+            was = row.status
+            restarts = rules.restarts_after(was.state, was.restarts, status)
+            row.status = replace(status or was, restarts=restarts)
+            self._tell(task, was, row.status, Stamp(now, owner))
             row.lease = Lease(task=task, owner=owner, epoch=row.epoch, expires=now + duration)
             return row.lease
 
-    def renew(self, lease: Lease, now: datetime, duration: timedelta) -> Lease:
+    def renew(
+        self, leases: Collection[Lease], now: datetime, duration: timedelta
+    ) -> Mapping[TaskId, Lease]:
         """See Store."""
-        with self._lock:
-            row = self._owned(lease.task, lease.epoch)
-            row.lease = replace(lease, expires=now + duration)
-            return row.lease
+        renewed = {}
+        with self.lock:
+            for lease in leases:
+                row = self._tasks.get(lease.task)
+                held = row.lease if row else None
+                if row and held and (held.owner, held.epoch) == (lease.owner, lease.epoch):
+                    row.lease = replace(lease, expires=now + duration)
+                    renewed[lease.task] = row.lease
+        return renewed
 
     def release(self, lease: Lease) -> None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._tasks.get(lease.task)
             if row and row.epoch == lease.epoch:
                 row.lease = None
 
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._owned(lease.task, lease.epoch)
-            row.status, row.lease = status, None
+            was = row.status
+            row.status, row.lease = replace(status, restarts=was.restarts), None
+            self._tell(lease.task, was, row.status, Stamp(now, lease.owner))
 
-    def leases(self) -> Sequence[Lease]:
+    def _tell(self, task: TaskId, was: TaskStatus, status: TaskStatus, stamp: Stamp) -> None:
+        if (was.state, was.trace) != (status.state, status.trace):
+            self.told(task, status, stamp)
+
+    def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
-        with self._lock:
-            return [row.lease for row in self._tasks.values() if row.lease is not None]
+        with self.lock:
+            self.end(lease, status, now)
+            self._tasks[lease.task].epoch += 1
+
+    def leases(self, connector: str | None = None) -> Sequence[Lease]:
+        """See Store."""
+        with self.lock:
+            leases = [row.lease for row in self._tasks.values() if row.lease is not None]
+        return [each for each in leases if connector in {None, each.task.connector}]
 
     def position(self, task: TaskId) -> Position:
         """See Store."""
-        with self._lock:
+        with self.lock:
             return self._tasks[task].position if task in self._tasks else Position()
+
+    def positions(self, connector: str) -> Mapping[TaskId, Position]:
+        """See Store."""
+        with self.lock:
+            rows = self._tasks.items()
+            return {t: row.position for t, row in rows if t.connector == connector}
+
+    def move(self, positions: Mapping[TaskId, Position]) -> None:
+        """Set positions of tasks that nobody runs, for the store of connectors."""
+        with self.lock:
+            for task in positions:
+                row = self._tasks.get(task)
+                rules.check_idle(task, row.lease.owner if row and row.lease else None)
+                rules.check_none_unfinished(self.unfinished_batch(task))
+            for task, position in positions.items():
+                row = self._tasks.setdefault(task, _Task(self._retired.get(task, 0)))
+                row.position = position
+                row.epoch += 1
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._owned(task, epoch)
             rules.check_none_unfinished(self.unfinished_batch(task))
             row.position = position
 
     def unfinished_batch(self, task: TaskId) -> Batch | None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._tasks.get(task)
             last = row.batches[-1] if row and row.batches else None
             return last if last and last.state is BatchState.BEGUN else None
@@ -122,7 +179,7 @@ class MemoryStore:
         self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
     ) -> Batch:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._owned(task, epoch)
             rules.check_none_unfinished(self.unfinished_batch(task))
             rules.check_start(start, row.position)
@@ -144,7 +201,7 @@ class MemoryStore:
         keep_since: datetime | None = None,
     ) -> Batch:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._owned(task, epoch)
             last = row.batches[-1] if row.batches else None
             if last and rules.already_finished(last, batch_id):
@@ -161,45 +218,61 @@ class MemoryStore:
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._owned(task, epoch)
             rules.expect(self.unfinished_batch(task), batch_id)
             row.batches.pop()
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
         """See Store."""
-        with self._lock:
+        with self.lock:
             row = self._tasks.get(task)
             return list(reversed(row.batches))[:limit] if row else []
 
     def totals(self, task: TaskId) -> Counts:
         """See Store."""
-        with self._lock:
+        with self.lock:
             return self._tasks[task].totals if task in self._tasks else Counts()
 
     def counts_since(self, task: TaskId, since: datetime) -> Counts:
         """See Store."""
         total = Counts()
-        with self._lock:
+        with self.lock:
             for batch in self._tasks[task].batches if task in self._tasks else ():
                 if batch.begun >= since:
                     total = total.plus(batch.counts)
         return total
 
-    def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
+    def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
         """See Store."""
-        with self._lock:
-            return {t: row.status for t, row in self._tasks.items() if t.connector == connector}
+        with self.lock:
+            rows = self._tasks.items()
+            return {t: row.totals for t, row in rows if connector in {None, t.connector}}
+
+    def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
+        """See Store."""
+        with self.lock:
+            rows = self._tasks.items()
+            return {t: row.status for t, row in rows if connector in {None, t.connector}}
 
     def schema(self, connector: str, stream: str) -> Schema | None:
         """See Store."""
-        with self._lock:
+        with self.lock:
             versions = self._schemas.get((connector, stream))
             return versions[-1] if versions else None
 
-    def put_schema(self, connector: str, stream: str, schema: Schema) -> int:
+    def schemas(self, connector: str) -> Mapping[str, Sequence[Schema]]:
         """See Store."""
-        with self._lock:
+        with self.lock:
+            found = self._schemas.items()
+            return {s: list(each) for (name, s), each in found if name == connector}
+
+    def put_schema(
+        self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
+    ) -> int:
+        """See Store."""
+        with self.lock:
+            rules.check_identity(connector, self._connectors.get(connector), identity)
             versions = self._schemas.setdefault((connector, stream), [])
             if not versions or versions[-1] != schema:
                 versions.append(schema)
@@ -209,19 +282,19 @@ class MemoryStore:
         self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]
     ) -> int:
         """See Store."""
-        with self._lock:
+        with self.lock:
             ledger = self._owned(task, epoch).ledger
             ledger.extend(dict(item) for item in items)
             return len(ledger)
 
     def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
         """See Store."""
-        with self._lock:
+        with self.lock:
             return list(self._tasks[task].ledger[start:end]) if task in self._tasks else []
 
     def ledger_length(self, task: TaskId) -> int:
         """See Store."""
-        with self._lock:
+        with self.lock:
             return len(self._tasks[task].ledger) if task in self._tasks else 0
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from headrace.model import Batch, Counts, Lease, TaskId, TaskStatus
@@ -27,7 +27,11 @@ class Store(Protocol):
         """
 
     def remove(self, connector: str) -> None:
-        """Forget a connector: its identity, tasks, positions, batches and schemas."""
+        """Forget a connector: its identity, tasks, positions, batches and schemas.
+
+        Epochs are not used again, so that whoever still runs one of the tasks is refused,
+        also when the connector is made again.
+        """
 
     def lease(
         self,
@@ -36,14 +40,23 @@ class Store(Protocol):
         now: datetime,
         duration: timedelta,
         status: TaskStatus | None = None,
+        *,
+        identity: str | None = None,
     ) -> Lease:
         """Take the task's lease with the next epoch, and store the task's state if given.
 
-        Raises StateError while another owner's lease has not expired.
+        With the identity of its connector, a task is refused whose connector was removed: it
+        raises StaleEpochError then. Raises StateError while another owner's lease has not
+        expired.
         """
 
-    def renew(self, lease: Lease, now: datetime, duration: timedelta) -> Lease:
-        """Extend the lease. Raises StaleEpochError when it was taken by another."""
+    def renew(
+        self, leases: Collection[Lease], now: datetime, duration: timedelta
+    ) -> Mapping[TaskId, Lease]:
+        """Extend leases in one transaction; return those that were still held, extended.
+
+        One that was given up, or taken by another, is left as it is.
+        """
 
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; nothing happens when it is no longer held."""
@@ -51,11 +64,23 @@ class Store(Protocol):
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """Store the state that the task ends in, and give its lease up."""
 
-    def leases(self) -> Sequence[Lease]:
-        """Return the leases that were taken and not released, expired ones too."""
+    def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """Take a task from whoever holds the lease and does not stop, and store its state.
+
+        The epoch is used up: what the holder still writes is refused (Guarantee 3).
+        """
+
+    def leases(self, connector: str | None = None) -> Sequence[Lease]:
+        """Return the leases that were taken and not released, expired ones too.
+
+        Those of one connector, if it is named.
+        """
 
     def position(self, task: TaskId) -> Position:
         """Return where the task stands; ``Position()`` when it never moved."""
+
+    def positions(self, connector: str) -> Mapping[TaskId, Position]:
+        """Return where the tasks of a connector stand; none for one that never ran."""
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         """Alter the position by hand. Raises StateError while a batch is unfinished."""
@@ -106,14 +131,25 @@ class Store(Protocol):
         It is exact as far back as ``finish_batch`` was told to keep batches.
         """
 
-    def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
-        """Return the states of a connector's tasks."""
+    def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
+        """Return the totals of all tasks; those of one connector, if it is named."""
+
+    def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
+        """Return the states of all tasks; those of one connector, if it is named."""
 
     def schema(self, connector: str, stream: str) -> Schema | None:
         """Return the newest schema stored for a stream."""
 
-    def put_schema(self, connector: str, stream: str, schema: Schema) -> int:
-        """Store a schema and return its version, from 1; the newest again gives its own."""
+    def schemas(self, connector: str) -> Mapping[str, Sequence[Schema]]:
+        """Return all schemas stored for a connector's streams, oldest first, by stream."""
+
+    def put_schema(
+        self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
+    ) -> int:
+        """Store a schema and return its version, from 1; the newest again gives its own.
+
+        With an identity, raises StaleEpochError when the connector has another or none.
+        """
 
     def ledger_append(
         self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]

@@ -8,20 +8,19 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
-    MetaData,
     String,
     Table,
     Text,
 )
 
-registry_metadata = MetaData()
+from headrace.store.tables import Name, metadata
 
 registry_schemas = Table(
     "registry_schemas",
-    registry_metadata,
-    Column("context", String, primary_key=True),
+    metadata,
+    Column("context", Name, primary_key=True),
     Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("guid", String, nullable=False, index=True),
+    Column("guid", Name, nullable=False, index=True),
     Column("type", String, nullable=False),
     Column("text", Text, nullable=False),
     Column("references", Text, nullable=False, comment="JSON: name, subject, version"),
@@ -30,9 +29,9 @@ registry_schemas = Table(
 
 registry_versions = Table(
     "registry_versions",
-    registry_metadata,
-    Column("context", String, primary_key=True),
-    Column("subject", String, primary_key=True),
+    metadata,
+    Column("context", Name, primary_key=True),
+    Column("subject", Name, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("schema_id", BigInteger, nullable=False),
     Column("deleted", Boolean, nullable=False),
@@ -45,11 +44,11 @@ Index(
 
 registry_references = Table(
     "registry_references",
-    registry_metadata,
-    Column("context", String, primary_key=True),
+    metadata,
+    Column("context", Name, primary_key=True),
     Column("schema_id", BigInteger, primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("used_subject", String, nullable=False),
+    Column("used_subject", Name, nullable=False),
     Column("used_version", Integer, nullable=False),
 )
 Index(
@@ -60,15 +59,15 @@ Index(
 
 registry_settings = Table(
     "registry_settings",
-    registry_metadata,
-    Column("kind", String, primary_key=True),
-    Column("scope", String, primary_key=True),
+    metadata,
+    Column("kind", Name, primary_key=True),
+    Column("scope", Name, primary_key=True),
     Column("value", Text, nullable=False),
 )
 
 registry_ids = Table(
     "registry_ids",
-    registry_metadata,
-    Column("context", String, primary_key=True),
+    metadata,
+    Column("context", Name, primary_key=True),
     Column("last", BigInteger, nullable=False, comment="an id is never used twice"),
 )

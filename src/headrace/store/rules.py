@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headrace.model import BatchState
-from headrace.sdk.errors import StateError
+from headrace.model import BatchState, TaskState
+from headrace.sdk.errors import StaleEpochError, StateError
+from headrace.store.errors import (
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    TaskNotFoundError,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
-    from headrace.model import Batch, Lease, TaskId
+    from headrace.model import Batch, Lease, TaskId, TaskStatus
     from headrace.sdk import Position
+
+T = TypeVar("T")
 
 HISTORY = 1000
 """How many batches of a task are kept; their counts stay in the totals for ever."""
@@ -23,6 +31,32 @@ def check_free(lease: Lease | None, owner: str, now: datetime) -> None:
         return
     problem = f"Task {lease.task} is run by {lease.owner} until {lease.expires:%H:%M:%S %Z}."
     raise StateError(problem, fix="Stop that process, or wait until its lease has expired.")
+
+
+def storable(text: str | None) -> str | None:
+    """Return a text without the character that PostgreSQL cannot hold."""
+    return None if text is None else text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def check_identity(name: str, known: str | None, identity: str | None) -> None:
+    """Refuse what is done for a connector that was removed, and perhaps made again."""
+    if identity is not None and known != identity:
+        problem = f"Connector {name} was removed."
+        raise StaleEpochError(problem)
+
+
+def restarts_after(state: TaskState, restarts: int, status: TaskStatus | None) -> int:
+    """Return how often a task was started anew, when it gets a lease and a status."""
+    if status is None or state is not TaskState.FAILED:
+        return restarts
+    return restarts + (status.state is TaskState.RUNNING)
+
+
+def check_idle(task: TaskId, owner: str | None) -> None:
+    """Refuse what may not happen while somebody runs a task."""
+    if owner is not None:
+        problem = f"Task {task} is run by {owner}."
+        raise StateError(problem, fix="Stop its connector first.")
 
 
 def check_none_unfinished(batch: Batch | None) -> None:
@@ -51,6 +85,30 @@ def expect(batch: Batch | None, batch_id: int) -> Batch:
         problem = f"Batch {batch_id} is not the unfinished batch (that is {found})."
         raise StateError(problem)
     return batch
+
+
+def check_new(name: str, found: object | None) -> None:
+    """Refuse a name that a connector has."""
+    if found is not None:
+        problem = f"Connector {name} already exists."
+        raise ConnectorExistsError(problem, fix="Choose another name, or change that one.")
+
+
+def existing(name: str, found: T | None) -> T:
+    """Return a connector, which must be there."""
+    if found is None:
+        fix = "The command `headrace connector list` shows those that are."
+        problem = f"There is no connector {name}."
+        raise ConnectorNotFoundError(problem, fix=fix)
+    return found
+
+
+def check_tasks(name: str, asked: Collection[int], known: Collection[int]) -> None:
+    """Refuse tasks that a connector does not have."""
+    missing = sorted(set(asked) - set(known))
+    if missing:
+        problem = f"Connector {name} has no task {missing[0]}."
+        raise TaskNotFoundError(problem)
 
 
 def stale(task: TaskId, epoch: int) -> str:

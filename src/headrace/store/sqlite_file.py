@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import URL, Connection, create_engine, event
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from headrace.store.modes import Mode, mode_of
+from headrace.store.turns import take_turns
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,12 +25,13 @@ def open_sqlite(path: Path) -> Engine:
     """Return an engine on the file, in WAL mode, and make its folder when it is missing.
 
     Commits wait for the disk (``synchronous=FULL``): an intent lost in a power failure would
-    let its id be used again. Connections with the execution option ``writes`` hold the write
-    lock from the beginning of a transaction.
+    let its id be used again. Transactions that write, or are to be alone, hold the write lock
+    from their beginning.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(URL.create("sqlite", database=str(path)), pool_size=8)
     event.listen(engine, "connect", _prepare_connection)
+    take_turns(engine, path, BUSY_SECONDS)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -61,5 +65,5 @@ def _turn_to_wal(connection: Any) -> None:
 def _begin(connection: Connection) -> None:
     # A transaction that reads and then writes must hold the write lock from its start,
     # or SQLite fails it at once when another writer came between.
-    writes = connection.get_execution_options().get("writes", False)
+    writes = mode_of(connection) in {Mode.WRITE, Mode.ALONE}
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

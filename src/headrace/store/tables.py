@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text
 
+Name = String().with_variant(String(collation="C"), "postgresql")
+"""A text that is ordered by its code points, whatever the database's language is."""
+
 metadata = MetaData()
 
 connectors = Table(
     "connectors",
     metadata,
-    Column("name", String, primary_key=True),
+    Column("name", Name, primary_key=True),
     Column("uid", String, nullable=False),
 )
 
 tasks = Table(
     "tasks",
     metadata,
-    Column("connector", String, primary_key=True),
+    Column("connector", Name, primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("epoch", Integer, nullable=False, default=0),
-    Column("owner", String),
+    Column("owner", Name),
     Column("expires_us", BigInteger, comment="lease end, microseconds since 1970 UTC"),
     Column("position", Text, nullable=False),
     Column("last_batch", BigInteger, nullable=False, default=0),
@@ -27,12 +30,22 @@ tasks = Table(
     Column("state", String, nullable=False),
     Column("trace", Text),
     Column("updated_us", BigInteger),
+    Column("restarts", Integer, nullable=False, server_default="0"),
+    Column("next_us", BigInteger, comment="when it is started anew by itself"),
+)
+
+retired_epochs = Table(
+    "retired_epochs",
+    metadata,
+    Column("connector", Name, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("epoch", Integer, nullable=False, comment="the last of a task that was removed"),
 )
 
 batches = Table(
     "batches",
     metadata,
-    Column("connector", String, primary_key=True),
+    Column("connector", Name, primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("id", BigInteger, primary_key=True),
     Column("epoch", Integer, nullable=False),
@@ -46,8 +59,8 @@ batches = Table(
 schemas = Table(
     "schemas",
     metadata,
-    Column("connector", String, primary_key=True),
-    Column("stream", String, primary_key=True),
+    Column("connector", Name, primary_key=True),
+    Column("stream", Name, primary_key=True),
     Column("version", Integer, primary_key=True),
     Column("schema", Text, nullable=False),
 )
@@ -55,7 +68,7 @@ schemas = Table(
 ledger = Table(
     "ledger",
     metadata,
-    Column("connector", String, primary_key=True),
+    Column("connector", Name, primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("sequence", BigInteger, primary_key=True),
     Column("item", Text, nullable=False),

@@ -1,4 +1,4 @@
-"""The schema registry's rows in a SQLite file."""
+"""The schema registry's rows in a database."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, delete, insert, select
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import and_, delete, insert, select, update
 from typing_extensions import override
 
 from headrace.model import DEFAULT_CONTEXT, StoredSchema, Subject, SubjectVersion
 from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
+from headrace.store.database import open_database
+from headrace.store.modes import Mode, in_mode
 from headrace.store.registry_tables import (
     registry_ids,
-    registry_metadata,
     registry_references,
     registry_schemas,
     registry_settings,
     registry_versions,
 )
-from headrace.store.sqlite_file import open_sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from sqlalchemy import ColumnElement, Connection, Engine, Row
 
+    from headrace.store.database import Place
     from headrace.store.registry_protocol import RegistryRows, RegistrySetting
 
 _V = registry_versions.c
@@ -89,11 +88,14 @@ class _Rows:
     ) -> int:
         counter = registry_ids.c
         query = select(counter.last).where(counter.context == context)
-        last = self._db.execute(query).scalar() or 0
-        made = int(last) + 1 if schema_id is None else schema_id
-        put = upsert(registry_ids).values(context=context, last=max(int(last), made))
-        change = {"last": put.excluded.last}
-        self._db.execute(put.on_conflict_do_update(index_elements=["context"], set_=change))
+        last = self._db.execute(query).scalar()
+        made = int(last or 0) + 1 if schema_id is None else schema_id
+        newest = {"last": max(int(last or 0), made)}
+        if last is None:
+            self._db.execute(insert(registry_ids).values(context=context, **newest))
+        else:
+            this = counter.context == context
+            self._db.execute(update(registry_ids).where(this).values(newest))
         uses = [
             {"name": each.name, "subject": each.subject, "version": each.version}
             for each in schema.references
@@ -161,32 +163,33 @@ class _Rows:
         return None if row is None else _stored(row)
 
 
-class SqliteRegistryStore:
-    """A RegistryStore in one file, which may be the one that holds the other state.
+class SqlRegistryStore:
+    """A RegistryStore in the database that holds the other state.
 
-    It can be pickled: a copy opens the file anew, so it serves on the same machine only.
+    It can be pickled: a copy opens the database anew, so that of a file serves on the same
+    machine only.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Remember the file; the first transaction opens it, and makes it if need be."""
-        self._path = path
+    def __init__(self, place: Place) -> None:
+        """Remember the place; the first transaction opens it, and makes it if need be."""
+        self._place = place
         self._lock = threading.Lock()
         self._opened: Engine | None = None
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
-        return SqliteRegistryStore, (self._path,)
+        return SqlRegistryStore, (self._place,)
 
     @contextmanager
     def read(self) -> Iterator[RegistryRows]:
         """See RegistryStore."""
-        with self._engine.begin() as db:
+        with in_mode(self._engine, Mode.SNAPSHOT).begin() as db:
             yield _Rows(db)
 
     @contextmanager
     def write(self) -> Iterator[RegistryRows]:
         """See RegistryStore."""
-        with self._engine.execution_options(writes=True).begin() as db:
+        with in_mode(self._engine, Mode.ALONE).begin() as db:
             yield _Rows(db)
 
     def close(self) -> None:
@@ -200,9 +203,7 @@ class SqliteRegistryStore:
     def _engine(self) -> Engine:
         with self._lock:
             if self._opened is None:
-                engine = open_sqlite(self._path)
-                registry_metadata.create_all(engine.execution_options(writes=True))
-                self._opened = engine
+                self._opened = open_database(self._place)
             return self._opened
 
 

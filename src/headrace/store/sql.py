@@ -1,44 +1,60 @@
-"""The embedded store: one SQLite file in WAL mode."""
+"""The store in a database: one SQLite file in WAL mode, or PostgreSQL."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from headrace.model import Batch, BatchState, Counts, Lease, TaskId, TaskState, TaskStatus
+from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, schema_from_json, schema_to_json
 from headrace.sdk.errors import StaleEpochError
 from headrace.store import rules
-from headrace.store.sqlite_file import open_sqlite
-from headrace.store.tables import batches, connectors, ledger, metadata, schemas, tasks
+from headrace.store.database import hold, open_database
+from headrace.store.event_rows import add_state
+from headrace.store.modes import Mode, in_mode
+from headrace.store.removing import forget, identity_of, is_task
+from headrace.store.tables import (
+    batches,
+    connectors,
+    ledger,
+    schemas,
+    tasks,
+)
+from headrace.store.task_rows import (
+    batch_of,
+    ensure_task,
+    locked_task,
+    newest_batch,
+    renew_leases,
+    unfinished_of,
+    update_task,
+)
+from headrace.store.times import micros, time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime, timedelta
 
-    from sqlalchemy import ColumnElement, Row, Table
+    from sqlalchemy import Column, Row, Select
 
     from headrace.sdk import Schema
+    from headrace.store.database import Place
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+class SqlStore:
+    """A Store in a file, for one machine, or in PostgreSQL, for many.
 
-class SqliteStore:
-    """A Store in one file, for one machine.
-
-    Commits wait for the disk (``synchronous=FULL``): an intent lost in a power failure
-    would let its id be used again, and a sink that holds the id would skip the data.
+    Commits wait for the disk: an intent lost in a power failure would let its id be used
+    again, and a sink that holds the id would skip the data.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, and make it when it is not there."""
-        self._engine = open_sqlite(path)
-        self._writer = self._engine.execution_options(writes=True)
-        metadata.create_all(self._writer)
+    def __init__(self, place: Place) -> None:
+        """Open the database, and make its tables when they are not there."""
+        self._engine = open_database(place)
+        self._writer = in_mode(self._engine, Mode.WRITE)
 
     def close(self) -> None:
         """See Store."""
@@ -47,6 +63,7 @@ class SqliteStore:
     def register(self, connector: str) -> str:
         """See Store."""
         with self._writer.begin() as db:
+            hold(db, "connector", connector)
             query = select(connectors.c.uid).where(connectors.c.name == connector)
             known = db.execute(query).scalar_one_or_none()
             if known is not None:
@@ -58,9 +75,7 @@ class SqliteStore:
     def remove(self, connector: str) -> None:
         """See Store."""
         with self._writer.begin() as db:
-            for table in (tasks, batches, schemas, ledger):
-                db.execute(delete(table).where(table.c.connector == connector))
-            db.execute(delete(connectors).where(connectors.c.name == connector))
+            forget(db, connector)
 
     def lease(
         self,
@@ -69,69 +84,95 @@ class SqliteStore:
         now: datetime,
         duration: timedelta,
         status: TaskStatus | None = None,
+        *,
+        identity: str | None = None,
     ) -> Lease:
         """See Store."""
         with self._writer.begin() as db:
-            row = _ensure_task(db, task)
+            _check_identity(db, task.connector, identity)
+            row = ensure_task(db, task)
             if row.owner is not None:
-                held = Lease(task, row.owner, row.epoch, _time(row.expires_us))
+                held = Lease(task, row.owner, row.epoch, time_of(row.expires_us))
                 rules.check_free(held, owner, now)
             lease = Lease(task, owner, row.epoch + 1, now + duration)
-            taken = {"owner": owner, "expires_us": _micros(lease.expires)}
-            _update_task(db, task, epoch=lease.epoch, **taken, **_status_values(status, now))
+            restarts = rules.restarts_after(TaskState(row.state), row.restarts, status)
+            expires = micros(lease.expires)
+            taken = {"owner": owner, "expires_us": expires, "restarts": restarts}
+            update_task(db, task, epoch=lease.epoch, **taken, **_status_values(status, now))
+            add_state(db, task, row, status, Stamp(now, owner))
             return lease
 
-    def renew(self, lease: Lease, now: datetime, duration: timedelta) -> Lease:
+    def renew(
+        self, leases: Collection[Lease], now: datetime, duration: timedelta
+    ) -> Mapping[TaskId, Lease]:
         """See Store."""
         with self._writer.begin() as db:
-            _check_epoch(db, lease.task, lease.epoch)
-            expires = now + duration
-            _update_task(db, lease.task, expires_us=_micros(expires), owner=lease.owner)
-            return Lease(lease.task, lease.owner, lease.epoch, expires)
+            return renew_leases(db, leases, now + duration)
 
     def release(self, lease: Lease) -> None:
         """See Store."""
         with self._writer.begin() as db:
-            where = (_is(tasks, lease.task), tasks.c.epoch == lease.epoch)
+            where = (is_task(tasks, lease.task), tasks.c.epoch == lease.epoch)
             db.execute(update(tasks).where(*where).values(owner=None, expires_us=None))
 
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
         with self._writer.begin() as db:
-            _check_epoch(db, lease.task, lease.epoch)
+            row = _check_epoch(db, lease.task, lease.epoch)
             free = {"owner": None, "expires_us": None}
-            _update_task(db, lease.task, **free, **_status_values(status, now))
+            update_task(db, lease.task, **free, **_status_values(status, now))
+            add_state(db, lease.task, row, status, Stamp(now, lease.owner))
 
-    def leases(self) -> Sequence[Lease]:
+    def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
+        with self._writer.begin() as db:
+            row = _check_epoch(db, lease.task, lease.epoch)
+            free = {"owner": None, "expires_us": None, "epoch": lease.epoch + 1}
+            update_task(db, lease.task, **free, **_status_values(status, now))
+            add_state(db, lease.task, row, status, Stamp(now, lease.owner))
+
+    def leases(self, connector: str | None = None) -> Sequence[Lease]:
+        """See Store."""
+        query = select(tasks).where(tasks.c.owner.is_not(None))
+        if connector is not None:
+            query = query.where(tasks.c.connector == connector)
         with self._engine.connect() as db:
             return [
                 Lease(
                     TaskId(row.connector, row.number),
                     row.owner,
                     row.epoch,
-                    _time(row.expires_us),
+                    time_of(row.expires_us),
                 )
-                for row in db.execute(select(tasks).where(tasks.c.owner.is_not(None)))
+                for row in db.execute(query)
             ]
 
     def position(self, task: TaskId) -> Position:
         """See Store."""
         with self._engine.connect() as db:
-            text = db.execute(select(tasks.c.position).where(_is(tasks, task))).scalar()
+            text = db.execute(select(tasks.c.position).where(is_task(tasks, task))).scalar()
             return Position.from_json(text) if text else Position()
+
+    def positions(self, connector: str) -> Mapping[TaskId, Position]:
+        """See Store."""
+        query = select(tasks).where(tasks.c.connector == connector)
+        with self._engine.connect() as db:
+            return {
+                TaskId(row.connector, row.number): Position.from_json(row.position)
+                for row in db.execute(query)
+            }
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         """See Store."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
-            rules.check_none_unfinished(_unfinished(db, task))
-            _update_task(db, task, position=position.to_json())
+            rules.check_none_unfinished(unfinished_of(db, task))
+            update_task(db, task, position=position.to_json())
 
     def unfinished_batch(self, task: TaskId) -> Batch | None:
         """See Store."""
         with self._engine.connect() as db:
-            return _unfinished(db, task)
+            return unfinished_of(db, task)
 
     def begin_batch(
         self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
@@ -139,10 +180,10 @@ class SqliteStore:
         """See Store."""
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
-            rules.check_none_unfinished(_unfinished(db, task))
+            rules.check_none_unfinished(unfinished_of(db, task))
             rules.check_start(start, Position.from_json(row.position))
             batch = Batch(task, row.last_batch + 1, epoch, start, end, now)
-            _update_task(db, task, last_batch=batch.id)
+            update_task(db, task, last_batch=batch.id)
             db.execute(
                 insert(batches).values(
                     connector=task.connector,
@@ -151,7 +192,7 @@ class SqliteStore:
                     epoch=epoch,
                     start=start.to_json(),
                     end=end.to_json(),
-                    begun_us=_micros(now),
+                    begun_us=micros(now),
                 )
             )
             return batch
@@ -169,18 +210,18 @@ class SqliteStore:
         """See Store."""
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
-            last = _newest(db, task)
+            last = newest_batch(db, task)
             if last and rules.already_finished(last, batch_id):
                 return last
-            batch = rules.expect(_unfinished(db, task), batch_id).done(counts, now)
-            this = (_is(batches, task), batches.c.id == batch_id)
-            change = {"counts": counts.to_json(), "finished_us": _micros(now)}
+            batch = rules.expect(unfinished_of(db, task), batch_id).done(counts, now)
+            this = (is_task(batches, task), batches.c.id == batch_id)
+            change = {"counts": counts.to_json(), "finished_us": micros(now)}
             db.execute(update(batches).where(*this).values(change))
             totals = Counts.from_json(row.totals).plus(counts)
-            _update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
-            old = [_is(batches, task), batches.c.id <= batch_id - rules.HISTORY]
+            update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
+            old = [is_task(batches, task), batches.c.id <= batch_id - rules.HISTORY]
             if keep_since is not None:
-                old.append(batches.c.begun_us < _micros(keep_since))
+                old.append(batches.c.begun_us < micros(keep_since))
             db.execute(delete(batches).where(*old))
             return batch
 
@@ -188,25 +229,25 @@ class SqliteStore:
         """See Store."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
-            rules.expect(_unfinished(db, task), batch_id)
-            db.execute(delete(batches).where(_is(batches, task), batches.c.id == batch_id))
+            rules.expect(unfinished_of(db, task), batch_id)
+            db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
         """See Store."""
-        query = select(batches).where(_is(batches, task))
+        query = select(batches).where(is_task(batches, task))
         with self._engine.connect() as db:
             rows = db.execute(query.order_by(batches.c.id.desc()).limit(limit))
-            return [_batch(row) for row in rows]
+            return [batch_of(row) for row in rows]
 
     def totals(self, task: TaskId) -> Counts:
         """See Store."""
         with self._engine.connect() as db:
-            text = db.execute(select(tasks.c.totals).where(_is(tasks, task))).scalar()
+            text = db.execute(select(tasks.c.totals).where(is_task(tasks, task))).scalar()
             return Counts.from_json(text) if text else Counts()
 
     def counts_since(self, task: TaskId, since: datetime) -> Counts:
         """See Store."""
-        within = (_is(batches, task), batches.c.begun_us >= _micros(since))
+        within = (is_task(batches, task), batches.c.begun_us >= micros(since))
         query = select(batches.c.counts).where(*within, batches.c.counts.is_not(None))
         total = Counts()
         with self._engine.connect() as db:
@@ -214,12 +255,27 @@ class SqliteStore:
                 total = total.plus(Counts.from_json(text))
         return total
 
-    def statuses(self, connector: str) -> Mapping[TaskId, TaskStatus]:
+    def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
         """See Store."""
-        query = select(tasks).where(tasks.c.connector == connector).order_by(tasks.c.number)
+        query = _tasks_of(connector, tasks.c.totals)
         with self._engine.connect() as db:
             return {
-                TaskId(row.connector, row.number): TaskStatus(TaskState(row.state), row.trace)
+                TaskId(row.connector, row.number): Counts.from_json(row.totals)
+                for row in db.execute(query)
+            }
+
+    def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
+        """See Store."""
+        columns = (tasks.c.state, tasks.c.trace, tasks.c.next_us, tasks.c.restarts)
+        query = _tasks_of(connector, *columns)
+        with self._engine.connect() as db:
+            return {
+                TaskId(row.connector, row.number): TaskStatus(
+                    TaskState(row.state),
+                    row.trace,
+                    None if row.next_us is None else time_of(row.next_us),
+                    row.restarts,
+                )
                 for row in db.execute(query)
             }
 
@@ -229,10 +285,24 @@ class SqliteStore:
             row = _newest_schema(db, connector, stream)
             return schema_from_json(row.schema) if row else None
 
-    def put_schema(self, connector: str, stream: str, schema: Schema) -> int:
+    def schemas(self, connector: str) -> Mapping[str, Sequence[Schema]]:
+        """See Store."""
+        column = schemas.c
+        found: dict[str, list[Schema]] = {}
+        query = select(column.stream, column.schema).where(column.connector == connector)
+        with self._engine.connect() as db:
+            for row in db.execute(query.order_by(column.stream, column.version)):
+                found.setdefault(row.stream, []).append(schema_from_json(row.schema))
+        return found
+
+    def put_schema(
+        self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
+    ) -> int:
         """See Store."""
         text = schema_to_json(schema)
         with self._writer.begin() as db:
+            _check_identity(db, connector, identity)
+            hold(db, "schema", connector, stream)
             newest = _newest_schema(db, connector, stream)
             if newest is not None and newest.schema == text:
                 return int(newest.version)
@@ -264,7 +334,7 @@ class SqliteStore:
     def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
         """See Store."""
         within = (ledger.c.sequence >= start, ledger.c.sequence < end)
-        query = select(ledger.c.item).where(_is(ledger, task), *within)
+        query = select(ledger.c.item).where(is_task(ledger, task), *within)
         with self._engine.connect() as db:
             texts = db.execute(query.order_by(ledger.c.sequence)).scalars()
             return [json.loads(text) for text in texts]
@@ -275,63 +345,38 @@ class SqliteStore:
             return _ledger_length(db, task)
 
 
-def _micros(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1)
-
-
-def _time(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-def _is(table: Table, task: TaskId) -> ColumnElement[bool]:
-    return (table.c.connector == task.connector) & (table.c.number == task.number)
-
-
-def _ensure_task(db: Connection, task: TaskId) -> Row[Any]:
-    row = db.execute(select(tasks).where(_is(tasks, task))).one_or_none()
-    if row is not None:
-        return row
-    db.execute(
-        insert(tasks).values(
-            connector=task.connector,
-            number=task.number,
-            epoch=0,
-            position=Position().to_json(),
-            last_batch=0,
-            totals=Counts().to_json(),
-            state=TaskState.UNASSIGNED.value,
-        )
-    )
-    return db.execute(select(tasks).where(_is(tasks, task))).one()
+def _tasks_of(connector: str | None, *columns: Column[Any]) -> Select[Any]:
+    """Return a query of tasks in their order, of one connector if it is named."""
+    named = (tasks.c.connector, tasks.c.number)
+    query = select(*named, *columns).order_by(*named)
+    return query if connector is None else query.where(tasks.c.connector == connector)
 
 
 def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
-    row = db.execute(select(tasks).where(_is(tasks, task))).one_or_none()
-    # Guarantee 3: only the newest epoch may write; the write lock is already held.
+    row = locked_task(db, task)
+    # Guarantee 3: only the newest epoch may write, and none comes before this one is done.
     if row is None or row.epoch != epoch:
         raise StaleEpochError(rules.stale(task, epoch))
     return row
 
 
+def _check_identity(db: Connection, connector: str, identity: str | None) -> None:
+    if identity is not None:
+        # Guarantee 3: locked, so that the connector is not removed before this is done.
+        locked = identity_of(connector).with_for_update(read=True)
+        known = db.execute(locked).scalar_one_or_none()
+        rules.check_identity(connector, known, identity)
+
+
 def _status_values(status: TaskStatus | None, now: datetime) -> dict[str, object]:
     if status is None:
         return {}
-    return {"state": status.state.value, "trace": status.trace, "updated_us": _micros(now)}
-
-
-def _update_task(db: Connection, task: TaskId, **values: object) -> None:
-    db.execute(update(tasks).where(_is(tasks, task)).values(**values))
-
-
-def _newest(db: Connection, task: TaskId) -> Batch | None:
-    query = select(batches).where(_is(batches, task)).order_by(batches.c.id.desc()).limit(1)
-    row = db.execute(query).one_or_none()
-    return _batch(row) if row is not None else None
-
-
-def _unfinished(db: Connection, task: TaskId) -> Batch | None:
-    newest = _newest(db, task)
-    return newest if newest and newest.state is BatchState.BEGUN else None
+    return {
+        "state": status.state.value,
+        "trace": rules.storable(status.trace),
+        "updated_us": micros(now),
+        "next_us": None if status.next_try is None else micros(status.next_try),
+    }
 
 
 def _newest_schema(db: Connection, connector: str, stream: str) -> Row[Any] | None:
@@ -341,20 +386,7 @@ def _newest_schema(db: Connection, connector: str, stream: str) -> Row[Any] | No
 
 
 def _ledger_length(db: Connection, task: TaskId) -> int:
-    query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0)).where(_is(ledger, task))
-    return int(db.execute(query).scalar_one())
-
-
-def _batch(row: Row[Any]) -> Batch:
-    finished = row.finished_us is not None
-    return Batch(
-        task=TaskId(row.connector, row.number),
-        id=row.id,
-        epoch=row.epoch,
-        start=Position.from_json(row.start),
-        end=Position.from_json(row.end),
-        begun=_time(row.begun_us),
-        state=BatchState.FINISHED if finished else BatchState.BEGUN,
-        counts=Counts.from_json(row.counts) if finished else Counts(),
-        finished=_time(row.finished_us) if finished else None,
+    query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0)).where(
+        is_task(ledger, task)
     )
+    return int(db.execute(query).scalar_one())

@@ -1,0 +1,273 @@
+"""Connectors in plain memory: for tests and throw-away servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headrace.model import ConfigVersion, Connector, Event, Stamp, TaskConfig
+from headrace.sdk import Position
+from headrace.store import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from headrace.model import (
+        ConnectorKind,
+        ConnectorStatus,
+        Retention,
+        TargetState,
+        TaskId,
+        TaskStatus,
+    )
+    from headrace.store.memory import MemoryStore
+
+
+@dataclass
+class _Kept:
+    """All that is kept for one connector."""
+
+    connector: Connector
+    versions: list[ConfigVersion]
+    tasks: list[TaskConfig] = field(default_factory=list)
+    topics: set[str] = field(default_factory=set)
+
+
+class MemoryConnectorStore:
+    """A ConnectorStore that forgets everything when the process ends."""
+
+    def __init__(self, state: MemoryStore) -> None:
+        """Start empty; ``state`` is where the state of tasks is."""
+        self._state = state
+        self._lock = state.lock
+        state.told = self._task_state
+        self._kept: dict[str, _Kept] = {}
+        self._events: list[Event] = []
+
+    def create(
+        self,
+        name: str,
+        kind: ConnectorKind,
+        config: Mapping[str, str],
+        target: TargetState,
+        stamp: Stamp,
+    ) -> Connector:
+        """See ConnectorStore."""
+        with self._lock:
+            rules.check_new(name, self._kept.get(name))
+            uid = self._state.register(name)
+            made = Connector(name, uid, kind, dict(config), 1, target)
+            self._kept[name] = _Kept(made, [_version(1, config, stamp)])
+            self._event(name, "created", stamp, {"version": 1, "target": target.value})
+            return made
+
+    def connector(self, name: str) -> Connector | None:
+        """See ConnectorStore."""
+        with self._lock:
+            return self._kept[name].connector if name in self._kept else None
+
+    def connectors(self) -> Sequence[Connector]:
+        """See ConnectorStore."""
+        with self._lock:
+            return [self._kept[name].connector for name in sorted(self._kept)]
+
+    def configure(
+        self, name: str, kind: ConnectorKind, config: Mapping[str, str], stamp: Stamp
+    ) -> Connector:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._existing(name)
+            found = kept.connector
+            if dict(found.config) == dict(config):
+                return found
+            version = found.version + 1
+            kept.connector = replace(found, kind=kind, config=dict(config), version=version)
+            kept.versions.append(_version(version, config, stamp))
+            self._event(name, "configured", stamp, {"version": version})
+            return kept.connector
+
+    def versions(self, name: str) -> Sequence[ConfigVersion]:
+        """See ConnectorStore."""
+        with self._lock:
+            return self._kept[name].versions[::-1] if name in self._kept else []
+
+    def aim(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._existing(name)
+            if kept.connector.target is not target:
+                kept.connector = replace(kept.connector, target=target)
+                self._event(name, "target", stamp, {"target": target.value})
+            return kept.connector
+
+    def ask_restart(
+        self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
+    ) -> Connector:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._existing(name)
+            rules.check_tasks(name, tasks, {task.number for task in kept.tasks})
+            restarts = kept.connector.restarts + connector
+            kept.connector = replace(kept.connector, restarts=restarts)
+            kept.tasks = [
+                replace(task, restarts=task.restarts + (task.number in tasks))
+                for task in kept.tasks
+            ]
+            detail = {"connector": connector, "tasks": sorted(tasks)}
+            self._event(name, "restart", stamp, detail)
+            return kept.connector
+
+    def delete(self, name: str, stamp: Stamp) -> None:
+        """See ConnectorStore."""
+        with self._lock:
+            self._existing(name)
+            del self._kept[name]
+            self._state.remove(name)
+            self._event(name, "deleted", stamp, {})
+
+    def plan(
+        self, connector: Connector, configs: Mapping[int, Mapping[str, str]], now: datetime
+    ) -> bool:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._current(connector)
+            if kept is None:
+                return False
+            restarts = {task.number: task.restarts for task in kept.tasks}
+            kept.tasks = [
+                TaskConfig(number, dict(config), restarts.get(number, 0))
+                for number, config in sorted(configs.items())
+            ]
+            return True
+
+    def tasks(self, name: str) -> Sequence[TaskConfig]:
+        """See ConnectorStore."""
+        with self._lock:
+            return list(self._kept[name].tasks) if name in self._kept else []
+
+    def all_tasks(self) -> Mapping[str, Sequence[TaskConfig]]:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._kept.items()
+            return {name: list(each.tasks) for name, each in kept if each.tasks}
+
+    def tell(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._current(connector)
+            if kept is None:
+                return False
+            kept.connector = replace(kept.connector, status=status)
+            detail = {"state": status.state.value, "trace": status.trace}
+            self._event(connector.name, "state", Stamp(now, status.worker), detail)
+            return True
+
+    def move(
+        self,
+        name: str,
+        positions: Mapping[TaskId, Position],
+        stamp: Stamp,
+        action: str = "alter",
+    ) -> None:
+        """See ConnectorStore."""
+        with self._lock:
+            self._existing(name)
+            stood = self._state.positions(name)
+            before = {t.number: stood.get(t, Position()).to_json() for t in positions}
+            self._state.move(positions)
+            after = {task.number: each.to_json() for task, each in positions.items()}
+            self._event(
+                name, "offsets", stamp, {"action": action, "before": before, "after": after}
+            )
+
+    def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
+        """See ConnectorStore."""
+        with self._lock:
+            kept = self._kept.get(connector.name)
+            if kept is not None and kept.connector.uid == connector.uid:
+                kept.topics |= set(topics)
+
+    def topics(self, name: str) -> Sequence[str]:
+        """See ConnectorStore."""
+        with self._lock:
+            return sorted(self._kept[name].topics) if name in self._kept else []
+
+    def reset_topics(self, name: str) -> None:
+        """See ConnectorStore."""
+        with self._lock:
+            if name in self._kept:
+                self._kept[name].topics.clear()
+
+    def events(
+        self, after: int = 0, limit: int = 100, connector: str | None = None
+    ) -> Sequence[Event]:
+        """See ConnectorStore."""
+        with self._lock:
+            later = [event for event in self._events if event.id > after]
+        found = (each for each in later if connector in {None, each.connector})
+        return list(islice(found, limit))
+
+    def last_event(self) -> int:
+        """See ConnectorStore."""
+        with self._lock:
+            return self._events[-1].id if self._events else 0
+
+    def prune(self, keep: Retention, now: datetime) -> int:
+        """See ConnectorStore."""
+        with self._lock:
+            seen: Counter[tuple[str, int | None]] = Counter()
+            kept: list[Event] = []
+            changes_age = max(keep.changes_age, keep.states_age)
+            for event in reversed(self._events):
+                part = event.connector, event.task
+                seen[part] += event.kind == "state"
+                stays = event.at >= now - changes_age
+                if event.kind == "state":
+                    stays = (
+                        event.at >= now - keep.states_age and seen[part] <= keep.states_count
+                    )
+                if stays or not kept:
+                    kept.insert(0, event)
+            gone = len(self._events) - len(kept)
+            self._events = kept
+            return gone
+
+    def close(self) -> None:
+        """See ConnectorStore."""
+
+    def _existing(self, name: str) -> _Kept:
+        return rules.existing(name, self._kept.get(name))
+
+    def _current(self, connector: Connector) -> _Kept | None:
+        kept = self._kept.get(connector.name)
+        if kept is None:
+            return None
+        now = kept.connector
+        same = (now.uid, now.version) == (connector.uid, connector.version)
+        return kept if same else None
+
+    def _event(self, name: str, kind: str, stamp: Stamp, detail: Mapping[str, object]) -> None:
+        self._add(name, None, kind, stamp, detail)
+
+    def _task_state(self, task: TaskId, status: TaskStatus, stamp: Stamp) -> None:
+        detail = {"state": status.state.value, "trace": status.trace}
+        self._add(task.connector, task.number, "state", stamp, detail)
+
+    def _add(
+        self,
+        name: str,
+        task: int | None,
+        kind: str,
+        stamp: Stamp,
+        detail: Mapping[str, object],
+    ) -> None:
+        number = self._events[-1].id + 1 if self._events else 1
+        event = Event(number, stamp.at, name, task, kind, stamp.by, detail)
+        self._events.append(event)
+
+
+def _version(number: int, config: Mapping[str, str], stamp: Stamp) -> ConfigVersion:
+    return ConfigVersion(number, dict(config), stamp.at, stamp.by)

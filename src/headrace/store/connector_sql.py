@@ -1,0 +1,356 @@
+"""Connectors as rows of a database."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete, func, insert, select, update
+
+from headrace.model import (
+    ConfigVersion,
+    Connector,
+    ConnectorKind,
+    ConnectorState,
+    ConnectorStatus,
+    Event,
+    Stamp,
+    TargetState,
+    TaskConfig,
+)
+from headrace.store import rules
+from headrace.store.connector_tables import (
+    configs,
+    events,
+    managed,
+    task_configs,
+    topics_in_use,
+)
+from headrace.store.database import hold, open_database
+from headrace.store.event_rows import add_event, prune_events
+from headrace.store.modes import Mode, in_mode
+from headrace.store.removing import forget
+from headrace.store.tables import connectors
+from headrace.store.task_rows import ensure_task, unfinished_of, update_task
+from headrace.store.times import micros, time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Row
+
+    from headrace.model import Retention, TaskId
+    from headrace.sdk import Position
+    from headrace.store.database import Place
+
+_M = managed.c
+
+
+class SqlConnectorStore:
+    """A ConnectorStore in a file, for one machine, or in PostgreSQL, for many."""
+
+    def __init__(self, place: Place) -> None:
+        """Open the database, and make its tables when they are not there."""
+        self._engine = open_database(place)
+        self._writer = in_mode(self._engine, Mode.WRITE)
+
+    def create(
+        self,
+        name: str,
+        kind: ConnectorKind,
+        config: Mapping[str, str],
+        target: TargetState,
+        stamp: Stamp,
+    ) -> Connector:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            hold(db, "connector", name)
+            rules.check_new(name, _row(db, name))
+            # A run of the same name from the command line has given it an identity.
+            known = select(connectors.c.uid).where(connectors.c.name == name)
+            uid = db.execute(known).scalar()
+            if uid is None:
+                uid = uuid.uuid4().hex[:12]
+                db.execute(insert(connectors).values(name=name, uid=uid))
+            db.execute(
+                insert(managed).values(
+                    name=name,
+                    uid=uid,
+                    kind=kind.value,
+                    version=1,
+                    target=target.value,
+                    restarts=0,
+                    state=ConnectorState.UNASSIGNED.value,
+                    worker="",
+                    updated_us=micros(stamp.at),
+                )
+            )
+            _add_config(db, name, 1, config, stamp)
+            add_event(db, name, "created", stamp, {"version": 1, "target": target.value})
+            return _found(db, name)
+
+    def connector(self, name: str) -> Connector | None:
+        """See ConnectorStore."""
+        with self._engine.connect() as db:
+            row = _row(db, name)
+            return None if row is None else _connector(row)
+
+    def connectors(self) -> Sequence[Connector]:
+        """See ConnectorStore."""
+        with self._engine.connect() as db:
+            return [_connector(row) for row in db.execute(_ROWS.order_by(_M.name))]
+
+    def configure(
+        self, name: str, kind: ConnectorKind, config: Mapping[str, str], stamp: Stamp
+    ) -> Connector:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            found = _locked(db, name)
+            if dict(found.config) == dict(config):
+                return found
+            version = found.version + 1
+            _update(db, name, version=version, kind=kind.value)
+            _add_config(db, name, version, config, stamp)
+            add_event(db, name, "configured", stamp, {"version": version})
+            return _found(db, name)
+
+    def versions(self, name: str) -> Sequence[ConfigVersion]:
+        """See ConnectorStore."""
+        query = select(configs).where(configs.c.connector == name)
+        with self._engine.connect() as db:
+            return [
+                ConfigVersion(row.version, json.loads(row.config), time_of(row.at_us), row.by)
+                for row in db.execute(query.order_by(configs.c.version.desc()))
+            ]
+
+    def aim(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            found = _locked(db, name)
+            if found.target is target:
+                return found
+            _update(db, name, target=target.value)
+            add_event(db, name, "target", stamp, {"target": target.value})
+            return _found(db, name)
+
+    def ask_restart(
+        self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
+    ) -> Connector:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            found = _locked(db, name)
+            rules.check_tasks(name, tasks, {task.number for task in _tasks(db, name)})
+            _update(db, name, restarts=found.restarts + connector)
+            for number in tasks:
+                this = (task_configs.c.connector == name, task_configs.c.number == number)
+                more = {"restarts": task_configs.c.restarts + 1}
+                db.execute(update(task_configs).where(*this).values(more))
+            detail = {"connector": connector, "tasks": sorted(tasks)}
+            add_event(db, name, "restart", stamp, detail)
+            return _found(db, name)
+
+    def delete(self, name: str, stamp: Stamp) -> None:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            _locked(db, name)
+            for table in (configs, task_configs, topics_in_use):
+                db.execute(delete(table).where(table.c.connector == name))
+            db.execute(delete(managed).where(_M.name == name))
+            forget(db, name)
+            add_event(db, name, "deleted", stamp, {})
+
+    def plan(
+        self, connector: Connector, configs: Mapping[int, Mapping[str, str]], now: datetime
+    ) -> bool:
+        """See ConnectorStore."""
+        name = connector.name
+        with self._writer.begin() as db:
+            if not _is_current(db, connector):
+                return False
+            restarts = {task.number: task.restarts for task in _tasks(db, name)}
+            db.execute(delete(task_configs).where(task_configs.c.connector == name))
+            rows = [
+                {
+                    "connector": name,
+                    "number": number,
+                    "config": json.dumps(dict(config)),
+                    "restarts": restarts.get(number, 0),
+                }
+                for number, config in sorted(configs.items())
+            ]
+            if rows:
+                db.execute(insert(task_configs), rows)
+            return True
+
+    def tasks(self, name: str) -> Sequence[TaskConfig]:
+        """See ConnectorStore."""
+        with self._engine.connect() as db:
+            return _tasks(db, name)
+
+    def all_tasks(self) -> Mapping[str, Sequence[TaskConfig]]:
+        """See ConnectorStore."""
+        query = select(task_configs).order_by(task_configs.c.connector, task_configs.c.number)
+        found: dict[str, list[TaskConfig]] = {}
+        with self._engine.connect() as db:
+            for row in db.execute(query):
+                found.setdefault(row.connector, []).append(_task(row))
+        return found
+
+    def tell(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            if not _is_current(db, connector):
+                return False
+            values = {"state": status.state.value, "worker": status.worker}
+            trace = rules.storable(status.trace)
+            later = None if status.next_try is None else micros(status.next_try)
+            times = {"updated_us": micros(now), "next_us": later}
+            _update(db, connector.name, **values, **times, trace=trace)
+            detail = {"state": status.state.value, "trace": trace}
+            add_event(db, connector.name, "state", Stamp(now, status.worker), detail)
+            return True
+
+    def move(
+        self,
+        name: str,
+        positions: Mapping[TaskId, Position],
+        stamp: Stamp,
+        action: str = "alter",
+    ) -> None:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            _locked(db, name)
+            before = {}
+            for task, position in positions.items():
+                row = ensure_task(db, task)
+                rules.check_idle(task, row.owner)
+                rules.check_none_unfinished(unfinished_of(db, task))
+                before[task.number] = row.position
+                update_task(db, task, position=position.to_json(), epoch=row.epoch + 1)
+            after = {task.number: each.to_json() for task, each in positions.items()}
+            add_event(
+                db, name, "offsets", stamp, {"action": action, "before": before, "after": after}
+            )
+
+    def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
+        """See ConnectorStore."""
+        name = connector.name
+        with self._writer.begin() as db:
+            row = _row(db, name, lock=True)
+            if row is None or row.uid != connector.uid:
+                return
+            known = set(_topics(db, name))
+            rows = [{"connector": name, "topic": topic} for topic in {*topics} - known]
+            if rows:
+                db.execute(insert(topics_in_use), rows)
+
+    def topics(self, name: str) -> Sequence[str]:
+        """See ConnectorStore."""
+        with self._engine.connect() as db:
+            return _topics(db, name)
+
+    def reset_topics(self, name: str) -> None:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            db.execute(delete(topics_in_use).where(topics_in_use.c.connector == name))
+
+    def events(
+        self, after: int = 0, limit: int = 100, connector: str | None = None
+    ) -> Sequence[Event]:
+        """See ConnectorStore."""
+        query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
+        if connector is not None:
+            query = query.where(events.c.connector == connector)
+        with self._engine.connect() as db:
+            return [_event(row) for row in db.execute(query)]
+
+    def last_event(self) -> int:
+        """See ConnectorStore."""
+        with self._engine.connect() as db:
+            return int(db.execute(select(func.max(events.c.id))).scalar() or 0)
+
+    def prune(self, keep: Retention, now: datetime) -> int:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            return prune_events(db, keep, now)
+
+    def close(self) -> None:
+        """See ConnectorStore."""
+        self._engine.dispose()
+
+
+_ROWS = select(managed, configs.c.config).join(
+    configs, (configs.c.connector == _M.name) & (configs.c.version == _M.version)
+)
+
+
+def _row(db: Connection, name: str, *, lock: bool = False) -> Row[Any] | None:
+    query = _ROWS.where(_M.name == name)
+    return db.execute(query.with_for_update(of=managed) if lock else query).one_or_none()
+
+
+def _locked(db: Connection, name: str) -> Connector:
+    """Return a connector that nobody else changes until this transaction ends."""
+    row = _row(db, name, lock=True)
+    return _connector(rules.existing(name, row))
+
+
+def _found(db: Connection, name: str) -> Connector:
+    return _connector(rules.existing(name, _row(db, name)))
+
+
+def _is_current(db: Connection, connector: Connector) -> bool:
+    row = _row(db, connector.name, lock=True)
+    now = None if row is None else (row.uid, row.version)
+    return now == (connector.uid, connector.version)
+
+
+def _update(db: Connection, name: str, **values: object) -> None:
+    db.execute(update(managed).where(_M.name == name).values(**values))
+
+
+def _add_config(
+    db: Connection, name: str, version: int, config: Mapping[str, str], stamp: Stamp
+) -> None:
+    row = {"connector": name, "version": version, "config": json.dumps(dict(config))}
+    db.execute(insert(configs).values(**row, at_us=micros(stamp.at), by=stamp.by))
+
+
+def _tasks(db: Connection, name: str) -> list[TaskConfig]:
+    query = select(task_configs).where(task_configs.c.connector == name)
+    return [_task(row) for row in db.execute(query.order_by(task_configs.c.number))]
+
+
+def _task(row: Row[Any]) -> TaskConfig:
+    return TaskConfig(row.number, json.loads(row.config), row.restarts)
+
+
+def _topics(db: Connection, name: str) -> list[str]:
+    column = topics_in_use.c
+    query = select(column.topic).where(column.connector == name).order_by(column.topic)
+    return list(db.execute(query).scalars())
+
+
+def _connector(row: Row[Any]) -> Connector:
+    return Connector(
+        row.name,
+        row.uid,
+        ConnectorKind(row.kind),
+        json.loads(row.config),
+        row.version,
+        TargetState(row.target),
+        row.restarts,
+        ConnectorStatus(
+            ConnectorState(row.state),
+            row.worker,
+            row.trace,
+            None if row.next_us is None else time_of(row.next_us),
+        ),
+    )
+
+
+def _event(row: Row[Any]) -> Event:
+    at, detail = time_of(row.at_us), json.loads(row.detail)
+    return Event(row.id, at, row.connector, row.task, row.kind, row.by, detail)

@@ -1,0 +1,35 @@
+"""What can go wrong with a store by itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headrace.sdk.errors import Category, HeadraceError, RetriableError
+
+
+class StoreUnavailableError(RetriableError):
+    """The database of the store did not answer."""
+
+    code: ClassVar[str] = "store.unavailable"
+    category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+class ConnectorExistsError(HeadraceError):
+    """There is a connector of that name."""
+
+    code: ClassVar[str] = "connector.exists"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+class ConnectorNotFoundError(HeadraceError):
+    """There is no connector of that name."""
+
+    code: ClassVar[str] = "connector.not_found"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+class TaskNotFoundError(HeadraceError):
+    """The connector has no task of that number."""
+
+    code: ClassVar[str] = "task.not_found"
+    category: ClassVar[Category] = Category.CONFIG

@@ -1,0 +1,20 @@
+"""Run by Alembic: its migrations happen in the transaction that the caller has begun."""
+
+from alembic import context
+
+from headrace.store.all_tables import metadata
+
+
+def run() -> None:
+    """Run the migrations that Alembic has chosen."""
+    context.configure(
+        connection=context.config.attributes["connection"],
+        target_metadata=metadata,
+        render_as_batch=True,  # SQLite changes a column only by making its table anew
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if __name__ == "env_py":  # the name that Alembic gives it; else it is only imported
+    run()
