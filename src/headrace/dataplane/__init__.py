@@ -7,13 +7,15 @@ from headrace.dataplane.errorlog import ErrorLog
 from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.jobs import SparkJobs
+from headrace.dataplane.jvm import JvmFigures, JvmWatch
 from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.prepare import prepare
 from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.refusing import refused_of
 from headrace.dataplane.replays import ReplayReader
 from headrace.dataplane.session import close_session, open_session
-from headrace.dataplane.sinks import SinkFront, as_frame_sink
+from headrace.dataplane.sinkfront import SinkFront
+from headrace.dataplane.sinks import as_frame_sink
 from headrace.dataplane.sources import (
     FrameReader,
     SourceReader,
@@ -40,6 +42,8 @@ __all__ = [
     "Evolution",
     "Flow",
     "FrameReader",
+    "JvmFigures",
+    "JvmWatch",
     "LetterFilter",
     "Letterbox",
     "PartConverter",

@@ -1,4 +1,4 @@
-"""Finds the records that a target refuses, on an executor, where a sink cannot tell.
+"""Finds the records that a target refuses, where a sink cannot tell.
 
 What is given again is what the sink's gear allows: records that were put may arrive twice, as
 a record sink says of itself, and a part whose write has failed was never there.
@@ -10,7 +10,7 @@ import tempfile
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Record, RecordSink, SinkTask
 
-__all__ = ["PartBisection", "Spool", "put_records"]
+__all__ = ["KeptRows", "PartBisection", "Spool", "put_records"]
 
 
 def put_records(sink: RecordSink, records: Sequence[Record]) -> dict[int, Exception]:
@@ -103,7 +103,25 @@ class Spool:
                 at += length
 
 
-class PartBisection:
+_Rows = TypeVar("_Rows")
+_Rows_co = TypeVar("_Rows_co", covariant=True)
+_Done = TypeVar("_Done")
+
+
+class KeptRows(Protocol[_Rows_co]):
+    """Rows that can be given again, numbered from 0."""
+
+    def first(self) -> _Rows_co:
+        """Give all of them; called first."""
+
+    def finish(self) -> int:
+        """Return how many there are; called next."""
+
+    def rows(self, start: int, end: int, without: Mapping[int, object]) -> _Rows_co:
+        """Give those from ``start`` to before ``end`` again, without some."""
+
+
+class PartBisection(Generic[_Rows, _Done]):
     """Writes one part without the rows that the target refuses.
 
     Every attempt is a part of its own, and only the last one counts: the sink's transaction
@@ -113,14 +131,14 @@ class PartBisection:
     def __init__(
         self,
         sink: SinkTask,
-        spool: Spool,
-        write: Callable[[Iterator[pa.RecordBatch]], Mapping[str, object]],
+        spool: KeptRows[_Rows],
+        write: Callable[[_Rows], _Done],
     ) -> None:
         """Write by calling ``write`` with the rows of an attempt; it returns its message."""
         self._sink, self._spool, self._write = sink, spool, write
         self.refused: dict[int, Exception] = {}
 
-    def run(self) -> Mapping[str, object]:
+    def run(self) -> _Done:
         """Return the message of the part; then ``refused`` has what it is without."""
         done = self._attempt(self._spool.first())
         rows = self._spool.finish()
@@ -136,7 +154,7 @@ class PartBisection:
             done = self._part(0, rows)
         return done
 
-    def _attempt(self, rows: Iterator[pa.RecordBatch]) -> Mapping[str, object] | Exception:
+    def _attempt(self, rows: _Rows) -> _Done | Exception:
         try:
             return self._write(rows)
         except Exception as error:
@@ -144,7 +162,7 @@ class PartBisection:
                 return error
             raise
 
-    def _part(self, start: int, end: int) -> Mapping[str, object] | Exception:
+    def _part(self, start: int, end: int) -> _Done | Exception:
         return self._attempt(self._spool.rows(start, end, self.refused))
 
     def _halve(self, start: int, end: int, error: Exception) -> None:

@@ -22,6 +22,7 @@ from headrace.sdk import (
     to_arrow,
 )
 from headrace.sdk import Schema as RecordSchema
+from headrace.sdk.variants import check_variants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ class CodeRows:
             else:  # a predicate spares none then, and the others are gone or rejected
                 before = pa.nulls(len(before), kind)
         after = [part.column(name) for part in worked.kept]
-        return pa.concat_arrays([before, *(a.cast(kind) for a in after)]).take(take)
+        return pa.concat_arrays([before, *(_as(a, kind) for a in after)]).take(take)
 
     def _errors(self, errors: pa.Array, bad: dict[int, Exception]) -> pa.Array:
         if not bad:
@@ -152,8 +153,14 @@ class CodeRows:
         columns = {
             name: (after if name in names else stay).column(name) for name in rows.schema.names
         }
-        columns["value"] = _conformed(columns["value"], self.output)
+        columns["value"] = self._checked(columns["value"])
         return pa.RecordBatch.from_pydict(columns)
+
+    def _checked(self, values: pa.Array) -> pa.Array:
+        """Return values of the declared type, in which texts for variants are JSON."""
+        fitted = _conformed(values, self.output)
+        check_variants(fitted, self.output)
+        return fitted
 
     def _records(self, transform: RecordTransform, rows: pa.RecordBatch) -> Worked:
         kept: list[pa.RecordBatch] = []
@@ -197,10 +204,10 @@ class CodeRows:
         optional = self.output.replaced(optional=True)
         columns: dict[str, Any] = {"row": pa.array([at for at, _ in some], pa.int64())}
         columns["value"] = to_array([record.value for record in records], optional)
-        columns["value"] = _conformed(columns["value"], self.output)
+        columns["value"] = self._checked(columns["value"])
         if self.key is not None:
             key = to_array([r.key for r in records], self.key.replaced(optional=True))
-            columns["key"] = key.cast(rows.column("key").type)
+            columns["key"] = _as(key, rows.column("key").type)
         headers = [header_rows(record.headers) for record in records]
         columns["headers"] = pa.array(headers, rows.column("headers").type)
         times = [record.timestamp for record in records]
@@ -215,6 +222,12 @@ def _arrow(schema: RecordSchema) -> pa.DataType:
 
 def _value_only(schema: RecordSchema) -> RecordSchema:
     return RecordSchema.struct({"value": schema.replaced(optional=True)})
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Arrow's own cast refuses a null struct whose fields are required.
+    target = pa.schema([pa.field("it", kind)])
+    return conform(pa.RecordBatch.from_pydict({"it": values}), target).column(0)
 
 
 def _conformed(values: pa.Array, schema: RecordSchema) -> pa.Array:

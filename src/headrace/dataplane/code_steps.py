@@ -8,7 +8,9 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.code_rows import CodeRows
 from headrace.dataplane.constant import constant_text
+from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.records import RecordFrame
+from headrace.dataplane.variants import with_texts, with_variants
 from headrace.sdk import (
     ERROR_TYPE,
     ArrowTransform,
@@ -86,6 +88,7 @@ def _ran(
     assert isinstance(transform, ArrowTransform | RecordTransform)
     assert shape.value.schema is not None
     rows = CodeRows(transform, shape.value.schema, shape.key.schema, output)
+    before = with_texts(before, shape.value.schema, shape.key.schema)
     value = Schema.struct({"value": output.replaced(optional=True)})
     kind = T.StructType.fromJson(to_spark_json(value))["value"]
     fields = [
@@ -93,7 +96,8 @@ def _ran(
         for field in before.schema.fields
         if field.name != "applies"
     ]
-    return before.mapInArrow(rows.run, T.StructType(fields))
+    after = map_in_arrow(before, rows.run, T.StructType(fields))
+    return with_variants(after, output.replaced(optional=True), shape.key.schema)
 
 
 def _columns(records: RecordFrame) -> dict[str, str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-
 from headrace.sdk import literal_text
 
 if TYPE_CHECKING:
@@ -36,6 +34,9 @@ def constant_text(frame: DataFrame, sql: str) -> str | None:
 
 
 def _folded(frame: DataFrame, sql: str) -> str | None:
+    # Plugin hosts import this module too, by way of topics, and have no Spark.
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
     try:
         analyzed = frame.selectExpr(f"{sql} AS text")._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark shows no expressions
     except AnalysisException:

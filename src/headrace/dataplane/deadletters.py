@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
 from headrace.dataplane.errorlog import MOST_LINES
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.topics import LETTERS, letter_headers
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.model import Batch, TaskId
     from headrace.sdk import Schema
 
+_FIGURES = ("count(1)", "any_value(cause.message)")
 _FOLDER = "letters"
 """Upkeep clears what crashed attempts left in ``data``; these a restart may still need."""
 
@@ -60,11 +63,13 @@ class Letters:
         causes: How many there are, by stage and class of the error.
         files: The files with them, in the topic's folder; none where they are skipped.
         settled: Whether an earlier attempt has appended them: what it says holds.
+        examples: For each cause, the message of some record.
     """
 
     causes: Mapping[str, int] = field(default_factory=dict)
     files: Sequence[AddedFile] = ()
     settled: bool = False
+    examples: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the files as JSON values, for the sink's receipt."""
@@ -101,7 +106,7 @@ class DeadLetters:
     log: ErrorLog | None = None
 
     def stage(
-        self, rejected: RejectedFrame, mark: Mark, batch: Batch, *, repeated: bool = False
+        self, rejected: RejectedFrame, mark: Mark, batch: Batch, *, sink: int = 0
     ) -> Letters:
         """Stage the rejected records, count them by cause, and log them.
 
@@ -109,30 +114,34 @@ class DeadLetters:
             rejected: The records.
             mark: The batch's in the dead-letter topic.
             batch: The batch.
-            repeated: Whether another sink's letters have those that the chain rejects.
+            sink: The sink's number. The first sink's letters have those that the chain
+                rejects, which are no other's; the rest are to be replayed to this sink only.
         """
         if self.topic is not None and batch.again:
             receipt = self.topic.receipt(mark)
             if receipt:  # a sink without marks is written once more, its letters are not
                 return Letters(json.loads(receipt), settled=True)
-        rows = self._rows(rejected, batch)
+        rows = self._rows(rejected, batch, sink)
+        fresh = rows.where("cause.sink IS NOT NULL") if sink else rows
         files: Sequence[AddedFile] = ()
         if self.topic is not None:
-            fresh = self._rows(rejected, batch, where="told IS NULL") if repeated else rows
             stored = self.topic.prepare(LETTERS)
             path = self.topic.path
             files = stage_parquet(fitted(fresh, stored), path, mark, folder=_FOLDER)
-            if not repeated:
+            if not sink:
                 # Read back, as the plan behind it would run again for each question.
-                rows = rows.sparkSession.read.schema(rows.schema).parquet(
+                fresh = rows = rows.sparkSession.read.schema(rows.schema).parquet(
                     *(str(path / file.path) for file in files)
                 )
-        groups = rows.groupBy("cause.stage", "cause.exception").count().collect()
-        causes = {f"{stage} {exception}": int(count) for stage, exception, count in groups}
+        grouped = rows.groupBy("cause.stage", "cause.exception")
+        groups = grouped.agg(*(F.expr(sql) for sql in _FIGURES)).collect()
+        causes = {f"{stage} {exception}": int(count) for stage, exception, count, _ in groups}
+        examples = {f"{stage} {exception}": str(text) for stage, exception, _, text in groups}
         if self.log is not None:
-            shown = rows.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
-            self.log.tell([row.asDict() for row in shown], sum(causes.values()))
-        return Letters(causes, files)
+            shown = fresh.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
+            told = fresh.count() if sink else sum(causes.values())
+            self.log.tell([row.asDict() for row in shown], told)
+        return Letters(causes, files, examples=examples)
 
     def append(self, letters: Letters, mark: Mark) -> None:
         """Append staged letters once. Guarantee 4."""
@@ -146,19 +155,19 @@ class DeadLetters:
         self.appended(self.topic.name)
 
     def discard(self, mark: Mark) -> None:
-        """Remove what was staged; nothing happens when nothing was."""
-        if self.topic is not None:
+        """Remove what was staged, but nothing that an earlier attempt has appended."""
+        if self.topic is not None and not self.topic.receipt(mark):
             discard_staged(self.topic.path, mark, folder=_FOLDER)
 
-    def _rows(self, rejected: RejectedFrame, batch: Batch, where: str = "true") -> DataFrame:
+    def _rows(self, rejected: RejectedFrame, batch: Batch, sink: int) -> DataFrame:
         value, key = rejected.value, rejected.key
-        rows = rejected.frame.where(where).selectExpr(
+        rows = rejected.frame.selectExpr(
             f"coalesce({json_sql('key', key)}, {_unread('raw_key')}) AS key",
             f"coalesce(IF({_UNREAD}, NULL, error.raw), {json_sql('value', value)}, "
             f"{_unread('raw_value')}) AS value",
             "coalesce(headers, array()) AS headers",
             "timestamp",
-            f"{self._cause(batch, value, key)} AS cause",
+            f"{self._cause(batch, value, key, sink)} AS cause",
         )
         offset = "monotonically_increasing_id() AS offset"
         headers = "headers"
@@ -171,7 +180,7 @@ class DeadLetters:
             headers = f"concat(headers, array({added})) AS headers"
         return rows.selectExpr("key", "value", headers, "timestamp", offset, "cause")
 
-    def _cause(self, batch: Batch, value: Schema, key: Schema | None) -> str:
+    def _cause(self, batch: Batch, value: Schema, key: Schema | None, sink: int) -> str:
         begun = int(batch.begun.timestamp() * 1_000_000)
         # Kafka's text of an exception begins with its class and its message.
         trace = "concat_ws(': ', error.exception, error.message)"
@@ -191,6 +200,7 @@ class DeadLetters:
             "key_schema": "CAST(NULL AS STRING)" if key is None else _text(key),
             "value_schema": _text(value),
             "raw": f"coalesce(IF({_UNREAD}, raw_value, NULL), CAST(error.raw AS BINARY))",
+            "sink": f"IF(told IS NULL, {sink}, NULL)",
         }
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
         return f"named_struct({pairs})"

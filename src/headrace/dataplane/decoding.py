@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
+from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.packed import over_parts
+from headrace.dataplane.variants import with_variants
 from headrace.sdk import (
     DATA_EXCEPTION,
     ConfigError,
@@ -25,7 +27,6 @@ from headrace.sdk import (
     conform,
     from_arrow,
     from_spark_json,
-    quote,
     to_arrow,
     to_spark_json,
 )
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import ArrowDecoder, Decoded
+    from headrace.sdk import ArrowDecoder, Decoded, Group
 
 FAULT = Schema.struct(
     {"exception": Schema.string(optional=True), "message": Schema.string(optional=True)},
@@ -80,11 +81,10 @@ class Decoding:
             schemas of the parts.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        frame = _with_headers(frame, "coalesce(headers, array())")
         work = _Work(self.decoders, str(self.folder))
         pieces = [
             _Piece(path, pa.ipc.read_schema(pa.py_buffer(bytes(schema))), rows)
-            for path, schema, rows in frame.mapInArrow(work, _PIECE).collect()
+            for path, schema, rows in map_in_arrow(frame, work, _PIECE).collect()
         ]
         merges = {part: self._merge(part, pieces) for part in self.decoders}
         schemas = {part: merge.schema for part, merge in merges.items()}
@@ -93,7 +93,7 @@ class Decoding:
         for part, schema in schemas.items():
             fields |= {part: schema, fault_column(part): FAULT}
         decoded = self._read(spark, pieces, Schema.struct(fields), merges)
-        return _with_headers(decoded, "IF(size(headers) = 0, NULL, headers)"), schemas
+        return with_variants(decoded, **schemas), schemas
 
     def _merge(self, part: str, pieces: Sequence[_Piece]) -> _Merge:
         """Merge the schemas, those of most rows first; the misfits become faults."""
@@ -143,20 +143,6 @@ class Decoding:
 
         types = T.StructType.fromJson(to_spark_json(schema))
         return over_parts(spark, parts, read, types)
-
-
-def _with_headers(frame: DataFrame, sql: str) -> DataFrame:
-    """Replace the headers, if there are any.
-
-    Null lists must not go to Python: Arrow's ListVector.setNull writes the offsets of all
-    nulls before it anew, which costs 30 to 50 microseconds a row where no record has headers.
-    """
-    if "headers" not in frame.columns:
-        return frame
-    names = [quote(name) for name in frame.columns]
-    return frame.selectExpr(
-        *(f"{sql} AS headers" if n == quote("headers") else n for n in names)
-    )
 
 
 @dataclass(frozen=True)
@@ -252,7 +238,8 @@ _ROW = "__row"
 
 def _with_part(piece: pa.RecordBatch, part: str, decoded: Decoded) -> Iterator[pa.RecordBatch]:
     """Yield the piece's rows for each group of a part, and those without any."""
-    whole = next((group for group in decoded.groups if group.rows is None), None)
+    rows = piece.num_rows
+    whole = next((group for group in decoded.groups if _is_whole(group, rows)), None)
     if whole is not None and _ROW not in piece.schema.names:
         yield _joined(piece, part, whole.schema, whole.values)
         return
@@ -272,6 +259,12 @@ def _with_part(piece: pa.RecordBatch, part: str, decoded: Decoded) -> Iterator[p
         left = left.filter(pc.invert(absent))
     if left.num_rows:
         yield left
+
+
+def _is_whole(group: Group, rows: int) -> bool:
+    if group.rows is None:
+        return True
+    return len(group.rows) == rows and list(group.rows) == list(range(rows))
 
 
 def _joined(

@@ -11,7 +11,7 @@ from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.failures import REJECTED
 from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.refusing import record_id, refused_of, refusing, with_refused
-from headrace.dataplane.sinks import sink_title
+from headrace.dataplane.sinkfront import sink_title
 from headrace.dataplane.tally import Tally
 from headrace.sdk import RECORD_ID, SourceError
 
@@ -25,10 +25,50 @@ if TYPE_CHECKING:
     from headrace.model import Batch, Counts
     from headrace.sdk import FrameSink, Refusal, SinkBatch, StagedWrite
 
-__all__ = ["Delivery", "Rejected", "check_balance"]
+__all__ = ["Delivery", "Prepared", "Rejected", "check_balance"]
 
 Rejected: TypeAlias = Callable[[Callable[[RecordFrame], RecordFrame]], RejectedFrame]
 """Gives the rejected records as they came, and asks which those of a sink are."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One sink's part of a batch, staged: nothing of it is visible before ``commit``.
+
+    Args:
+        staged: The good records; None where there is nothing to commit.
+        counts: What becomes of all of them.
+        letters: The rejected ones.
+        rejects: Where these go.
+        committed: Called once all of it is durable.
+    """
+
+    staged: StagedWrite | None
+    counts: Counts
+    letters: Letters
+    rejects: Rejects
+    committed: Callable[[], None] = lambda: None
+
+    def commit(self) -> Counts:
+        """Make it visible; return the counts when both parts are durable."""
+        if self.staged is not None:
+            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
+            # transaction that makes the data visible.
+            self.staged.commit(self.rejects.receipt(self.counts, self.letters))
+        # Without a sink's transaction the letters' own mark says whether they are there.
+        self.rejects.append(self.letters)
+        self.committed()
+        return self.counts
+
+    def then(self, committed: Callable[[], None]) -> Prepared:
+        """Return the same part, which calls ``committed`` once all of it is durable."""
+        return replace(self, committed=committed)
+
+    def abort(self) -> None:
+        """Remove what is staged."""
+        if self.staged is not None:
+            self.staged.abort()
+        self.rejects.discard()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +98,8 @@ class Delivery:
         receipt = self.sink.committed(self.rejects.mark, topic)
         return None if receipt is None else self.rejects.settled(receipt)
 
-    def write(self, fitted: RecordFrame, to: SinkBatch, rejected: Rejected) -> Counts:
-        """Write the good records and dead-letter the others; return when both are durable.
+    def stage(self, fitted: RecordFrame, to: SinkBatch, rejected: Rejected) -> Prepared:
+        """Stage the good records, and what is to be told of the others.
 
         Args:
             fitted: The records.
@@ -88,12 +128,7 @@ class Delivery:
         def judged(records: RecordFrame) -> RecordFrame:
             return with_refused(refusing(records, refusals, title), refused, title)
 
-        return self._commit(staged, counts, partial(rejected, judged))
-
-    def _refusals(self, records: RecordFrame, to: SinkBatch) -> Sequence[Refusal]:
-        if not self.tolerant:
-            return ()
-        return self.sink.refusals(records.frame.selectExpr(*records.columns()), to)
+        return self._prepared(staged, counts, partial(rejected, judged))
 
     def leave(
         self,
@@ -101,15 +136,20 @@ class Delivery:
         counts: Counts,
         topic: str,
         rejected: Rejected,
-    ) -> Counts:
+    ) -> Prepared:
         """Pass a batch of which no record is good: the sink gets its mark at most."""
         check_balance(counts, self.batch)
         staged = self.sink.write_mark(spark, self.rejects.mark, topic)
-        return self._commit(staged, counts, partial(rejected, lambda records: records))
+        return self._prepared(staged, counts, partial(rejected, lambda records: records))
 
-    def _commit(
+    def _refusals(self, records: RecordFrame, to: SinkBatch) -> Sequence[Refusal]:
+        if not self.tolerant:
+            return ()
+        return self.sink.refusals(records.frame.selectExpr(*records.columns()), to)
+
+    def _prepared(
         self, staged: StagedWrite | None, counts: Counts, rejected: Callable[[], RejectedFrame]
-    ) -> Counts:
+    ) -> Prepared:
         try:
             letters = self.rejects.stage(counts, rejected, self.batch)
         except BaseException:
@@ -117,14 +157,7 @@ class Delivery:
                 staged.abort()
             self.rejects.discard()
             raise
-        counts = self._as_told(counts, letters)
-        if staged is not None:
-            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
-            # transaction that makes the data visible.
-            staged.commit(self.rejects.receipt(counts, letters))
-        # Without a sink's transaction the letters' own mark says whether they are there.
-        self.rejects.append(letters)
-        return counts
+        return Prepared(staged, self._as_told(counts, letters), letters, self.rejects)
 
     def _as_told(self, counts: Counts, letters: Letters) -> Counts:
         """Return the counts with the causes that the letters have.

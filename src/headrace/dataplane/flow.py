@@ -6,10 +6,10 @@ and the sinks differ (Guarantee 7).
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cached_property, partial, reduce
+from typing import TYPE_CHECKING, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -17,20 +17,27 @@ from pyspark.errors import PySparkException
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame
-from headrace.dataplane.delivery import Delivery
+from headrace.dataplane.delivery import Delivery, Prepared
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
 from headrace.dataplane.packedcopy import PackedCopy
-from headrace.dataplane.records import RecordFrame, record_frame
+from headrace.dataplane.records import record_frame
 from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts
-from headrace.sdk import ERROR_TYPE, CodeTransform, Mark, SinkBatch, TransformBatch
+from headrace.sdk import (
+    ERROR_TYPE,
+    CodeTransform,
+    Mark,
+    SinkBatch,
+    TooManyRejectedError,
+    TransformBatch,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.conversion import PartConverter
     from headrace.dataplane.deadletters import DeadLetters
     from headrace.dataplane.packed import Packed, Stream
+    from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Position, Schema
@@ -53,12 +61,14 @@ class StreamFrame:
         topic: The topic or stream that they belong to.
         application: Names the task and the stream in marks.
         rows: How many there are, where the source knows.
+        only_sink: The one sink that they go to; None for all.
     """
 
     frame: DataFrame
     topic: str
     application: str
     rows: int | None = None
+    only_sink: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,24 +118,34 @@ class Flow:
     def _run(self, data: SourceFrame, batch: Batch) -> Counts:
         if data.frame is not None:
             topic = data.topic or self.topic
-            whole = StreamFrame(data.frame, topic, self.application, data.rows)
-            return self._run_stream(whole, batch, self.judge)
+            whole = StreamFrame(data.frame, topic, self.application, data.rows, data.only_sink)
+            with _StreamRun(self, whole, batch) as run:
+                return run.run(self.judge)
         if data.packed is None:
             return Counts()  # the range holds no records, only a change of schema, say
         topics = [sink for sink in self.sinks if isinstance(sink, TopicWriter)]
         if not self.steps and not self.converters and len(topics) == len(self.sinks):
             return self._copy_packed(data.packed, topics, batch)
-        total = Counts()
         streams = data.packed.streams(self.spark, self.evolution.keeps_apart)
         parts = [self._part(data.packed, stream) for stream in streams]
-        if len(parts) > 1 and self.evolution.may_reject:
-            self._rehearse(parts, batch)
-        if self.judge is not None and self.steps:
-            # All streams are judged before the first of them is written.
-            self.judge(batch, self._survey(parts, batch))
-        for part in parts:
-            total = total.plus(self._run_stream(part, batch))
+        total = Counts()
+        with ExitStack() as opened:
+            runs = [opened.enter_context(_StreamRun(self, part, batch)) for part in parts]
+            if len(runs) > 1 and self.evolution.may_reject:
+                self._rehearse(runs)
+            if self.judge is not None and self.steps:
+                # All streams are judged before the first of them is written.
+                surveyed = [run.survey() for run in runs]
+                self.judge(batch, reduce(Counts.plus, surveyed, Counts()))
+            for run in runs:
+                # What sinks refuse is known only here, stream by stream: one may have to see
+                # what the one before it has made of its table.
+                total = total.plus(run.run(partial(self._judge_all, total)))
         return total
+
+    def _judge_all(self, before: Counts, batch: Batch, counts: Counts) -> None:
+        if self.judge is not None:
+            self.judge(batch, before.plus(counts))
 
     def _part(self, packed: Packed, stream: Stream) -> StreamFrame:
         frame = packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
@@ -133,168 +153,234 @@ class Flow:
         again = f"~{stream.number}" if stream.number else ""
         return StreamFrame(frame, stream.name, f"{self.application}/{stream.name}{again}")
 
-    def _survey(self, parts: Sequence[StreamFrame], batch: Batch) -> Counts:
-        """Count what the chain rejects, and write nothing."""
-        total = Counts()
-        for part in parts:
-            of = TransformBatch(batch.id, part.topic, batch.begun)
-            records = self._through(self._records(part, batch), of)
-            error = records.shape.error or "CAST(NULL AS STRING)"
-            seen = records.frame.selectExpr("count(1)", f"count_if({error} IS NOT NULL)")
-            read, rejected = seen.collect()[0]
-            total = total.plus(Counts(read=int(read), rejected=int(rejected)))
-        return total
-
     def _copy_packed(
         self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
     ) -> Counts:
         """Copy packed rows into topics, without the JVM."""
         each = []
-        marks = self._marks(self.application, batch)
-        for number, (topic, (_, mark)) in enumerate(zip(topics, marks, strict=True)):
-            first = number == 0
+        marks = self.marks(self.application, batch)
+        for topic, (number, _, mark) in zip(topics, marks, strict=True):
             copy = PackedCopy(
                 spark=self.spark,
                 packed=packed,
                 topic=topic,
                 number=number,
                 evolution=self.evolution,
-                rejects=Rejects(self.dead_letters, mark, first=first, judge=self.judge),
+                rejects=Rejects(self.dead_letters, mark, number=number, judge=self.judge),
                 batch=batch,
             )
             each.append(copy.run())
         return Counts.of_sinks(each)
 
-    def _rehearse(self, parts: Sequence[StreamFrame], batch: Batch) -> None:
-        """Raise SchemaChangeError for any of the parts before the first is written."""
+    def _rehearse(self, runs: Sequence[_StreamRun]) -> None:
+        """Raise SchemaChangeError for any of the streams before the first is written."""
         evolution = self.evolution.rehearsal()
-        for part in parts:
-            of = TransformBatch(batch.id, part.topic, batch.begun)
-            routes = Routes(part.topic, self.topic, self.staging, again=batch.again)
-            through = self._through(self._records(part, batch), of)
-            records, target = routes.checked(through, self.sinks)
-            if records.shape.unfit:
-                continue
-            for number, (sink, mark) in enumerate(self._marks(part.application, batch)):
-                place = Target(sink, number, target or part.topic, is_one=target is not None)
-                if not batch.again or sink.committed(mark, place.topic) is None:
-                    evolution.fitted(records, place)
+        for run in runs:
+            run.rehearse(evolution)
 
-    def _run_stream(
-        self,
-        stream: StreamFrame,
-        batch: Batch,
-        judge: Callable[[Batch, Counts], None] | None = None,
-    ) -> Counts:
-        of = TransformBatch(batch.id, stream.topic, batch.begun)
-        routes = Routes(stream.topic, self.topic, self.staging, again=batch.again)
-
-        def chained(records: RecordFrame) -> tuple[RecordFrame, str | None]:
-            return routes.checked(self._through(records, of), self.sinks)
-
-        came = self._records(stream, batch)
-        records, target = chained(came)
-
-        def rejected(
-            place: Target | None, judged: Callable[[RecordFrame], RecordFrame]
-        ) -> RejectedFrame:
-            again = chained(came.with_original())[0]
-            again = again.keeping("__told", again.shape.error or f"CAST(NULL AS {ERROR_TYPE})")
-            fitted = self.evolution.fitted(again, place) if place else again
-            return _rejected(judged(fitted), came)
-
-        def delivery(sink: FrameSink, number: int, mark: Mark) -> Delivery:
-            return Delivery(
-                sink=sink if target else routes.divided(sink),
-                rejects=Rejects(self.dead_letters, mark, first=number == 0, judge=judge),
-                batch=batch,
-                known=stream.rows,
-                aliases=self._aliases,
-                tolerant=self.dead_letters is not None,
-            )
-
-        counts = []
-        with self._computed_once(records) as once:
-            none_good = self._none_good(once)
-            for number, (sink, mark) in enumerate(self._marks(stream.application, batch)):
-                place = Target(sink, number, target or stream.topic, is_one=target is not None)
-                part = delivery(sink, number, mark)
-                held = part.held(place.topic)
-                if held is not None:
-                    counts.append(held)
-                    continue
-                if none_good is not None:
-                    why = partial(rejected, None)
-                    counts.append(part.leave(self.spark, none_good, place.topic, why))
-                    continue
-                fitted = self.evolution.fitted(once, place)
-                policy = self.evolution.policy(number)
-                to = SinkBatch(mark, place.topic, *_schemas(fitted), policy)
-                counts.append(part.write(fitted, to, partial(rejected, place)))
-                self.evolution.accept(place, to.schema)
-        return Counts.of_sinks(counts)
-
-    @contextmanager
-    def _computed_once(self, records: RecordFrame) -> Iterator[RecordFrame]:
-        """Keep what code has made of the records, where several sinks would run it again.
-
-        Expressions are cheaper to compute again than to keep.
-        """
-        code = any(isinstance(step.transform, CodeTransform) for step in self.steps)
-        if not code or len(self.sinks) == 1:
-            yield records
-            return
-        frame = records.frame.persist()
-        try:
-            yield replace(records, frame=frame)
-        finally:
-            frame.unpersist()
-
-    def _none_good(self, records: RecordFrame) -> Counts | None:
-        """Return the counts of records of which a step can take none; None if any is good.
-
-        Their schema is that of before the step. It says nothing about what the good ones of
-        later batches will have, so no sink may see it.
-        """
-        if not records.shape.unfit:
-            return None
-        counts = Tally.counted(records.frame, records.shape, self._aliases)
-        # Where nothing is tolerated the write is what raises the first error.
-        tolerated = self.dead_letters is not None or not counts.rejected
-        return counts if tolerated and counts.balanced else None
-
-    def _marks(self, application: str, batch: Batch) -> list[tuple[FrameSink, Mark]]:
-        """Give each sink a mark of its own: two of them may share one target."""
+    def marks(self, application: str, batch: Batch) -> list[tuple[int, FrameSink, Mark]]:
+        """Give each sink its number and a mark of its own: two of them may share a target."""
         names = (
             [application]
             if len(self.sinks) == 1
             else [f"{application}.{number}" for number in range(len(self.sinks))]
         )
         marks = [Mark(name, batch.id, batch.epoch) for name in names]
-        return list(zip(self.sinks, marks, strict=True))
+        return list(zip(range(len(names)), self.sinks, marks, strict=True))
 
-    def _through(self, records: RecordFrame, of: TransformBatch) -> RecordFrame:
-        return encoded(apply_chain(records, self.steps, of), self.converters)
 
-    def _records(self, stream: StreamFrame, batch: Batch) -> RecordFrame:
+class _StreamRun:
+    """The records of one stream on their way through the chain into the sinks.
+
+    The chain is laid once. Where it has code it also runs once, for all sinks, for what is
+    counted beforehand and for the dead letters: it need not give the same twice.
+    """
+
+    def __init__(self, flow: Flow, stream: StreamFrame, batch: Batch) -> None:
+        """Carry ``stream`` through ``flow`` in ``batch``. Use it as a context."""
+        self._flow, self._stream, self._batch = flow, stream, batch
+        self._routes = Routes(stream.topic, flow.topic, flow.staging, again=batch.again)
+        self._kept = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    def survey(self) -> Counts:
+        """Count what the chain rejects, and write nothing."""
+        records = self._chained[0]
+        error = records.shape.error or "CAST(NULL AS STRING)"
+        seen = records.frame.selectExpr("count(1)", f"count_if({error} IS NOT NULL)")
+        read, rejected = seen.collect()[0]
+        return Counts(read=int(read), rejected=int(rejected))
+
+    def rehearse(self, evolution: Evolution) -> None:
+        """Raise SchemaChangeError if ``evolution`` rejects a change that the records bring."""
+        records, batch = self._chained[0], self._batch
+        if records.shape.unfit:
+            return
+        for number, sink, mark in self._marks():
+            place = self._place(sink, number)
+            if not batch.again or sink.committed(mark, place.topic) is None:
+                evolution.fitted(records, place)
+
+    def run(self, judge: Callable[[Batch, Counts], None] | None = None) -> Counts:
+        """Write the records; return the counts when they are durable in every sink.
+
+        Guarantee 4: all sinks have staged their part, and it was judged, before any of it
+        becomes visible in the first.
+        """
+        parts: list[Prepared | Counts] = []
+        with ExitStack() as staged:
+            for number, sink, mark in self._marks():
+                part = self._part(sink, number, mark)
+                if isinstance(part, Prepared):
+                    staged.callback(part.abort)
+                parts.append(part)
+            self._judge(parts, judge)
+            staged.pop_all()
+        self._kept.close()
+        return Counts.of_sinks(_committed(parts))
+
+    def _judge(
+        self,
+        parts: Sequence[Prepared | Counts],
+        judge: Callable[[Batch, Counts], None] | None,
+    ) -> None:
+        staged = [part for part in parts if isinstance(part, Prepared)]
+        if judge is None or not staged:
+            return
+        counts = [part.counts if isinstance(part, Prepared) else part for part in parts]
+        try:
+            judge(self._batch, Counts.of_sinks(counts))
+        except TooManyRejectedError as error:
+            examples = {c: text for part in staged for c, text in part.letters.examples.items()}
+            told = " ".join(f"{cause}: {text}" for cause, text in examples.items())
+            problem = f"{error.problem} For example: {told}"
+            raise TooManyRejectedError(problem, fix=error.fix) from error
+
+    def _part(self, sink: FrameSink, number: int, mark: Mark) -> Prepared | Counts:
+        flow, batch = self._flow, self._batch
+        delivery = Delivery(
+            sink=sink if self._chained[1] else self._routes.divided(sink),
+            rejects=Rejects(flow.dead_letters, mark, number=number),
+            batch=batch,
+            known=self._stream.rows,
+            aliases=self._aliases,
+            tolerant=flow.dead_letters is not None,
+        )
+        place = self._place(sink, number)
+        held = delivery.held(place.topic)
+        if held is not None:
+            return held
+        if self._none_good is not None:
+            why = partial(self._rejected, None)
+            return delivery.leave(flow.spark, self._none_good, place.topic, why)
+        fitted = flow.evolution.fitted(self._chained[0], place)
+        to = SinkBatch(mark, place.topic, *_schemas(fitted), flow.evolution.policy(number))
+        prepared = delivery.stage(fitted, to, partial(self._rejected, place))
+        return prepared.then(partial(flow.evolution.accept, place, to.schema))
+
+    def _rejected(
+        self, place: Target | None, judged: Callable[[RecordFrame], RecordFrame]
+    ) -> RejectedFrame:
+        """Return the rejected records as they came. Only a batch that has any runs it."""
+        again = self._chained[0]
+        if not self._is_kept:
+            again = self._chain(self._came.with_original())[0]
+        again = again.keeping("__told", again.shape.error or _NO_ERROR)
+        records = judged(self._flow.evolution.fitted(again, place) if place else again)
+        error = records.shape.error or _NO_ERROR
+        columns = [*records.original(), f"{error} AS error", "__told AS told"]
+        rejected = records.frame.selectExpr(*columns).where("error IS NOT NULL")
+        return RejectedFrame(rejected, *_schemas(self._came))
+
+    @cached_property
+    def _came(self) -> RecordFrame:
         # The time of the intent, so that a batch that runs again gives the same records.
-        begun = f"timestamp_micros({int(batch.begun.timestamp() * 1_000_000)})"
-        return record_frame(stream.frame, stream.topic, timestamp=begun)
+        begun = int(self._batch.begun.timestamp() * 1_000_000)
+        stream = self._stream
+        return record_frame(stream.frame, stream.topic, timestamp=f"timestamp_micros({begun})")
+
+    @cached_property
+    def _chained(self) -> tuple[RecordFrame, str | None]:
+        """The records after the chain, and their topic if they have one."""
+        if not self._is_kept:
+            return self._chain(self._came)
+        tolerant = self._flow.dead_letters is not None
+        records, target = self._chain(self._came.with_original() if tolerant else self._came)
+        frame = records.frame.persist()
+        self._kept.callback(frame.unpersist)
+        return replace(records, frame=frame), target
+
+    @cached_property
+    def _is_kept(self) -> bool:
+        """Whether the records after the chain are kept, which costs more than expressions do.
+
+        Code is as a rule dearer. What may differ from call to call must not be called again
+        for the letters, or their causes are not those that were counted.
+        """
+        flow = self._flow
+        code = [s.transform for s in flow.steps if isinstance(s.transform, CodeTransform)]
+        if flow.dead_letters is not None and not all(c.running.repeatable for c in code):
+            return True
+        return bool(code) and len(self._marks()) > 1
+
+    @cached_property
+    def _none_good(self) -> Counts | None:
+        """The counts of records of which a step can take none; None if any is good.
+
+        Their schema is that of before the step. It says nothing about what the good ones of
+        later batches will have, so no sink may see it.
+        """
+        records = self._chained[0]
+        if not records.shape.unfit:
+            return None
+        counts = Tally.counted(records.frame, records.shape, self._aliases)
+        # Where nothing is tolerated the write is what raises the first error.
+        tolerated = self._flow.dead_letters is not None or not counts.rejected
+        return counts if tolerated and counts.balanced else None
+
+    def _chain(self, records: RecordFrame) -> tuple[RecordFrame, str | None]:
+        flow, batch = self._flow, self._batch
+        of = TransformBatch(batch.id, self._stream.topic, batch.begun)
+        through = encoded(apply_chain(records, flow.steps, of), flow.converters)
+        return self._routes.checked(through, flow.sinks)
+
+    def _place(self, sink: FrameSink, number: int) -> Target:
+        topic = self._chained[1]
+        return Target(sink, number, topic or self._stream.topic, is_one=topic is not None)
+
+    def _marks(self) -> list[tuple[int, FrameSink, Mark]]:
+        marks = self._flow.marks(self._stream.application, self._batch)
+        only = self._stream.only_sink
+        return [each for each in marks if only is None or each[0] == only]
 
     @property
     def _aliases(self) -> list[str]:
-        return [step.transform.alias for step in self.steps]
+        return [step.transform.alias for step in self._flow.steps]
+
+
+def _committed(parts: Sequence[Prepared | Counts]) -> list[Counts]:
+    """Make all parts visible, one by one."""
+    counts = []
+    for number, part in enumerate(parts):
+        try:
+            counts.append(part.commit() if isinstance(part, Prepared) else part)
+        except BaseException:
+            for later in parts[number + 1 :]:
+                if isinstance(later, Prepared):
+                    later.abort()
+            raise
+    return counts
+
+
+_NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
 
 
 def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:
     shape = records.shape
     assert shape.value.schema is not None
     return shape.value.schema, shape.key.schema
-
-
-def _rejected(records: RecordFrame, came: RecordFrame) -> RejectedFrame:
-    """Return the rejected records as they came. Only a batch that has any runs it."""
-    error = records.shape.error or f"CAST(NULL AS {ERROR_TYPE})"
-    columns = [*records.original(), f"{error} AS error", "__told AS told"]
-    rejected = records.frame.selectExpr(*columns)
-    return RejectedFrame(rejected.where("error IS NOT NULL"), *_schemas(came))

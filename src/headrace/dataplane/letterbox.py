@@ -16,9 +16,18 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.lines import ID, checked_repairs, line_sql, original_headers
 from headrace.dataplane.sources import TopicSource
-from headrace.dataplane.topics import Topic, TopicReader, topic_row_schema
+from headrace.dataplane.topics import LETTERS, Topic, TopicReader, topic_row_schema
 from headrace.dataplane.topics.rows import fitted
-from headrace.sdk import ConfigError, Mark, Position, ReadLimit, Schema, StateError, literal
+from headrace.sdk import (
+    ConfigError,
+    Mark,
+    Position,
+    ReadLimit,
+    Schema,
+    StateError,
+    TopicNotFoundError,
+    literal,
+)
 from headrace.sdk.delta import stage_parquet
 
 if TYPE_CHECKING:
@@ -40,7 +49,8 @@ _FIGURES = (
     f"date_format(min(rejected), '{_TIME}') AS first",
     f"date_format(max(rejected), '{_TIME}') AS last",
 )
-_STREAM = ("topic", "key_schema", "value_schema")
+_STREAM = ("topic", "key_schema", "value_schema", "sink")
+"""What the letters of one claim share: they are carried as one batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +117,8 @@ class Letterbox:
         """Look into ``topic``; ``folder`` is that of all topics."""
         if not topic.exists() or topic.schema().field("cause") is None:
             problem = f"{topic.name} is no dead-letter topic, or has no letter yet."
-            raise ConfigError(problem, field="TOPIC", fix="See `headrace dlq list`.")
+            raise TopicNotFoundError(problem, field="TOPIC", fix="See `headrace dlq list`.")
+        topic.prepare(LETTERS)  # it may be older than some of the columns
         self._spark = spark
         self._topic = topic
         self._claims = claims_of(topic.name, folder)
@@ -145,11 +156,21 @@ class Letterbox:
         told = {"action": "discard"}
         return self._claim(self._open(chosen), told, at)
 
-    def claim(self, chosen: LetterFilter, repaired: Path | None) -> Claimed:
+    def claim(
+        self, chosen: LetterFilter, repaired: Path | None, sinks: int | None = None
+    ) -> Claimed:
         """Take letters on for a replay, with what a file of exported lines says of them.
 
         Guarantee 2: each claim is one transaction; the letters of another claim are not
-        open any more.
+        open any more. A letter that one sink alone has refused goes to that sink alone.
+
+        Args:
+            chosen: Which letters.
+            repaired: The file: only its letters; None for all.
+            sinks: How many sinks the connector has.
+
+        Raises:
+            ConfigError: A letter belongs to a sink that is not there any more.
         """
         at, unknown = self._next(), 0
         letters = self._open(chosen)
@@ -169,16 +190,15 @@ class Letterbox:
             )
         letters = letters.persist()
         try:
+            if sinks is not None:
+                _check_sinks(letters, sinks)
             unrepaired = letters.where("unfit").count()
             fit = letters.where("NOT unfit")
             streams = fit.selectExpr(*(f"cause.{name}" for name in _STREAM)).distinct()
             records = 0
             for stream in sorted(streams.collect(), key=str):
                 told = stream.asDict()
-                same = " AND ".join(
-                    f"cause.{name} <=> {literal(text) if text is not None else 'NULL'}"
-                    for name, text in told.items()
-                )
+                same = " AND ".join(f"cause.{n} <=> {_sql(v)}" for n, v in told.items())
                 records += self._claim(fit.where(same), {"action": "replay", **told}, at)
                 at += 1
         finally:
@@ -232,6 +252,22 @@ class Letterbox:
             problem = f"Another command works on the letters of {self._topic.name}."
             raise StateError(problem, fix="Wait until it is done, then try again.")
         return count
+
+
+def _check_sinks(letters: DataFrame, sinks: int) -> None:
+    gone = letters.where(f"NOT unfit AND cause.sink >= {sinks}").count()
+    if gone:
+        problem = (
+            f"{gone} of the letters were refused by a sink that the connector has no more."
+        )
+        fix = "Choose others, or discard these: they arrived in all the other sinks."
+        raise ConfigError(problem, field="sinks", fix=fix)
+
+
+def _sql(value: str | int | None) -> str:
+    if value is None:
+        return "NULL"
+    return literal(value) if isinstance(value, str) else str(value)
 
 
 def claims_of(topic: str, folder: Path) -> Topic:

@@ -23,7 +23,7 @@ _TOLD = ("connector", "task", "stage", "class", "exception", "message", "rejecte
 def line_sql() -> str:
     """Return SQL of a letter's line. The key and the value stand in it as they are."""
     parts = {name: f"cause.{name}" for name in _TOLD}
-    parts |= {"partition": "cause.partition", "position": "cause.position"}
+    parts |= {name: f"cause.{name}" for name in ("partition", "position", "sink")}
     told = {ID: ID, **parts, "timestamp": "timestamp", "headers": original_headers()}
     pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in told.items())
     around = f"to_json(named_struct({pairs}), map('timestampFormat', '{_TIME}'))"

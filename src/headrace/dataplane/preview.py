@@ -87,8 +87,8 @@ def _stage(name: str, records: RecordFrame) -> Stage:
         "error": shape.error,
     }
     chosen = [f"{sql} AS {name}" for name, sql in columns.items() if sql is not None]
-    texts = records.frame.selectExpr(*chosen).toJSON().collect()
-    return Stage(name, _fields(records), [_record(json.loads(str(text))) for text in texts])
+    rows = records.frame.selectExpr(f"to_json(struct({', '.join(chosen)}))").collect()
+    return Stage(name, _fields(records), [_record(json.loads(row[0])) for row in rows])
 
 
 def _record(record: dict[str, Any]) -> dict[str, Any]:

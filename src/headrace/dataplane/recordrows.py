@@ -32,7 +32,7 @@ def records_of(
             headers=tuple(Header(h["key"], h["value"]) for h in row["headers"] or ()),
             timestamp=row["timestamp"],
         )
-        for row in rows.to_pylist()
+        for row in rows.to_pylist(maps_as_pydicts="strict")
     ]
 
 

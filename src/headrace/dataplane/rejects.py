@@ -28,14 +28,14 @@ class Rejects:
     Args:
         letters: What becomes of it; None where nothing is tolerated.
         mark: The batch's in the sink.
-        first: Whether it is the first sink. What the chain rejects it rejects for all of
-            them, and the first sink's transaction takes its letters.
+        number: Which of the task's sinks it is, from 0. What the chain rejects it rejects for
+            all of them, and the first sink's transaction takes its letters.
         judge: Raises when a batch rejects more records than are tolerated.
     """
 
     letters: DeadLetters | None
     mark: Mark
-    first: bool = True
+    number: int = 0
     judge: Callable[[Batch, Counts], None] | None = None
 
     def settled(self, receipt: str) -> Counts:
@@ -58,7 +58,7 @@ class Rejects:
             return Letters()
         assert self.letters is not None
         found = rejected()
-        letters = self.letters.stage(found, self._letters_mark, batch, repeated=not self.first)
+        letters = self.letters.stage(found, self._letters_mark, batch, sink=self.number)
         again = sum(letters.causes.values())
         if again != counts.rejected and not letters.settled:
             problem = f"{counts.rejected} records were rejected, but {again} were found again."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.letterbox import claims_of
+from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.sources import SourceFrame
 from headrace.dataplane.topics.rows import HEADERS
@@ -42,7 +43,8 @@ _ERROR = Schema.struct(
 class ReplayReader:
     """The claimed letters of one dead-letter topic, a claim at a time.
 
-    All letters of a claim come from one topic with one schema. The position is the
+    All letters of a claim come from one topic with one schema, and go to all sinks or to the
+    one that alone has refused them: the others have them. The position is the
     newest claim that was replayed, so that the batch loop gives each claim once.
     """
 
@@ -76,7 +78,9 @@ class ReplayReader:
         ).parquet(*(str(self._claims.path / file.path) for file in files))
         frame = _records(rows, told.get("key_schema"), str(told["value_schema"]))
         size = sum(file.size_bytes for file in files)
-        return SourceFrame(frame, size_bytes=size, topic=str(told["topic"]))
+        return SourceFrame(
+            frame, size_bytes=size, topic=str(told["topic"]), only_sink=told.get("sink")
+        )
 
     def _told(self, version: int) -> dict[str, Any]:
         receipt = self._claims.log.commit(version).receipt
@@ -119,4 +123,4 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
         # Expressions forget what must not be null and what a type stands for.
         return (conform(batch, arrow) for batch in batches)
 
-    return frame.mapInArrow(exact, T.StructType.fromJson(to_spark_json(whole)))
+    return map_in_arrow(frame, exact, T.StructType.fromJson(to_spark_json(whole)))

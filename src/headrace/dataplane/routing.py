@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.dataplane.constant import constant_text
 from headrace.dataplane.refusing import receipt_with, refused_in, refused_of, without_refused
-from headrace.dataplane.sinks import SinkFront
+from headrace.dataplane.sinkfront import SinkFront
 from headrace.dataplane.topics import (
     ByTopic,
     TopicsWriter,

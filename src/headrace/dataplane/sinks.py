@@ -11,18 +11,19 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.dataplane.bisecting import PartBisection, Spool, put_records
+from headrace.dataplane.framebisecting import FrameGear
+from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.recordrows import records_of
+from headrace.dataplane.sinkfront import SinkFront
 from headrace.dataplane.variants import with_texts
 from headrace.sdk import (
     RECORD_ID,
     BatchSink,
-    FrameSink,
     RecordSink,
     Refused,
     Schema,
     SinkBatch,
     Type,
-    class_name,
     conform,
     to_arrow,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from headrace.sdk import Mark, StagedWrite
+    from headrace.sdk import FrameSink, Mark, StagedWrite
 
 _MESSAGE = "message string, rows bigint, refused string"
 _ID = "__headrace_record"
@@ -41,31 +42,14 @@ _PUT_ROWS = 1000
 """How many records one ``put`` of a record sink gets."""
 
 
-class SinkFront(FrameSink):
-    """Stands before another sink, and says of itself what the class of that one says."""
-
-    def __init__(self, inner: FrameSink | BatchSink | RecordSink) -> None:
-        """Stand before ``inner``."""
-        self.ordered = inner.ordered  # type: ignore[misc]  # the class attribute of this one sink
-        self.takes_many_topics = inner.takes_many_topics  # type: ignore[misc]
-        self.title = sink_title(inner)
-        if isinstance(inner, FrameSink):
-            self.counting = inner.counting  # type: ignore[misc]
-            self.verifies = inner.verifies  # type: ignore[misc]
-
-
-def sink_title(sink: FrameSink | BatchSink | RecordSink) -> str:
-    """Return the name of the sink's class, as dead letters tell it."""
-    return sink.title if isinstance(sink, SinkFront) else class_name(type(sink))
-
-
 def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
     """Return the sink as a frame sink, whatever its gear."""
     if isinstance(sink, BatchSink):
         return _BatchGear(sink)
     if isinstance(sink, RecordSink):
         return _RecordGear(sink)
-    return sink
+    # One that verifies finds out by itself what its target refuses.
+    return FrameGear(sink) if sink.rejects and not sink.verifies else sink
 
 
 @dataclass(frozen=True)
@@ -78,7 +62,7 @@ class _Told:
 
     @classmethod
     def by(cls, frame: DataFrame, run: Any) -> _Told:
-        parts = frame.mapInArrow(run, _MESSAGE).collect()
+        parts = map_in_arrow(frame, run, _MESSAGE).collect()
         refused = [Refused(*each) for part in parts for each in json.loads(part.refused)]
         messages = [json.loads(part.message) for part in parts]
         return cls(sum(part.rows for part in parts), messages, refused)
@@ -96,11 +80,9 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class _StagedParts:
-    """What the executors staged through a batch sink."""
+class _Put:
+    """What the executors have put into a target."""
 
-    sink: BatchSink
-    batch: SinkBatch
     told: _Told
 
     @property
@@ -109,6 +91,14 @@ class _StagedParts:
 
     def refused(self) -> Sequence[Refused]:
         return self.told.refusals
+
+
+@dataclass(frozen=True)
+class _StagedParts(_Put):
+    """What the executors staged through a batch sink."""
+
+    sink: BatchSink
+    batch: SinkBatch
 
     def commit(self, receipt: str) -> None:
         self.sink.commit(self.told.messages, self.batch, receipt)
@@ -117,18 +107,8 @@ class _StagedParts:
         self.sink.abort(self.told.messages, self.batch)
 
 
-@dataclass(frozen=True)
-class _Delivered:
+class _Delivered(_Put):
     """Records that a record sink has already delivered."""
-
-    told: _Told
-
-    @property
-    def rows(self) -> int:
-        return self.told.rows
-
-    def refused(self) -> Sequence[Refused]:
-        return self.told.refusals
 
     def commit(self, receipt: str) -> None:
         """Nothing is left to do: ``flush`` returned on the executors."""
@@ -155,7 +135,7 @@ class _BatchGear(SinkFront):
         value = "value.*" if batch.schema.type is Type.STRUCT else "value"
         rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
         told = _Told.by(rows, part.bisected if tolerant else part.written)
-        return _StagedParts(self._sink, batch, told)
+        return _StagedParts(told, self._sink, batch)
 
 
 @dataclass(frozen=True)
@@ -230,7 +210,8 @@ class _RecordGear(SinkFront):
             sink.flush()
             yield _Told.message({}, rows - len(refused), refused)
 
-        frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
+        frame = with_texts(frame, batch.schema, batch.key_schema)
+        frame = _sorted(frame, ordered=self.ordered)
         return _Delivered(
             _Told.by(frame.select(*_RECORD, *([RECORD_ID] if tolerant else [])), run)
         )

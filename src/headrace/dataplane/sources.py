@@ -40,6 +40,7 @@ class SourceFrame:
         size_bytes: Size of the input; 0 when unknown.
         rows: How many records there are, when the source knows without reading them.
         topic: The topic that the records came with; None for the task's own.
+        only_sink: The number of the one sink that they go to; None for all.
     """
 
     frame: DataFrame | None
@@ -47,6 +48,7 @@ class SourceFrame:
     size_bytes: int = 0
     rows: int | None = None
     topic: str | None = None
+    only_sink: int | None = None
 
 
 class SourceReader(Protocol):
@@ -169,5 +171,6 @@ class TopicSource:
         rows = self._reader.count(start, end)
         frame = frame.selectExpr(*names, *order)
         if (value := schema.field("value")) is not None:
-            frame = with_variants(frame, value.schema)
+            key = schema.field("key")
+            frame = with_variants(frame, value.schema, key.schema if key else None)
         return SourceFrame(frame, size_bytes=size, rows=rows)

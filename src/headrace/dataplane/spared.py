@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Part, Schema, Shape, Type, literal, sql_null, sql_type
+from headrace.sdk.changes import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +25,8 @@ _INTS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
 # For each type, those whose values it holds without a loss; the narrowest comes first.
 _HOLDS: Mapping[Type, frozenset[Type]] = {
     **{kind: frozenset(_INTS[: place + 1]) for place, kind in enumerate(_INTS)},
-    Type.FLOAT32: frozenset((*_INTS[:2], Type.FLOAT32)),
-    Type.FLOAT64: frozenset((*_INTS[:3], Type.FLOAT32, Type.FLOAT64)),
+    Type.FLOAT32: EXACT[Type.FLOAT32] | {Type.FLOAT32},
+    Type.FLOAT64: EXACT[Type.FLOAT64] | {Type.FLOAT32, Type.FLOAT64},
 }
 
 

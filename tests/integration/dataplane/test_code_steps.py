@@ -17,11 +17,12 @@ from tests.integration.dataplane.flow_doubles import (
     values,
 )
 
-from headrace.dataplane import Step
+from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
 from headrace.sdk import (
     ArrowTransform,
     ConfigError,
+    FrameSource,
     FrameTransform,
     Record,
     RecordTransform,
@@ -163,3 +164,32 @@ def test_a_new_shape_and_a_predicate_do_not_go_together(spark) -> None:
     step = Step(transform(Doubling, "double"), condition("id > 3"))
     with pytest.raises(ConfigError, match="another shape"):
         flow(spark, [Kept()], step).run(batch(1, 0, 10))
+
+
+class Counting(Plain, RecordTransform):
+    """Reads a map, also one inside an array."""
+
+    def transform(self, record: Record) -> Record:
+        tags, deep = record.value["tags"], record.value["deep"]
+        assert record.value_schema is not None
+        changed = {"tags": tags | {"n": len(tags)}, "deep": [*deep, {"z": 1}]}
+        return replace(record, value=changed)
+
+
+class Mapped(FrameSource):
+    """Records with maps."""
+
+    def latest(self, start, limit):
+        return start
+
+    def read(self, spark, start, end):
+        return spark.sql(
+            "SELECT named_struct('tags', map('a', 1L), 'deep', array(map('b', 2L))) AS value"
+        )
+
+
+def test_code_of_records_reads_and_writes_maps(spark) -> None:
+    sink = Kept()
+    step = Step(transform(Counting, "counting"))
+    flow(spark, [sink], step, source=FrameReader(Mapped())).run(batch(1, 0, 1))
+    assert values(sink) == [{"tags": {"a": 1, "n": 1}, "deep": [{"b": 2}, {"z": 1}]}]

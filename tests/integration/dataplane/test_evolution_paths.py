@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import batch, flow, place, row_of, topic_writer
-from tests.task_doubles import Schemas
+from tests.task_doubles import Schemas, copying
 
 from headrace.dataplane import Evolution, FrameReader, SplitReader, Topics
-from headrace.dataplane.host import CaptureSpec, Targets
+from headrace.dataplane.host import Targets
 from headrace.dataplane.host.gathering import Gathering
 from headrace.dataplane.host.staging import Stager
 from headrace.sdk import (
@@ -132,17 +132,7 @@ class Captured:
 
     def __init__(self, folder: Path, policy: EvolutionPolicy) -> None:
         self.targets = Targets(folder, "t", "copy")
-        self.spec = CaptureSpec(
-            connector="copy",
-            task=0,
-            class_path="m.C",
-            config={},
-            application="copy",
-            topics_dir=str(folder),
-            topic="t",
-            scratch=str(folder / "scratch"),
-            evolution=policy,
-        )
+        self.spec = copying(folder, evolution=policy)
 
     def append(self, number: int, *polls: Any) -> None:
         gathering = Gathering(Position())

@@ -1,5 +1,6 @@
 """Sinks that refuse records: those become dead letters, all others arrive once."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -324,3 +325,37 @@ def test_each_of_two_sinks_has_its_counts_and_code_runs_once_for_both(
         "1": {"written": 40, "rejected": 0},
     }
     assert len(second.rows) == 43
+
+
+class Moody(Noted):
+    """Fails every other time that it sees a record."""
+
+    def transform(self, record: Record) -> Record:
+        file = Path(self.config.get_str("file"))
+        seen = file.read_text().split() if file.exists() else []
+        super().transform(record)
+        if (len(seen) + record.value["id"]) % 4 == 0:
+            message = "not now"
+            raise ValueError(message)
+        return record
+
+
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_code_that_need_not_give_the_same_twice_is_called_once_for_each_record(
+    spark, tmp_path: Path, sinks: int
+) -> None:
+    noted = tmp_path / "noted"
+    code = Step(transform(Moody, "moody", file=str(noted)))
+    kept = [Kept() for _ in range(sinks)]
+    running = flow(spark, kept, code, dead_letters=dead_letters(tmp_path))
+    counts = running.run(batch(1, 0, 40))
+    assert sorted(int(line) for line in noted.read_text().split()) == list(range(40))
+    assert counts.read == 40
+    assert counts.rejected > 0
+    assert counts.balanced
+    told = [
+        int(json.loads(row["value"])["id"]) for row in read_topic(spark, tmp_path, "copy.dlq")
+    ]
+    assert len(told) == counts.rejected
+    for sink in kept:
+        assert sorted([*told, *(row["value"]["id"] for row in sink.rows)]) == list(range(40))

@@ -155,14 +155,37 @@ def test_a_sink_without_marks_is_written_again_but_its_letters_are_not(
 def test_nothing_of_a_batch_that_goes_too_far_is_written(spark, tmp_path: Path) -> None:
     def judge(_: object, counts: Counts) -> None:
         assert counts.rejected == 10
-        raise TooManyRejectedError
+        problem = "Too many."
+        raise TooManyRejectedError(problem, fix="Allow more.")
 
-    sink = Kept()
-    copy = replace(flow(spark, [sink], CAST, dead_letters=dead_letters(tmp_path)), judge=judge)
-    with pytest.raises(TooManyRejectedError):
-        copy.run(batch(1, 0, 100))
-    assert (sink.rows, sink.aborted) == ([], 1)
-    assert not (tmp_path / "copy.dlq").exists()
+    first, second = Kept(), Kept()
+    copy = flow(spark, [first, second], CAST, dead_letters=dead_letters(tmp_path))
+    with pytest.raises(TooManyRejectedError) as raised:
+        replace(copy, judge=judge).run(batch(1, 0, 100))
+    assert raised.value.problem.startswith(f"Too many. For example: {BAD}: Value (x")
+    assert (first.rows, first.aborted) == ([], 1)
+    assert (second.rows, second.aborted) == ([], 1)
+    assert not list((tmp_path / "copy.dlq").rglob("*.parquet"))
+    assert copy.run(batch(1, 0, 100, again=True)) == DONE
+    assert len(read_topic(spark, tmp_path, "copy.dlq")) == 10
+
+
+def test_a_sink_that_fails_leaves_the_others_as_they_were(spark) -> None:
+    class Broken(Kept):
+        def write(self, frame, batch):
+            raise TargetDownError
+
+    first = Kept()
+    with pytest.raises(TargetDownError):
+        flow(spark, [first, Broken()]).run(batch(1, 0, 10))
+    assert (first.rows, first.aborted) == ([], 1)
+
+
+def test_what_no_sink_gets_is_logged_once(spark) -> None:
+    said: list[str] = []
+    letters = dead_letters(Path(), None, log=ErrorLog(said.append))
+    flow(spark, [Kept(), Kept()], CAST, dead_letters=letters).run(batch(1, 0, 30))
+    assert len(said) == 3
 
 
 VALUES = """named_struct(

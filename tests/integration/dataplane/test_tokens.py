@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.contract.converting import decode, raw_frame, values_of
+from tests.contract.converting import Given, decode, raw_frame, values_of
 
-from headrace.dataplane.conversion import PartConverter
+from headrace.dataplane.conversion import ConvertingReader, PartConverter
+from headrace.dataplane.sources import SourceFrame
 from headrace.sdk import (
     ArrowDecoder,
     Converted,
@@ -17,6 +18,7 @@ from headrace.sdk import (
     Decoded,
     ExpressionDecoder,
     Group,
+    Position,
     RecordPart,
     Schema,
 )
@@ -93,6 +95,13 @@ class Made(Converter):
         return self.given
 
 
+class Batches(Given):
+    """One batch after another."""
+
+    def read(self, spark, start, end) -> SourceFrame:
+        return SourceFrame(self.frame.pop(0))
+
+
 def converter(decoder: ArrowDecoder | ExpressionDecoder) -> PartConverter:
     made = Made(Config({}), ConverterContext())
     made.given = decoder
@@ -109,3 +118,17 @@ def test_a_decoder_knows_the_schemas_of_its_batch(
     by_sql = isinstance(decoder, Expressed)
     assert values == (["0a", "2"] if by_sql else ["0a", "1", "2"])
     assert errors == (["8?", *[NO_HEAD] * 3] if by_sql else [NO_HEAD] * 3)
+
+
+def test_a_decoder_of_one_batch_after_another_knows_the_schemas_of_each(
+    spark, tmp_path: Path
+) -> None:
+    batches = [[7, 7, 8], [7], [7], [7, 9], [9, 9], [], [7]]
+    frames = [raw_frame(spark, [head_of(n) + b"a" for n in own]) for own in batches]
+    decoder = Told()
+    reader = ConvertingReader(Batches(frames), [converter(decoder)], tmp_path / "decoded")
+    for own in batches:
+        found = reader.read(spark, Position(), Position()).frame
+        # It may be told of one that was usual before.
+        assert set(own) <= set(decoder.ids) <= {*own, 7, 9}
+        assert values_of(found) == [f"{decoder.ids.index(n)}a" for n in own]

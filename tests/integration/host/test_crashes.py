@@ -26,7 +26,15 @@ from headrace.sdk import Mark, Position, Schema, StaleEpochError
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("batch", 20), ("spread", 6)])
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [
+        ("batch", 6),
+        pytest.param("batch", 40, marks=pytest.mark.long),
+        ("spread", 4),
+        pytest.param("spread", 20, marks=pytest.mark.long),
+    ],
+)
 def test_nothing_is_lost_or_doubled_when_the_host_is_killed(
     bench: Bench, kind: str, kills: int
 ) -> None:

@@ -24,6 +24,7 @@ from headrace.dataplane.host.context import (
 from headrace.dataplane.host.gathering import Gathering
 from headrace.dataplane.host.staging import Stager
 from headrace.dataplane.host.targets import Targets
+from headrace.dataplane.host.tempo import Tempo
 from headrace.sdk import (
     CaptureSource,
     ConfigError,
@@ -54,6 +55,8 @@ _ONCE_POLLS = 2
 
 _WRITERS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="writer")
 """Few threads write for all captures: Arrow and deltalake keep some MB for each thread."""
+
+_TEMPO = Tempo()
 
 log = logging.getLogger("headrace.host")
 
@@ -185,10 +188,7 @@ class CaptureThread(threading.Thread):
 
     def _live(self, source: CaptureSource) -> bool:
         """Poll and append until the end; return whether the source came to its end."""
-        position = self._gathering.start
-        if len(position):
-            # A crash may have come between the last append and its acknowledgement.
-            self._insist(lambda: source.commit(position))
+        self._commit_start(source)
         ends = self._spec.once or source.ends
         empty_polls = 0
         while not self._stop_asked.is_set():
@@ -196,16 +196,22 @@ class CaptureThread(threading.Thread):
                 empty_polls = 0
                 if self._due():
                     self._append(source)
-                continue
-            self._append(source)
-            empty_polls += 1
-            if empty_polls == _ONCE_POLLS:
-                if ends:
-                    return True
-                self._tell({"type": "idle", "capture": self._name})
+            elif ends or not self._rests():
+                self._append(source)
+                empty_polls += 1
+                if empty_polls == _ONCE_POLLS:
+                    if ends:
+                        return True
+                    self._tell({"type": "idle", "capture": self._name})
         if not self._discard:
             self._append(source)
         return False
+
+    def _commit_start(self, source: CaptureSource) -> None:
+        """A crash may have come between the last append and its acknowledgement."""
+        position = self._gathering.start
+        if len(position):
+            self._insist(lambda: source.commit(position))
 
     def _poll(self, source: CaptureSource) -> bool:
         """Poll once, and wait when nothing came; return whether something came."""
@@ -226,7 +232,17 @@ class CaptureThread(threading.Thread):
     def _due(self) -> bool:
         pace = self._spec.pace
         quiet = time.monotonic() - self._appended_at
-        return quiet >= pace.linger_ms / 1000 or self._gathering.full(pace)
+        linger = max(pace.linger_ms / 1000, _TEMPO.linger)
+        return quiet >= linger or self._gathering.full(pace)
+
+    def _rests(self) -> bool:
+        """Wait a while if other captures are to append before; return whether it did."""
+        rest = self._appended_at + _TEMPO.linger - time.monotonic()
+        if rest <= 0 or self._gathering.empty:
+            return False
+        self._stop_asked.wait(min(rest, self._wait))
+        self._wait = min(2 * self._wait, self._spec.pace.poll_interval_ms / 1000)
+        return True
 
     def _append(self, source: CaptureSource) -> None:
         """Make what was gathered durable, then let the source know."""
@@ -237,6 +253,7 @@ class CaptureThread(threading.Thread):
         self._commit(staged, gathering.end)
         self._gathering = Gathering(gathering.end)
         self._appended_at = time.monotonic()
+        _TEMPO.appended(self._name)
         if staged.rejected:
             where = (
                 "went to the dead-letter topic" if self._spec.dead_letters else "were skipped"

@@ -17,8 +17,9 @@ class Pace:
 
     Args:
         linger_ms: The shortest time from one append to the next while data keeps
-            coming. What comes after a longer silence is appended at once. 50 costs a
-            steady trickle about a quarter of a core, and sinks poll no faster anyway.
+            coming; longer where many captures are busy, see ``Tempo``. What comes after a
+            longer silence is appended at once. 50 costs a steady trickle about a quarter
+            of a core, and sinks poll no faster anyway.
         max_rows: How many rows are gathered before they are appended.
         max_bytes: The same for bytes, where they are known (Arrow batches).
         poll_interval_ms: The longest wait between two polls that find nothing.

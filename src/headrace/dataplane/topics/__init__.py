@@ -13,6 +13,7 @@ from headrace.dataplane.topics.letters import LETTERS, letter_headers
 from headrace.dataplane.topics.log import DeltaLog
 from headrace.dataplane.topics.peek import peek
 from headrace.dataplane.topics.place import RowRange
+from headrace.dataplane.topics.places import TopicPlaces
 from headrace.dataplane.topics.reader import TopicReader, parse_start
 from headrace.dataplane.topics.rows import (
     PACKED,
@@ -22,7 +23,7 @@ from headrace.dataplane.topics.rows import (
 )
 from headrace.dataplane.topics.segments import Segment, TopicFile, stored_schema
 from headrace.dataplane.topics.topic import Topic, TopicDescription
-from headrace.dataplane.topics.upkeep import Upkeep, UpkeepPolicy
+from headrace.dataplane.topics.upkeep import Upkeep, UpkeepPolicy, kept
 from headrace.dataplane.topics.writer import TopicWriter
 
 __all__ = [
@@ -38,12 +39,14 @@ __all__ = [
     "Topic",
     "TopicDescription",
     "TopicFile",
+    "TopicPlaces",
     "TopicReader",
     "TopicWriter",
     "Topics",
     "TopicsWriter",
     "Upkeep",
     "UpkeepPolicy",
+    "kept",
     "letter_headers",
     "packed_row_schema",
     "parse_start",

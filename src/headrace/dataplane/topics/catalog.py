@@ -41,6 +41,13 @@ class Topics:
                 self._topics[name] = Topic(name, self._folder / name)
             return self._topics[name]
 
+    def find(self, name: str) -> Topic | None:
+        """Return the topic ``name``; None where it does not exist, or cannot."""
+        # Nothing is kept of a name that is only asked for.
+        if not _NAME.match(name) or not Topic(name, self._folder / name).exists():
+            return None
+        return self.get(name)
+
     @property
     def staging(self) -> Path:
         """Return a folder beside the topics, to divide batches in that go to several."""

@@ -108,7 +108,7 @@ class TopicsWriter(TopicWriter):
             again: Whether some topics may hold the batch.
         """
         brought = topic_row_schema(batch.schema, batch.key_schema)
-        frame = with_texts(frame, batch.schema)
+        frame = with_texts(frame, batch.schema, batch.key_schema)
         rows = topic_rows(frame, "topic", has_key=batch.key_schema is not None)
         writes: list[StagedWrite] = []
         held = 0

@@ -26,6 +26,7 @@ CAUSE = Schema.struct(
         "key_schema": _TEXT,
         "value_schema": _TEXT,
         "raw": Schema.bytes(optional=True),
+        "sink": Schema.int32(optional=True),
     },
     optional=True,
 )
@@ -34,7 +35,8 @@ CAUSE = Schema.struct(
 ``topic``, ``partition`` and ``position`` (JSON) are those that the record came with, and
 ``rejected`` is when its batch was begun. The key and the value are JSON, and the schemas
 (as ``schema_to_json`` writes them) say which types they have. Where no record could be
-made, ``raw`` has the input's bytes, and the value shows them as text.
+made, ``raw`` has the input's bytes, and the value shows them as text. ``sink`` is the number
+of the sink that alone has refused the record; null where it arrived nowhere.
 """
 
 LETTERS = Schema.struct(

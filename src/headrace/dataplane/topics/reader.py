@@ -211,7 +211,7 @@ def parse_start(topic: Topic, text: str) -> Position:
     if kind == "version" and value.isdigit():
         return Position.of(partition, {"version": int(value) - 1})
     if kind == "time":
-        return Position.of(partition, {"version": _version_before(topic, _time(value))})
+        return Position.of(partition, {"version": version_before(topic, _time(value))})
     problem = f"{text!r} is not a place to start from."
     fix = "Use earliest, latest, version:N or time:2026-01-31T00:00:00Z."
     raise ConfigError(problem, field="topics.start", fix=fix)
@@ -226,8 +226,8 @@ def _time(text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _version_before(topic: Topic, time: datetime) -> int:
-    """Return the newest version committed before ``time``."""
+def version_before(topic: Topic, time: datetime) -> int:
+    """Return the newest version committed before ``time``; before the first if none was."""
     low, high = topic.first(), topic.log.newest()
     while low <= high:
         middle = (low + high) // 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from headrace.dataplane.topics.topic import Topic
 
 log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 10.0
+"""How often the topics are looked at; a look that finds nothing to do costs microseconds."""
 
 _LEFTOVERS_EVERY = timedelta(hours=1)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -144,3 +149,25 @@ class Upkeep:
             topic.history.keep()
             until = seen.newest if topic.name == JOURNAL else topic.lost()
             topic.log.forget(until, now - policy.retention)
+
+
+@contextmanager
+def kept(topics: Topics, clock: Callable[[], datetime]) -> Iterator[None]:
+    """Compact and prune the topics now and then, beside whatever moves, while this lasts."""
+    ended = threading.Event()
+    upkeep = Upkeep(topics, clock)
+
+    def keep() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            try:
+                upkeep.run_once()
+            except Exception:
+                log.warning("topics could not be kept", exc_info=True)
+
+    thread = threading.Thread(target=keep, name="headrace-upkeep")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -89,7 +89,7 @@ class TopicWriter(FrameSink):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         """See FrameSink."""
         brought = topic_row_schema(batch.schema, batch.key_schema)
-        frame = with_texts(frame, batch.schema)
+        frame = with_texts(frame, batch.schema, batch.key_schema)
         stored = self._topic.prepare(brought)
         rows = topic_rows(frame, has_key=batch.key_schema is not None)
         if stored != brought:

@@ -9,15 +9,16 @@ key or value without one is schemaless: it goes through the chain as plain JSON 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.sdk import Part, RecordError, Schema, Shape, Type, to_arrow_type
+from headrace.sdk import Part, RecordError, Schema, Shape, Type, has_variant, to_arrow_type
 from headrace.sdk.connectjson import connect_schema, native_from_json
+from headrace.sdk.logical import VARIANT
 
 __all__ = ["Given", "Kind", "PartKind", "read_given"]
 
@@ -78,6 +79,18 @@ class Kind:
     key: PartKind
     value: PartKind
     placed: bool
+
+    def completed(self, others: Iterable[Kind]) -> Kind:
+        """Return the kind with what the first of others says of values that are null here.
+
+        In a stream tombstones are among records with values, and have their fields.
+        """
+        if self.value.schema is not None:
+            return self
+        value = next((kind.value for kind in others if kind.value.schemaless), self.value)
+        if value.schema is None:
+            return self
+        return replace(self, value=replace(value, schema=value.schema.replaced(optional=True)))
 
     def shape(self) -> Shape:
         """Return the shape of the records in the columns of ``table``."""
@@ -207,7 +220,22 @@ def _part(record: Mapping[str, Any], name: str) -> tuple[PartKind, Any]:
 
 def _inferred(payload: object, name: str) -> tuple[PartKind, Any]:
     schema = _finished(_shape_of(payload, name))
-    return PartKind(schema, schemaless=True), native_from_json(schema, payload, path=name)
+    plain = payload if not has_variant(schema) else _with_texts(schema, payload)
+    return PartKind(schema, schemaless=True), native_from_json(schema, plain, path=name)
+
+
+def _with_texts(schema: Schema, value: Any) -> Any:
+    """Return a value with JSON texts for what is a Variant in it."""
+    if value is None:
+        return None
+    if schema.is_logical and schema.name == VARIANT:
+        return json.dumps(value)
+    if isinstance(value, list) and schema.value_schema is not None:
+        return [_with_texts(schema.value_schema, item) for item in value]
+    if isinstance(value, dict):
+        parts = ((field, value.get(field.name)) for field in schema.fields)
+        return {field.name: _with_texts(field.schema, part) for field, part in parts}
+    return value
 
 
 def _finished(schema: Schema | None) -> Schema:
@@ -221,7 +249,7 @@ def _shape_of(value: object, path: str) -> Schema | None:
         items: Schema | None = None
         for index, item in enumerate(value):
             found = _shape_of(item, f"{path}[{index}]")
-            items = found if index == 0 else _merged(items, found, path)
+            items = found if index == 0 else _merged(items, found)
         return Schema.array(_finished(items))
     if isinstance(value, dict):
         shapes = {key: _shape_of(item, f"{path}.{key}") for key, item in value.items()}
@@ -233,7 +261,7 @@ def _shape_of(value: object, path: str) -> Schema | None:
     return None if value is None else _SCALARS[type(value)]
 
 
-def _merged(one: Schema | None, other: Schema | None, path: str) -> Schema | None:
+def _merged(one: Schema | None, other: Schema | None) -> Schema | None:
     """Return the schema that two items of a list fit."""
     if one is None or other is None:
         known = one or other
@@ -242,27 +270,22 @@ def _merged(one: Schema | None, other: Schema | None, path: str) -> Schema | Non
     kinds = {one.type, other.type}
     if kinds == {Type.INT64, Type.FLOAT64}:
         return Schema.float64(optional=optional)
-    if len(kinds) > 1:
-        raise RecordError(
-            problem="The items of the list are of several types, which needs a schema.",
-            field=path,
-            fix="Give the items one type.",
-        )
+    variant = VARIANT in {one.name, other.name} and one.is_logical | other.is_logical
+    if len(kinds) > 1 or variant:
+        return Schema.variant(optional=True)
     if one.type is Type.STRUCT:
-        return _merged_structs(one, other, path).replaced(optional=optional)
+        return _merged_structs(one, other).replaced(optional=optional)
     if one.value_schema is not None and other.value_schema is not None:
-        items = _merged(one.value_schema, other.value_schema, path)
+        items = _merged(one.value_schema, other.value_schema)
         return Schema.array(_finished(items), optional=optional)
     return one.replaced(optional=optional)
 
 
-def _merged_structs(one: Schema, other: Schema, path: str) -> Schema:
+def _merged_structs(one: Schema, other: Schema) -> Schema:
     fields: dict[str, Schema] = {}
     for name in dict.fromkeys(field.name for field in (*one.fields, *other.fields)):
         mine, theirs = one.field(name), other.field(name)
-        merged = _merged(
-            mine.schema if mine else None, theirs.schema if theirs else None, f"{path}.{name}"
-        )
+        merged = _merged(mine.schema if mine else None, theirs.schema if theirs else None)
         fields[name] = _finished(merged)
     return Schema.struct(fields)
 

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.failures import translate
 from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.trial.given import read_given
 from headrace.dataplane.trial.told import natives, record_json
-from headrace.sdk import ERROR_TYPE, HeadraceError, RecordError
+from headrace.sdk import (
+    ERROR_TYPE,
+    HeadraceError,
+    RecordError,
+    has_variant,
+    texts_of_variants,
+    variants_of_texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.chain import Step
     from headrace.dataplane.trial.given import Given, Kind
-    from headrace.sdk import Shape
+    from headrace.sdk import Part, Shape
 
 __all__ = ["try_chain"]
 
@@ -49,14 +57,16 @@ def try_chain(
         the same three. Steps after a record was dropped or rejected are not listed.
     """
     results: list[dict[str, Any]] = [{} for _ in records]
-    groups: dict[Kind, list[tuple[int, Given]]] = defaultdict(list)
+    found: dict[int, Given] = {}
     for number, record in enumerate(records):
         try:
-            given = read_given(record)
+            found[number] = read_given(record)
         except RecordError as error:
             results[number] = {"steps": [], "error": _error(error)}
-        else:
-            groups[given.kind].append((number, given))
+    groups: dict[Kind, list[tuple[int, Given]]] = defaultdict(list)
+    kinds = [given.kind for given in found.values()]
+    for number, given in found.items():
+        groups[given.kind.completed(kinds)].append((number, given))
     for kind, members in groups.items():
         rows = [given.row for _, given in members]
         told = _Trial(spark, kind, steps).outcomes(rows)
@@ -122,6 +132,9 @@ class _Trial:
 
     def _laid(self, rows: list[dict[str, Any]]) -> _Laid:
         frame = self.spark.createDataFrame(self.kind.table(rows))
+        for part, of in (("key", self.kind.key), ("value", self.kind.value)):
+            if of.schema is not None and has_variant(of.schema):
+                frame = frame.withColumn(part, F.expr(variants_of_texts(part, of.schema)))
         records = RecordFrame(frame, self.kind.shape(), kept=(_NUMBER,))
         records = _with_state(records, "__given")
         shapes = [records.shape]
@@ -152,8 +165,8 @@ def _with_state(records: RecordFrame, name: str) -> RecordFrame:
     """Keep what the record is now in a column of its own."""
     shape = records.shape
     cells = {
-        "key": shape.key.sql(),
-        "value": shape.value.sql(),
+        "key": _plain(shape.key),
+        "value": _plain(shape.value),
         "topic": shape.topic,
         "partition": shape.partition,
         "headers": shape.headers,
@@ -164,6 +177,11 @@ def _with_state(records: RecordFrame, name: str) -> RecordFrame:
     pairs = ", ".join(f"'{cell}', {sql}" for cell, sql in cells.items())
     frame = records.frame.selectExpr("*", f"named_struct({pairs}) AS {name}")
     return replace(records, frame=frame, kept=(*records.kept, name))
+
+
+def _plain(part: Part) -> str:
+    """Return SQL for a part as Arrow can have it: variants are JSON texts there."""
+    return part.sql() if part.schema is None else texts_of_variants(part.sql(), part.schema)
 
 
 def _fate(state: dict[str, Any], shape: Shape) -> dict[str, Any]:

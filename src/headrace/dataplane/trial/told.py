@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.connectjson import connect_json, json_from_native
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP
+from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT
 
 if TYPE_CHECKING:
     from headrace.sdk import Part
@@ -90,6 +91,8 @@ def _plain(schema: Schema, native: Any) -> Any:
     """Return a value that travels without its schema: times are told in ISO's form."""
     if native is None:
         return None
+    if schema.is_logical and schema.name == VARIANT:
+        return json.loads(native)
     if schema.is_logical and schema.name != DECIMAL:
         return _iso(str(schema.name), native)
     match schema.type:

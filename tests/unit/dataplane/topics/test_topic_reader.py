@@ -91,6 +91,7 @@ def test_versions_without_rows_move_the_position_only(topic: Topic):
 
 @pytest.mark.parametrize(
     ("text", "rows"),
+    # Named, as every process that runs a share of the tests has to see the same names.
     [
         ("earliest", list(range(12))),
         ("latest", []),
@@ -100,6 +101,7 @@ def test_versions_without_rows_move_the_position_only(topic: Topic):
         ("time:2001-01-01", list(range(12))),
         ("time:2999-01-01T00:00:00Z", []),
     ],
+    ids=["earliest", "latest", "version", "minute", "second", "before", "after"],
 )
 def test_a_new_reader_begins_where_it_is_told_to(topic: Topic, text: str, rows: list[int]):
     set_time(topic, 0, START - timedelta(minutes=1))
