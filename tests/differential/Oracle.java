@@ -40,9 +40,9 @@ import org.apache.kafka.connect.transforms.predicates.Predicate;
  *
  * <p>Reads jobs as JSON lines from standard input and answers each with one line. A job is {"op":
  * "chain", "steps": [{"class", "config", "predicate": {"class", "config"}, "negate"}], "sink",
- * "records"}, {"op": "parse", "texts"}, {"op": "read", "class", "config", "header", "bytes"} for
- * what a converter makes of bytes in base64, or {"op": "write", "class", "config", "header",
- * "records"} for what it writes of their values.
+ * "records"}, {"op": "parse", "texts"}, {"op": "read", "class", "config", "part", "bytes"} for
+ * what a converter makes of bytes in base64, or {"op": "write", "class", "config", "part",
+ * "records"} for what it writes of their values. The part is "key", "value" or "header".
  */
 public final class Oracle {
   private static final ObjectMapper JSON =
@@ -313,16 +313,21 @@ public final class Oracle {
       try {
         byte[] bytes = text.isNull() ? null : Base64.getDecoder().decode(text.asText());
         found =
-            converter instanceof HeaderConverter header && job.path("header").asBoolean()
-                ? header.toConnectHeader("t", "h", bytes)
+            isOfHeaders(job)
+                ? ((HeaderConverter) converter).toConnectHeader("t", "h", bytes)
                 : ((Converter) converter).toConnectData("t", bytes);
       } catch (Exception error) {
         result.set("error", failure(error));
         continue;
       }
       try {
-        put(result.putObject("record"), "value", found.schema(), found.value());
+        if (isOfHeaders(job)) {
+          result.set("header", node(new ConnectHeaders().add("h", found).lastWithName("h")));
+        } else {
+          put(result.putObject("record"), "value", found.schema(), found.value());
+        }
       } catch (Exception error) {
+        result.removeAll();
         result.set("unwritable", failure(error));
       }
     }
@@ -337,8 +342,9 @@ public final class Oracle {
       try {
         SchemaAndValue value = part(given, "value");
         byte[] bytes =
-            converter instanceof HeaderConverter header && job.path("header").asBoolean()
-                ? header.fromConnectHeader("t", "h", value.schema(), value.value())
+            isOfHeaders(job)
+                ? ((HeaderConverter) converter)
+                    .fromConnectHeader("t", "h", value.schema(), value.value())
                 : ((Converter) converter).fromConnectData("t", value.schema(), value.value());
         result.put("bytes", bytes == null ? null : Base64.getEncoder().encodeToString(bytes));
       } catch (Exception error) {
@@ -348,15 +354,19 @@ public final class Oracle {
     return results;
   }
 
+  private static boolean isOfHeaders(JsonNode job) {
+    return job.get("part").asText().equals("header");
+  }
+
   /** Makes the converter of a job. */
   private static Object configured(JsonNode job) throws Exception {
     Object converter = made(job.get("class"));
     Map<String, String> config = texts(job.get("config"));
-    if (converter instanceof Converter plain && !job.path("header").asBoolean()) {
-      plain.configure(config, false);
-    } else {
+    if (isOfHeaders(job)) {
       config.put("converter.type", "header");
       ((HeaderConverter) converter).configure(config);
+    } else {
+      ((Converter) converter).configure(config, job.get("part").asText().equals("key"));
     }
     return converter;
   }

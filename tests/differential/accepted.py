@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _PARTS = ("key", "value")
-# Java counts days before this one by the Julian calendar: in days and in milliseconds.
-_GREGORIAN_DAYS, _GREGORIAN_MILLIS = -141_427, -12_219_292_800_000
+# Java counts days before this moment's by the Julian calendar.
+_GREGORIAN_MILLIS = -12_219_292_800_000
+_DAY_MILLIS = 86_400_000
+_MILLIS = {
+    "seconds": 1_000,
+    "milliseconds": 1,
+    "microseconds": 0.001,
+    "nanoseconds": 0.000_001,
+    "days": _DAY_MILLIS,
+}
 
 
 @dataclass(frozen=True)
@@ -61,24 +69,24 @@ def _optional_around_it(difference: Difference) -> bool:
     if found is None or not difference.what.endswith(" schema"):
         return False
     theirs, ours = (side[f"{difference.what.split()[0]}_schema"] for side in found)
-    return _looser(_full(theirs), _full(ours))
+    return looser(_full(theirs), _full(ours))
 
 
 def _full(schema: Json) -> Any:
     return connect_json(connect_schema(schema))
 
 
-def _looser(theirs: Any, ours: Any) -> bool:
+def looser(theirs: Any, ours: Any) -> bool:
     """Tell whether ours is the same schema, but for being optional where theirs is not."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return theirs.keys() == ours.keys() and all(
             (theirs[name] is False and ours[name] is True)
             if name == "optional" and theirs[name] != ours[name]
-            else _looser(theirs[name], ours[name])
+            else looser(theirs[name], ours[name])
             for name in theirs
         )
     if isinstance(theirs, list) and isinstance(ours, list):
-        return len(theirs) == len(ours) and all(map(_looser, theirs, ours))
+        return len(theirs) == len(ours) and all(map(looser, theirs, ours))
     return bool(theirs == ours)
 
 
@@ -88,14 +96,41 @@ def _renames(difference: Difference) -> dict[str, str]:
 
 
 def _renamed_alike(difference: Difference) -> bool:
-    if _transform(difference) != "ReplaceField" or difference.record is None:
+    """Tell whether nothing differs but which of the fields of one name is left."""
+    found = _records(difference)
+    if _transform(difference) != "ReplaceField" or found is None or difference.record is None:
         return False
-    part = "key" if difference.step["class"].endswith("$Key") else "value"
+    part = _part(difference)
     if f"{part}_schema" in difference.record or difference.what != part:
         return False
+    sources = _sources(difference, difference.record[part])
+    theirs, ours = (side[part] for side in found)
+    left = {name for name, item in ours.items() if item is not None or name in sources}
+    return theirs.keys() == left == sources.keys() and all(
+        any(same(side[name], item) for item in items)
+        for side in (theirs, ours)
+        for name, items in sources.items()
+    )
+
+
+def _sources(difference: Difference, given: Json) -> dict[str, list[Any]]:
+    """Return for each name that comes out the values that may be meant by it."""
+    config = difference.step["config"]
+    include, exclude = (_listed(config, key) for key in ("include", "exclude"))
     renames = _renames(difference)
-    names = [renames.get(name, name) for name in difference.record[part]]
-    return len(set(names)) < len(names)
+    found: dict[str, list[Any]] = {}
+    for name, item in given.items():
+        if name not in exclude and (not include or name in include):
+            found.setdefault(renames.get(name, name), []).append(item)
+    return found
+
+
+def _listed(config: Json, key: str) -> list[str]:
+    return [name for name in str(config.get(key, "")).split(",") if name]
+
+
+def _part(difference: Difference) -> str:
+    return "key" if difference.step["class"].endswith("$Key") else "value"
 
 
 def _digits_of_other_scripts(difference: Difference) -> bool:
@@ -118,21 +153,36 @@ def _null_instead_of_absent(difference: Difference) -> bool:
     }
 
 
-def _has_early_number(tree: object) -> bool:
-    if isinstance(tree, dict | list):
-        return any(map(_has_early_number, tree.values() if isinstance(tree, dict) else tree))
-    return type(tree) is int and tree < _GREGORIAN_DAYS
-
-
 def _early_day(difference: Difference) -> bool:
+    """Tell whether a day before 1582-10-15 was written as a text."""
     if difference.record is None or _records(difference) is None:
         return False
     if _transform(difference) == "TimestampRouter":
         early = (difference.record["timestamp"] or 0) < _GREGORIAN_MILLIS
         return difference.what == "topic" and early
-    if _transform(difference) != "TimestampConverter":
+    if _transform(difference) != "TimestampConverter" or difference.what not in _PARTS:
         return False
-    return difference.what in _PARTS and _has_early_number(difference.record[difference.what])
+    millis = _millis_given(difference)
+    texts = difference.step["config"]["target.type"] == "string"
+    return texts and millis is not None and millis < _GREGORIAN_MILLIS
+
+
+def _millis_given(difference: Difference) -> int | None:
+    """Return the moment that TimestampConverter was given as a number."""
+    config, part = difference.step["config"], difference.what
+    record = difference.record or {}
+    given, schema = record[part], record.get(f"{part}_schema") or {}
+    if name := config.get("field"):
+        given = given.get(name)
+        fields = schema.get("fields", ())
+        schema = next((field for field in fields if field["field"] == name), {})
+    given = schema.get("default") if given is None else given
+    if type(given) is not int:
+        return None
+    if str(schema.get("name")).endswith(".Date"):
+        return given * _DAY_MILLIS
+    unit = "milliseconds" if "name" in schema else config.get("unix.precision", "milliseconds")
+    return int(given * _MILLIS[unit])
 
 
 def _record_in_message(difference: Difference) -> bool:
@@ -176,16 +226,22 @@ def _moments_in_headers(difference: Difference) -> bool:
 
 
 def _renamed_onto_one_that_stays(difference: Difference) -> bool:
+    """Tell whether Kafka takes a field that is left out for one whose name it was to get."""
     if _transform(difference) != "ReplaceField" or difference.record is None:
         return False
-    part = "key" if difference.step["class"].endswith("$Key") else "value"
+    part = _part(difference)
     schema = difference.record.get(f"{part}_schema")
     if schema is None:
         return False
     names = {field["field"] for field in schema.get("fields", ())}
-    new = set(_renames(difference).values())
-    same_schema = difference.what in {part, "error but record"}
-    return same_schema and bool(names & new)
+    taken = names & set(_renames(difference).values())
+    if difference.what == "error but record":
+        return bool(taken) and difference.theirs["error"]["class"].endswith("DataException")
+    found = _records(difference)
+    if found is None or difference.what != part:
+        return False
+    theirs, ours = (side[part] for side in found)
+    return {name for name in ours if not same(theirs[name], ours[name])} <= taken
 
 
 def _named_after_its_cast(difference: Difference) -> bool:

@@ -33,6 +33,10 @@ _TOKEN = re.compile(
 )
 
 
+# A text in quotes, or a key of a map that is no text, which JSON has not.
+_KEY = re.compile(r'"(?:[^"\\]|\\[\s\S])*"|(?<=[{,])(?:-?[0-9]+|true|false)(?=:)')
+
+
 @dataclass(frozen=True)
 class Difference:
     """One record that Kafka and Headrace make different things of.
@@ -166,7 +170,8 @@ def _tree(text: str) -> Any:
         return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
     try:
-        tree = json.loads(_TOKEN.sub(quoted, text), strict=False, parse_float=str)
+        words = _KEY.sub(quoted, _TOKEN.sub(quoted, text))
+        tree = json.loads(words, strict=False, parse_float=str)
     except ValueError:
         return text
     return tree if isinstance(tree, dict | list) else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import string
 from dataclasses import dataclass
+from struct import pack, unpack
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,6 +74,16 @@ def floating32(random: Random) -> float:
     return random.choice((0.0, 1.5, -2.25, 100.0, 16777216.0, 0.5, 1e10, -3.0, 65536.0))
 
 
+def any_float32(random: Random) -> float:
+    """Give a number that a float of 32 bits holds, as it is written."""
+    if random.random() < 0.5:
+        return floating32(random)
+    number = random.choice((floating(random), random.uniform(-10, 10)))
+    number = number if abs(number) < 1e38 else 3.4028235e38
+    packed: float = unpack("f", pack("f", number))[0]
+    return float(f"{packed:.9g}")
+
+
 def text(random: Random) -> str:
     """Give a text, more often one that looks like something else."""
     if random.random() < 0.8:
@@ -83,6 +94,11 @@ def text(random: Random) -> str:
 def octets(random: Random) -> str:
     """Give bytes, as JSON has them."""
     return base64.b64encode(random.randbytes(random.randint(0, 4))).decode()
+
+
+def decimal(scale: int) -> Kind:
+    """Return Decimals of a scale."""
+    return Kind(_logical("bytes", "Decimal", parameters={"scale": str(scale)}), _decimal)
 
 
 def _decimal(random: Random) -> str:
@@ -243,6 +259,39 @@ def compound(random: Random, kinds: Mapping[str, Kind] = SCALARS) -> Shape:
         return {name: item.make(random) for name in random.sample("xyz", random.randint(0, 3))}
 
     return Shape(schema, _maybe_null(entries, 0.2 if optional else 0))
+
+
+def nested(random: Random, *, depth: int = 2, kinds: Mapping[str, Kind] = SCALARS) -> Shape:
+    """Return the shape of arrays and maps of anything, maps with keys of any plain type too."""
+    chance = random.random()
+    if depth and chance < 0.25:
+        item = nested(random, depth=depth - 1, kinds=kinds)
+    elif chance < 0.5:
+        item = struct(random, depth=1, kinds=kinds)
+    else:
+        item = scalar(random, kinds)
+    optional = random.random() < 0.5
+    share = 0.2 if optional else 0
+    if random.random() < 0.5:
+        schema = {"type": "array", "items": item.schema, "optional": optional}
+        return Shape(schema, _maybe_null(_some(item.make), share))
+    key = kinds[random.choice(("string", "string", "int32", "int64", "boolean"))]
+    schema = {
+        "type": "map",
+        "keys": key.schema,
+        "values": item.schema,
+        "optional": optional,
+    }
+
+    def entries(random: Random) -> Any:
+        pairs = {key.make(random): item.make(random) for _ in range(random.randint(0, 3))}
+        return pairs if key.schema["type"] == "string" else [list(one) for one in pairs.items()]
+
+    return Shape(schema, _maybe_null(entries, share))
+
+
+def _some(make: Callable[[Random], Any]) -> Callable[[Random], Any]:
+    return lambda random: [make(random) for _ in range(random.randint(0, 3))]
 
 
 def plain_struct(random: Random, *, depth: int = 2) -> Shape:

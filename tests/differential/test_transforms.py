@@ -31,10 +31,10 @@ def test_a_transform_does_what_kafkas_does(
         )
         if not is_accepted(difference)
     ]
-    assert not found, f"{len(found)} of {COUNT} records differ:\n{_told(found)}"
+    assert not found, f"{len(found)} of {COUNT} records differ:\n{told(found)}"
 
 
-def _told(found: Iterable[Difference]) -> str:
+def told(found: Iterable[Difference]) -> str:
     """Show one difference of each kind."""
     kinds = {
         (difference.what, json.dumps(sorted(difference.step["config"]))): difference

@@ -59,6 +59,16 @@ def literal(random: Random) -> str:
     return repr(shapes.floating(random))
 
 
+def value(random: Random) -> str:
+    """Return a text of one value, or of a list or a map of some."""
+    if random.random() < 0.6:
+        return literal(random)
+    parts = (literal(random).strip("[]{}") for _ in range(random.randint(1, 3)))
+    if random.random() < 0.5:
+        return f"[{','.join(parts)}]"
+    return "{" + ",".join(f'"{number}":{part}' for number, part in enumerate(parts)) + "}"
+
+
 LITERALS = (
     *("[1, 2.5, 300]", "[]", "{}", '{"k":null}', '{"a":1,"b":2}', "[1,2", "{a:1}", "{1:2}"),
     *('[1,"a"]', '"quoted"', '"a\\"b"', "[true,false]", "[[1],[2]]", '{"a":[1,2]}', "[null]"),

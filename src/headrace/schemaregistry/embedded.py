@@ -11,12 +11,11 @@ from headrace.schemaregistry.registering import Submitted
 from headrace.schemaregistry.scopes import Config
 from headrace.schemaregistry.service import Listing, RegistryService
 from headrace.sdk.schemaregistry import RegisteredSchema, SchemaNotFoundError, SchemaText
-from headrace.store import SqliteRegistryStore
+from headrace.store import SqlRegistryStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from headrace.schemaregistry.reading import Found
+    from headrace.store import Place
 
 _KEPT = 10_000
 _ALL = Listing(deleted=True)
@@ -119,9 +118,9 @@ class EmbeddedRegistry:
         self._service.close()
 
 
-def service_in(file: Path) -> RegistryService:
-    """Return the registry whose rows are in a SQLite file; nothing is opened yet."""
-    return RegistryService(SqliteRegistryStore(file))
+def service_in(place: Place) -> RegistryService:
+    """Return the registry whose rows are in a store's database; nothing is opened yet."""
+    return RegistryService(SqlRegistryStore(place))
 
 
 def _registered(found: Found) -> RegisteredSchema:

@@ -3,6 +3,7 @@
 from headrace_plugins.converters.avro_converter import AvroConverter
 from headrace_plugins.converters.json_converter import JsonConverter
 from headrace_plugins.converters.json_schema_converter import JsonSchemaConverter
+from headrace_plugins.converters.protobuf_converter import ProtobufConverter
 from headrace_plugins.converters.scalars import (
     BooleanConverter,
     DoubleConverter,
@@ -24,6 +25,7 @@ __all__ = [
     "JsonConverter",
     "JsonSchemaConverter",
     "LongConverter",
+    "ProtobufConverter",
     "ShortConverter",
     "SimpleHeaderConverter",
     "StringConverter",

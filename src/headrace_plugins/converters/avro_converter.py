@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,26 +20,22 @@ from headrace.sdk import (
     evolve,
     literal,
 )
-from headrace.sdk.config import ConfigType, Importance, Range, ValidString
+from headrace.sdk.config import ConfigType, Importance, ValidString
 from headrace.sdk.remoteschemas import UNWANTED, RemoteSchemas, refusing, remote_config
 from headrace.sdk.schemaregistry import SchemaType
 from headrace.sdk.sqltext import sql_null
 from headrace.sdk.variants import texts_of_variants, variants_of_texts
-from headrace_plugins.converters.avro_decoding import connected, fitted
+from headrace_plugins.converters.avro_decoding import connected, fitted, overflowing
 from headrace_plugins.converters.avro_encoding import AvroShaper, unwritable
-from headrace_plugins.converters.avro_framing import (
-    Framing,
-    LocalFraming,
-    RemoteFraming,
-    reading,
-)
+from headrace_plugins.converters.avro_engine import Reading
+from headrace_plugins.converters.avro_framing import Framing, LocalFraming, RemoteFraming
 from headrace_plugins.converters.avro_reading import connect_of
 from headrace_plugins.converters.avro_types import AvroType, engine_tree
 from headrace_plugins.converters.avro_writing import avro_of
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.keys import converter_def, unused_cache_def
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.sdk.config import ConfigDef
     from headrace_plugins.converters.avro_framing import Written
@@ -95,15 +91,7 @@ class AvroConverter(Converter):
                 "branches of a union are called by their full names.",
                 group="Schemas",
             )
-            .define(
-                "schemas.cache.config",
-                ConfigType.INT,
-                1000,
-                validator=Range(at_least=0),
-                importance=Importance.LOW,
-                doc="Taken for Confluent's sake; the schemas of a batch are kept anyway.",
-                group="Schemas",
-            )
+            .merged(unused_cache_def("schemas.cache.config", sake="Confluent"))
         )
 
     @override
@@ -194,19 +182,25 @@ class _AvroDecoder(ExpressionDecoder):
             except (RecordError, ConfigError) as error:
                 faults.append(Fault(each.condition, literal(_UNFIT + error.problem)))
             else:
-                good.append(_Good(f"{made}.w{place}", each, each.type, own))
+                good.append(_Good(f"w{place}", each, each.type, own))
         target = (target or Schema.string()).replaced(optional=True)
         if not good:
             return Converted(sql_null(target), target, None, tuple(faults))
         self._remember(target)
-        oks = ", ".join(f"{one.name}.ok" for one in good)
-        broken = f"({raw} IS NOT NULL AND coalesce({oks}) IS NULL)"
+        # With an IF around it: Spark would take a bare struct apart, and decode once for each
+        # use of its fields.
+        whole = good[0].read()
+        if len(good) > 1:
+            read = ", ".join(f"'{one.name}', {one.read()}" for one in good)
+            whole = f"IF({raw} IS NULL, NULL, named_struct({read}))"
+            good = [replace(one, name=f"{made}.{one.name}") for one in good]
+        else:
+            good = [replace(good[0], name=made)]
         text = f"Failed to deserialize data for topic {self._converter.context.topic} to Avro"
-        faults.append(Fault(broken, literal(text)))
-        read = ", ".join(one.read() for one in good)
-        values = " ".join(f"WHEN {one.name}.ok THEN {one.value(target)}" for one in good)
-        # Spark would take a bare struct apart, and decode once for each use of its fields.
-        whole = f"IF({raw} IS NULL, NULL, named_struct({read}))"
+        oks = " OR ".join(one.ok for one in good)
+        faults.append(Fault(f"({raw} IS NOT NULL AND NOT ({oks}))", literal(text)))
+        faults += [fault for one in good for fault in one.faults(text)]
+        values = " ".join(f"WHEN {one.ok} THEN {one.value(target)}" for one in good)
         return Converted(f"CASE {values} END", target, whole, tuple(faults))
 
     def _known(self) -> Schema | None:
@@ -221,18 +215,36 @@ class _AvroDecoder(ExpressionDecoder):
 
 @dataclass(frozen=True)
 class _Good:
-    """Values of one schema, read into a field of ``made``."""
+    """Values of one schema, read into a column."""
 
     name: str
     written: Written
     type: AvroType
     schema: Schema
 
+    @property
+    def ok(self) -> str:
+        return Reading(self.written).ok(self.name)
+
     def read(self) -> str:
-        own = self.name.rpartition(".")[2]
-        return f"'{own}', IF({self.written.condition}, {reading(self.written)}, NULL)"
+        return f"IF({self.written.condition}, {Reading(self.written).sql}, NULL)"
+
+    def faults(self, text: str) -> Iterator[Fault]:
+        for path, condition in self._overflowing():
+            where = path or "the top"
+            message = f"{text}: The number at {where} is out of the range of its type."
+            yield Fault(f"({self.ok} AND {condition})", literal(message))
 
     def value(self, target: Schema) -> str:
-        value = connected(f"{self.name}.v", self.type, self.schema)
+        value = connected(self._plain, self.type, self.schema)
         value = variants_of_texts(value, self.schema, strict=False)
-        return fitted(value, self.schema, target)
+        value = fitted(value, self.schema, target)
+        bad = " OR ".join(condition for _, condition in self._overflowing())
+        return f"IF({bad}, NULL, {value})" if bad else value
+
+    def _overflowing(self) -> Iterator[tuple[str, str]]:
+        return overflowing(self._plain, self.type)
+
+    @property
+    def _plain(self) -> str:
+        return Reading(self.written).value(self.name)

@@ -8,12 +8,13 @@ from headrace.sdk import Type, literal, quote
 from headrace.sdk.sqltext import sql_null, sql_type, sql_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from headrace.sdk import Schema
     from headrace_plugins.converters.avro_types import AvroType
 
 _SMALL = {"int8": "TINYINT", "int16": "SMALLINT"}
+_MOST = {"int8": (1 << 7) - 1, "int16": (1 << 15) - 1}
 _TIMES = {"time-millis": "CAST({} AS BIGINT) * 1000"}
 
 
@@ -41,9 +42,40 @@ def connected(sql: str, type_: AvroType, schema: Schema, depth: int = 0) -> str:
         return _items(sql, type_.parts[0], schema, depth)
     if type_.logical in _TIMES:
         return _TIMES[type_.logical].format(sql)
-    if type_.kind == "int" and type_.facts.get("connect.type") in _SMALL:
-        return f"try_cast({sql} AS {_SMALL[type_.facts['connect.type']]})"
-    return sql
+    small = _small(type_)
+    return sql if small is None else f"try_cast({sql} AS {_SMALL[small]})"
+
+
+def _small(type_: AvroType) -> str | None:
+    """Return which of the types that Avro has no word for a number is of."""
+    kept = type_.facts.get("connect.type")
+    is_plain = type_.kind == "int" and type_.logical is None
+    return kept if is_plain and kept in _SMALL else None
+
+
+def overflowing(
+    sql: str, type_: AvroType, path: str = "", depth: int = 0
+) -> Iterator[tuple[str, str]]:
+    """Yield when a number is more than its small type holds: where, and never null SQL.
+
+    The arguments are those of `connected`, which makes null of such a number.
+    """
+    one = type_.optional_part or type_.only_part
+    if one is not None:
+        yield from overflowing(sql, one, path, depth)
+    for place, part in enumerate(type_.branches if type_.kind == "union" and not one else ()):
+        yield from overflowing(f"{sql}.member{place}.x", part, path, depth)
+    for field in type_.fields:
+        where = f"{path}.{field.name}".strip(".")
+        yield from overflowing(f"{sql}.{quote(field.name)}", field.type, where, depth)
+    if type_.kind in {"array", "map"}:
+        item = f"x{depth}"
+        items = f"map_values({sql})" if type_.kind == "map" else sql
+        for where, condition in overflowing(item, type_.parts[0], f"{path} item", depth + 1):
+            yield where, f"coalesce(exists({items}, {item} -> {condition}), false)"
+    if (small := _small(type_)) is not None:
+        most = _MOST[small]
+        yield path, f"coalesce({sql} NOT BETWEEN {-most - 1} AND {most}, false)"
 
 
 def _struct(

@@ -22,7 +22,7 @@ from headrace.sdk.wireform import (
     payload_sql,
     unframed_sql,
 )
-from headrace_plugins.converters.avro_types import AvroType, engine_tree, parse_avro
+from headrace_plugins.converters.avro_types import AvroType, parse_avro
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,10 +101,10 @@ class RemoteFraming(Framing):
     @override
     def written(self, raw: str, tokens: Sequence[bytes]) -> list[Written]:
         known = self._remote.known(tokens)
-        head, body = head_sql(raw), payload_sql(raw)
+        body = payload_sql(raw)
         all_: list[Written] = []
         for token in map(bytes, tokens):
-            condition = f"{head} = X'{token.hex()}'"
+            condition = f"startswith({raw}, X'{token.hex()}')"
             if token in known.unknown:
                 all_.append(Written(known.unknown[token], condition))
                 continue
@@ -212,19 +212,3 @@ def _long(number: int) -> bytes:
 
 def _counted(content: bytes) -> bytes:
     return _long(len(content)) + content
-
-
-def reading(written: Written) -> str:
-    """Return SQL that reads values: a struct of ``v`` and ``ok``, which is null for bad ones.
-
-    Spark gives null for what it cannot read. As a value may be null too, it reads a record
-    around it as another, which has a field more, with a default: null only where all is.
-    """
-    assert isinstance(written.type, AvroType)
-    value = {"name": "v", "type": engine_tree(written.type)}
-    before, after = written.around
-    ok = {"name": "ok", "type": "boolean", "default": True}
-    own = {"type": "record", "name": "W", "fields": [*before, value, *after]}
-    wanted = {"type": "record", "name": "W", "fields": [value, ok]}
-    options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(json.dumps(wanted))})"
-    return f"from_avro({written.body}, {literal(json.dumps(own))}, {options})"

@@ -76,7 +76,8 @@ class HeadedDecoder(ArrowDecoder):
                 fault = (DATA_EXCEPTION, self._problems.get(head, unknown))
                 faults |= dict.fromkeys(rows, fault)
                 continue
-            decoded = self._readers[head](payloads(raw.take(places)))
+            texts = raw if len(rows) == len(raw) else raw.take(places)
+            decoded = self._readers[head](payloads(texts))
             faults |= {rows[row]: fault for row, fault in decoded.faults.items()}
             groups += [_of_rows(group, rows, faults) for group in decoded.groups]
         return Decoded(groups, faults)

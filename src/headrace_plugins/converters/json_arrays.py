@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import Schema, Type, to_arrow_type
+from headrace.sdk import RecordError, Schema, Type, to_arrow_type
 from headrace.sdk.arrow import to_arrow_field
 from headrace.sdk.connectjson import connect_json, native_from_json
-from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
+from headrace.sdk.connectpayload import DAY_MILLIS
+from headrace.sdk.logical import (
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIME,
+    TIMESTAMP,
+    VARIANT,
+    scale_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +68,7 @@ _LOGICAL: Mapping[str, pa.DataType] = {
     DATE: pa.int32(),
     TIME: pa.int32(),
     TIMESTAMP: pa.int64(),
+    VARIANT: pa.string(),
 }
 
 
@@ -109,7 +119,7 @@ def _struct(
     for field, child in zip(schema.fields, stored.flatten(), strict=True):
         own = field.schema
         values, wrong = finished(child, own, defaults=defaults)
-        if defaults or not own.optional:
+        if defaults:
             values = with_default(values, own)
         if not own.optional and values.null_count:
             missing = pc.and_(values.is_null(), present)
@@ -132,7 +142,7 @@ def _struct(
 
 def _list(stored: pa.ListArray, schema: Schema, items: Schema, *, defaults: bool) -> pa.Array:
     values, bad = finished(stored.flatten(), items, defaults=defaults)
-    if defaults or not items.optional:
+    if defaults:
         values = with_default(values, items)
     if bad is not None or (not items.optional and values.null_count):
         raise MisfitError
@@ -173,6 +183,8 @@ def _decimal(stored: pa.Array, schema: Schema) -> pa.Array:
 
 
 def _time(stored: pa.Array, _: Schema) -> pa.Array:
+    if pc.any(pc.or_(pc.less(stored, 0), pc.greater(stored, DAY_MILLIS))).as_py():
+        raise MisfitError
     return pc.multiply(stored.cast(pa.int64()), _MILLI)
 
 
@@ -183,9 +195,20 @@ def _timestamp(stored: pa.Array, schema: Schema) -> pa.Array:
         raise MisfitError from error
 
 
+def _variant(stored: pa.Array, schema: Schema) -> pa.Array:
+    """Check that each text is JSON: who reads it later could only make a null of it."""
+    try:
+        for text in stored.to_pylist():
+            native_from_json(schema.replaced(optional=True), text)
+    except RecordError as error:
+        raise MisfitError from error
+    return stored
+
+
 _LOGICAL_FINISHERS: Mapping[str, Callable[[pa.Array, Schema], pa.Array]] = {
     DECIMAL: _decimal,
     DATE: lambda stored, _: stored.cast(pa.date32()),
     TIME: _time,
     TIMESTAMP: _timestamp,
+    VARIANT: _variant,
 }

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Converted, Converter, RecordError, RecordPart, Schema
+from headrace.sdk import (
+    ConfigError,
+    Converted,
+    Converter,
+    RecordError,
+    RecordPart,
+    Schema,
+    literal,
+)
 from headrace.sdk.config import (
-    CaseInsensitiveValidString,
     ConfigType,
     Importance,
     Lambda,
-    Range,
     invalid,
 )
 from headrace.sdk.connectjson import connect_schema
@@ -24,17 +31,24 @@ from headrace_plugins.converters.json_decoding import (
 )
 from headrace_plugins.converters.json_encoding import JsonWriter
 from headrace_plugins.converters.json_parsing import loaded
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.json_payloads import NOT_JSON
+from headrace_plugins.converters.keys import (
+    converter_def,
+    decimals_as_numbers,
+    decimals_def,
+    unused_cache_def,
+)
 
 if TYPE_CHECKING:
     from headrace.sdk import ArrowDecoder
     from headrace.sdk.config import ConfigDef
 
 _SCHEMAS = "schemas.enable"
-_DECIMALS = "decimal.format"
 _DEFAULTS = "replace.null.with.default"
 _CONTENT = "schema.content"
 _NUMBERS = ("INT8", "INT16", "INT32", "INT64", "FLOAT32", "FLOAT64", "BOOLEAN")
+_CONTROLS = range(32)
+_ESCAPE = "\\u{:04x}"
 
 
 class JsonConverter(Converter, HeaderConverter):
@@ -45,7 +59,10 @@ class JsonConverter(Converter, HeaderConverter):
     the topic, kept, and widened when they change.
     """
 
-    aliases = ("org.apache.kafka.connect.json.JsonConverter",)
+    aliases = (
+        "org.apache.kafka.connect.json.JsonConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.json.JsonConverter",
+    )
     parts = frozenset(RecordPart)
 
     @override
@@ -61,24 +78,12 @@ class JsonConverter(Converter, HeaderConverter):
                 doc="Whether each value carries its schema.",
                 group="Schemas",
             )
-            .define(
-                "schemas.cache.size",
-                ConfigType.INT,
-                1000,
-                validator=Range(at_least=0),
-                importance=Importance.HIGH,
-                doc="Taken for Kafka Connect's sake; the schemas of a batch are kept anyway.",
-                group="Schemas",
+            .merged(
+                unused_cache_def(
+                    "schemas.cache.size", sake="Kafka Connect", importance=Importance.HIGH
+                )
             )
-            .define(
-                _DECIMALS,
-                ConfigType.STRING,
-                "BASE64",
-                validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
-                importance=Importance.LOW,
-                doc="How Decimals are written: as BASE64 or NUMERIC. Both are read.",
-                group="Serialization",
-            )
+            .merged(decimals_def())
             .define(
                 _DEFAULTS,
                 ConfigType.BOOLEAN,
@@ -101,8 +106,8 @@ class JsonConverter(Converter, HeaderConverter):
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
-        writer = self._writer()
         enveloped = self.config.get_bool(_SCHEMAS) and self._content() is None
+        writer = replace(self._writer(), variants_as_text=enveloped)
         text = writer.envelope(column, schema) if enveloped else writer.text(column, schema)
         return Converted(f"CAST({text} AS BINARY)", Schema.bytes(optional=True))
 
@@ -120,11 +125,13 @@ class JsonConverter(Converter, HeaderConverter):
     def encode_headers(self, headers: str, made: str) -> Converted:
         self._check_headers()
         numbers = ", ".join(f"'{name}'" for name in _NUMBERS)
+        escaped = _escaped("h.value")
         quoted = "substring(to_json(named_struct('v', h.value)), 6)"
         text = (
             f"CASE WHEN h.value IS NULL THEN 'null' "
             f"WHEN upper(coalesce(h.type, '')) IN ({numbers}, 'ARRAY', 'MAP', 'STRUCT') "
-            f"THEN h.value ELSE substring({quoted}, 1, length({quoted}) - 1) END"
+            f"AND try_parse_json({escaped}) IS NOT NULL THEN {escaped} "
+            f"ELSE substring({quoted}, 1, length({quoted}) - 1) END"
         )
         header = f"named_struct('key', h.key, 'value', {text}, 'type', CAST(NULL AS STRING))"
         return Converted(f"transform({headers}, h -> {header})", HEADERS)
@@ -143,7 +150,7 @@ class JsonConverter(Converter, HeaderConverter):
         value = "IF(is_variant_null(v), NULL, CAST(v AS STRING))"
         header = f"named_struct('key', h.key, 'value', {value}, 'type', {type_})"
         bad = f"exists({headers}, h -> h.value IS NOT NULL AND try_parse_json(h.value) IS NULL)"
-        message = "'Converting a header failed: its value is no JSON.'"
+        message = literal(f"{NOT_JSON}the value of a header is no JSON.")
         return Converted(
             f"IF({bad}, {headers}, zip_with({headers}, {made}, (h, v) -> {header}))",
             HEADERS,
@@ -160,12 +167,19 @@ class JsonConverter(Converter, HeaderConverter):
             )
 
     def _writer(self) -> JsonWriter:
-        numeric = self.config.get_str(_DECIMALS).upper() == "NUMERIC"
+        numeric = decimals_as_numbers(self.config)
         return JsonWriter(decimals_as_numbers=numeric, defaults=self.config.get_bool(_DEFAULTS))
 
     def _content(self) -> Schema | None:
         text = self.config.find_str(_CONTENT)
         return connect_schema(loaded(text.encode())) if text else None
+
+
+def _escaped(text: str) -> str:
+    """Return SQL for a text of a list or a map, which has control characters as they are."""
+    for code in _CONTROLS:
+        text = f"replace({text}, char({code}), {literal(_ESCAPE.format(code))})"
+    return text
 
 
 def _check_content(name: str, value: object) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +30,9 @@ from headrace_plugins.converters.json_inference import (
 )
 from headrace_plugins.converters.json_parsing import loaded, members
 from headrace_plugins.converters.json_payloads import NOT_JSON, Faults, decoded_payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _PAYLOAD = b',"payload":'
 _SCHEMA = b'{"schema":'
@@ -84,9 +86,7 @@ def _loaded(texts: pa.Array, rows: list[int]) -> tuple[dict[int, Any], Faults]:
     for row, text in zip(rows, texts.to_pylist(), strict=True):
         try:
             trees[row] = loaded(text)
-            json.dumps(trees[row], ensure_ascii=False).encode()  # no half of a character
         except ValueError as error:
-            trees.pop(row, None)
             faults[row] = (DATA_EXCEPTION, f"{NOT_JSON}{error}")
     return trees, faults
 
@@ -217,6 +217,24 @@ class EnvelopeDecoder(ArrowDecoder):
             decoded = self._decoded(schema, pieces)
             groups += decoded.groups
             faults |= decoded.faults
+        return self._judged(raw, Decoded(groups, faults))
+
+    def _judged(self, raw: pa.Array, decoded: Decoded) -> Decoded:
+        """Read again, whole, what did not end with its payload: members may follow that."""
+        rows = {n for n, fault in decoded.faults.items() if fault[1].startswith(NOT_JSON)}
+        if not rows:
+            return decoded
+        groups = [_without(group, rows) for group in decoded.groups]
+        faults = dict(decoded.faults)
+        for row in rows:
+            del faults[row]
+            schema, payload = _taken_apart(raw[row].as_py())
+            if payload is None or isinstance(schema, str):
+                faults[row] = (DATA_EXCEPTION, str(schema))
+                continue
+            again = self._decoded(schema, [(pa.array([payload], pa.binary()), [row])])
+            groups += again.groups
+            faults |= again.faults
         return Decoded(groups, faults)
 
     def _decoded(
@@ -232,6 +250,14 @@ class EnvelopeDecoder(ArrowDecoder):
             for g in plain.groups
         ]
         return Decoded(groups, {rows[row]: fault for row, fault in plain.faults.items()})
+
+
+def _without(group: Group, rows: Collection[int]) -> Group:
+    """Leave rows out of a group that names its rows."""
+    own = group.rows or ()
+    kept = [place for place, row in enumerate(own) if row not in rows]
+    values = group.values.take(pa.array(kept, pa.int64()))
+    return Group(group.schema, values, [own[place] for place in kept])
 
 
 def _prefix(text: bytes) -> bytes | None:

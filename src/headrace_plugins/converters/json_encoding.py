@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import Schema, Type, literal, quote, to_ddl
 from headrace.sdk.connectjson import connect_json
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, precision_of, scale_of
+from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT, precision_of, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,10 +24,13 @@ class JsonWriter:
     Args:
         decimals_as_numbers: Whether Decimals become numbers, and not base64.
         defaults: Whether a default stands for a null.
+        variants_as_text: Whether a Variant is written as a text that holds JSON, as its
+            schema says, and not as the value that it is.
     """
 
     decimals_as_numbers: bool = False
     defaults: bool = True
+    variants_as_text: bool = True
 
     def text(self, column: str, schema: Schema) -> str:
         """Return SQL for the JSON of a value; null for null."""
@@ -39,17 +42,20 @@ class JsonWriter:
     def envelope(self, column: str, schema: Schema) -> str:
         """Return SQL for the value with its schema, as ``{"schema": ..., "payload": ...}``."""
         payload = f"to_json(named_struct('payload', {self._value(column, schema)}), {_OPTIONS})"
-        head = '{"schema":' + compact(connect_json(schema)) + ","
+        told = connect_json(schema, decimals_as_text=not self.decimals_as_numbers)
+        head = '{"schema":' + compact(told) + ","
         return f"IF({column} IS NULL, NULL, concat({literal(head)}, substring({payload}, 2)))"
 
     def _value(self, sql: str, schema: Schema, depth: int = 0) -> str:
         """Return SQL for what ``to_json`` writes as the payload of a value."""
-        if self.defaults and schema.default is not None:
-            sql = f"coalesce({sql}, {_default(schema)})"
+        payload = self._payload(sql, schema, depth)
+        if not self.defaults or schema.default is None:
+            return payload
+        return f"coalesce({payload}, {self._default(schema)})"
+
+    def _payload(self, sql: str, schema: Schema, depth: int) -> str:
         if schema.is_logical:
-            if schema.name == DECIMAL and self.decimals_as_numbers:
-                return sql
-            return _LOGICAL[str(schema.name)](sql, schema)
+            return sql if self._is_kept(schema) else _LOGICAL[str(schema.name)](sql, schema)
         match schema.type:
             case Type.STRUCT:
                 return self._struct(sql, schema, depth)
@@ -59,6 +65,37 @@ class JsonWriter:
                 return self._map(sql, schema.key_schema, schema.value_schema, depth)
             case _:
                 return sql
+
+    def _is_kept(self, schema: Schema) -> bool:
+        """Return whether ``to_json`` writes values of a logical type as they are to be."""
+        numbers = schema.name == DECIMAL and self.decimals_as_numbers
+        return numbers or (schema.name == VARIANT and not self.variants_as_text)
+
+    def _default(self, schema: Schema) -> str:
+        """Return SQL for the payload of a default."""
+        numbers = self.decimals_as_numbers
+        tree = (connect_json(schema, decimals_as_text=not numbers) or {})["default"]
+        if schema.name == DECIMAL and numbers:
+            tree = str(schema.default)
+        elif schema.name == VARIANT and not self.variants_as_text:
+            tree = json.loads(tree)
+        stored = self._stored(schema).replaced(default=None, optional=True)
+        ddl = to_ddl(Schema.struct({"v": stored}))
+        return f"from_json({literal(compact({'v': tree}))}, {literal(ddl)}).v"
+
+    def _stored(self, schema: Schema) -> Schema:
+        """Return the schema of what ``_payload`` gives."""
+        if schema.is_logical and self._is_kept(schema):
+            return schema
+        if schema.is_logical:
+            return Schema(_STORED[str(schema.name)], optional=True)
+        parts: dict[str, Any] = {}
+        if schema.type is Type.STRUCT:
+            own = {field.name: self._stored(field.schema) for field in schema.fields}
+            parts["fields"] = Schema.struct(own).fields
+        if schema.value_schema is not None:
+            parts["value_schema"] = self._stored(schema.value_schema)
+        return schema.replaced(default=None, **parts)
 
     def _struct(self, sql: str, schema: Schema, depth: int) -> str:
         pairs, changed = [], False
@@ -83,15 +120,18 @@ class JsonWriter:
             if value == item:
                 return sql
             return f"transform_values({sql}, ({key}, {item}) -> {value})"
-        # Pairs of different types are no array to Spark, so they are written as text first.
+        # Only as variants can a key and a value be items of one array.
         entry = f"e{depth}"
-        pair = ", ',', ".join(
-            member_text(self._value(part, own, depth + 1))
+        pair = ", ".join(
+            _variant(self._value(part, own, depth + 1), own)
             for part, own in ((f"{entry}.key", keys), (f"{entry}.value", values))
         )
-        pairs = f"transform(map_entries({sql}), {entry} -> concat('[', {pair}, ']'))"
-        text = f"concat('[', array_join({pairs}, ','), ']')"
-        return f"IF({sql} IS NULL, NULL, parse_json({text}))"
+        return f"transform(map_entries({sql}), {entry} -> array({pair}))"
+
+
+def _variant(payload: str, schema: Schema) -> str:
+    compound = schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP} and not schema.is_logical
+    return f"to_variant_object({payload})" if compound else f"CAST({payload} AS VARIANT)"
 
 
 def compact(tree: Any) -> str:
@@ -103,12 +143,6 @@ def member_text(sql: str) -> str:
     """Return SQL for the JSON of a value of any type."""
     member = f"to_json(named_struct('v', {sql}), {_OPTIONS})"
     return f"substring({member}, 6, length({member}) - 6)"
-
-
-def _default(schema: Schema) -> str:
-    wrapped = Schema.struct({"v": schema.replaced(default=None, optional=True)})
-    tree = {"v": (connect_json(schema) or {})["default"]}
-    return f"from_json({literal(compact(tree))}, {literal(to_ddl(wrapped))}).v"
 
 
 def _decimal(sql: str, schema: Schema) -> str:
@@ -137,9 +171,17 @@ def _hex_of_long(number: str) -> str:
     return f"concat(lpad(hex({high}), 16, '0'), lpad(hex({signed}), 16, '0'))"
 
 
+_STORED: Mapping[str, Type] = {
+    DECIMAL: Type.STRING,
+    DATE: Type.INT32,
+    TIME: Type.INT32,
+    TIMESTAMP: Type.INT64,
+    VARIANT: Type.STRING,
+}
 _LOGICAL: Mapping[str, Callable[[str, Schema], str]] = {
     DECIMAL: _decimal,
     DATE: lambda sql, _: f"unix_date({sql})",
     TIME: lambda sql, _: f"CAST({sql} DIV 1000 AS INT)",
     TIMESTAMP: lambda sql, _: f"unix_millis({sql})",
+    VARIANT: lambda sql, _: f"to_json({sql})",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -12,6 +13,9 @@ from pyarrow import json as columns
 
 # Each text stands in a list of its own, and that in an object: no text can end another's.
 _OPEN, _CLOSE = b'{"v":[', b"]}"
+_NAMED = (b"NaN", b"Inf")
+_NO_NUMBER = re.compile(rb"[\[{:,\s-](?:NaN|Inf)")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _SPACES = frozenset(" \t\r\n")
 _ROOM = 1024  # the parser wants a block larger than what it reads
 
@@ -34,19 +38,8 @@ def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Arr
     if body.count(b"\n") != len(texts) - 1 or b"\r" in body:
         lines = pc.replace_substring_regex(texts.cast(pa.string()), "[\r\n]", " ")
         return parsed(lines.cast(pa.binary()), type_, infer=infer)
-    schema = None if type_ is None else pa.schema([("v", pa.list_(type_))])
-    try:
-        table = columns.read_json(
-            pa.BufferReader(body),
-            columns.ReadOptions(use_threads=False, block_size=len(body) + _ROOM),
-            columns.ParseOptions(
-                explicit_schema=schema,
-                unexpected_field_behavior="infer" if infer else "ignore",
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    if table.num_rows != len(texts):
+    table = _read(body, type_, infer=infer)
+    if table is None or table.num_rows != len(texts):
         return None
     # One block is one chunk. Joining chunks fails for lists of nothing but nulls.
     lists = table.column("v").chunk(0)
@@ -61,6 +54,23 @@ def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Arr
     return values
 
 
+def _read(body: bytes, type_: pa.DataType | None, *, infer: bool) -> pa.Table | None:
+    if any(word in body and _NO_NUMBER.search(body) for word in _NAMED):
+        return None  # the parser takes these words for numbers
+    schema = None if type_ is None else pa.schema([("v", pa.list_(type_))])
+    try:
+        return columns.read_json(
+            pa.BufferReader(body),
+            columns.ReadOptions(use_threads=False, block_size=len(body) + _ROOM),
+            columns.ParseOptions(
+                explicit_schema=schema,
+                unexpected_field_behavior="infer" if infer else "ignore",
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+
+
 def _single(lists: pa.Array) -> pa.Array:
     return pc.equal(pc.fill_null(pc.list_value_length(lists), 0), 1)
 
@@ -68,16 +78,21 @@ def _single(lists: pa.Array) -> pa.Array:
 def loaded(text: bytes, *, exact: bool = False) -> Any:
     """Parse one text as Jackson does: UTF-8 only, and no NaN. Raises ValueError.
 
+    Half a character, which is no text to Arrow either, is refused too.
+
     Args:
         text: The text.
         exact: Whether numbers with a point become Decimals.
     """
     number = Decimal if exact else float
     try:
-        return json.loads(text.decode(), parse_constant=_refuse, parse_float=number)
+        tree = json.loads(text.decode(), parse_constant=_refuse, parse_float=number)
     except RecursionError as error:
         message = "It is nested too deeply."
         raise ValueError(message) from error
+    if _HALF.search(text):
+        json.dumps(tree, ensure_ascii=False, default=str).encode()  # refuses half a character
+    return tree
 
 
 def members(text: str) -> dict[str, str]:

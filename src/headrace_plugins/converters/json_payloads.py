@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import DATA_EXCEPTION, RecordError, Schema, to_arrow_type
+from headrace.sdk import DATA_EXCEPTION, RecordError, Schema, Type, to_arrow_type
 from headrace.sdk.connectjson import connect_json, native_from_json
 from headrace_plugins.converters.json_arrays import (
     MisfitError,
@@ -20,6 +21,7 @@ from headrace_plugins.converters.json_parsing import loaded, parsed
 
 Faults = dict[int, tuple[str, str]]
 Shape = Callable[[Any], Any]
+_PAIR = 2
 
 _SLICE = 1024  # rows that are parsed anew when one of a batch is bad
 NOT_JSON = "Converting byte[] to Kafka Connect data failed due to serialization error: "
@@ -72,7 +74,7 @@ def _fast(
         final, bad = finished(values, schema, defaults=defaults)
     except MisfitError:
         return None
-    if defaults or not schema.optional:
+    if defaults:
         final = with_default(final, schema)
     if not schema.optional and final.null_count:
         bad = final.is_null()
@@ -107,7 +109,10 @@ def _native(
         return None, f"{NOT_JSON}{error}"
     try:
         tree = tree if shape is None else shape(tree)
-        native = native_from_json(schema, filled(schema, tree) if defaults else tree)
+        if defaults:
+            native = native_from_json(schema, filled(schema, tree))
+        else:
+            native = native_from_json(_without_defaults(schema), tree)
         pa.array([native], type_)
     except RecordError as error:
         where = f" in field {error.field}" if error.field else ""
@@ -117,12 +122,39 @@ def _native(
     return native, None
 
 
+@lru_cache(maxsize=256)
+def _without_defaults(schema: Schema) -> Schema:
+    """Return a schema that requires what has a default."""
+    parts: dict[str, Any] = {}
+    if schema.type is Type.STRUCT:
+        members = {field.name: _without_defaults(field.schema) for field in schema.fields}
+        parts["fields"] = Schema.struct(members).fields
+    if schema.key_schema is not None:
+        parts["key_schema"] = _without_defaults(schema.key_schema)
+    if schema.value_schema is not None:
+        parts["value_schema"] = _without_defaults(schema.value_schema)
+    return schema.replaced(default=None, **parts)
+
+
 def filled(schema: Schema, tree: Any) -> Any:
     """Put defaults, as JSON, where a payload has nulls."""
     if tree is None:
         return None if schema.default is None else (connect_json(schema) or {})["default"]
     if schema.fields and isinstance(tree, dict):
         return {f.name: filled(f.schema, tree.get(f.name)) for f in schema.fields}
-    if schema.value_schema is not None and isinstance(tree, list) and not schema.key_schema:
-        return [filled(schema.value_schema, item) for item in tree]
-    return tree
+    values = schema.value_schema
+    if values is None:
+        return tree
+    if isinstance(tree, dict):
+        return {key: filled(values, item) for key, item in tree.items()}
+    if not isinstance(tree, list):
+        return tree
+    if schema.key_schema is None:
+        return [filled(values, item) for item in tree]
+    return [_filled_entry(schema.key_schema, values, entry) for entry in tree]
+
+
+def _filled_entry(keys: Schema, values: Schema, entry: Any) -> Any:
+    if not isinstance(entry, list) or len(entry) != _PAIR:
+        return entry  # which its reader refuses
+    return [filled(keys, entry[0]), filled(values, entry[1])]

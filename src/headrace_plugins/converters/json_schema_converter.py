@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Converted, Converter, Decoded, Group, Schema
-from headrace.sdk.config import (
-    CaseInsensitiveValidString,
-    Config,
-    ConfigType,
-    Importance,
-    Range,
-)
+from headrace.sdk.config import Config, ConfigType, Importance
 from headrace.sdk.remoteschemas import UNWANTED, RemoteSchemas, refusing, remote_config
 from headrace.sdk.schemaregistry import SchemaText, SchemaType
 from headrace.sdk.wireform import framed_sql
@@ -24,7 +18,12 @@ from headrace_plugins.converters.json_payloads import decoded_payloads
 from headrace_plugins.converters.json_schema_payloads import is_apart, payload
 from headrace_plugins.converters.json_schema_reading import schema_of_json_schema
 from headrace_plugins.converters.json_schema_writing import SchemaJsonWriter, json_schema_text
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.keys import (
+    converter_def,
+    decimals_as_numbers,
+    decimals_def,
+    unused_cache_def,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _ADDITIONAL = "object.additional.properties"
 _OPTIONAL = "use.optional.for.nonrequired"
-_DECIMALS = "decimal.format"
 
 
 class JsonSchemaConverter(Converter):
@@ -72,24 +70,8 @@ class JsonSchemaConverter(Converter):
                 "that lacks it is refused.",
                 group="Schemas",
             )
-            .define(
-                "schemas.cache.size",
-                ConfigType.INT,
-                1000,
-                validator=Range(at_least=0),
-                importance=Importance.LOW,
-                doc="Taken for Confluent's sake; the schemas of a batch are kept anyway.",
-                group="Schemas",
-            )
-            .define(
-                _DECIMALS,
-                ConfigType.STRING,
-                "BASE64",
-                validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
-                importance=Importance.LOW,
-                doc="How Decimals are written; both are read.",
-                group="Serialization",
-            )
+            .merged(unused_cache_def("schemas.cache.size", sake="Confluent"))
+            .merged(decimals_def())
         )
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
@@ -108,18 +90,16 @@ class JsonSchemaConverter(Converter):
             writer = self._schemas.writer(SchemaText(text, SchemaType.JSON), schema.name)
         except UNWANTED as error:
             return refusing(column, error)
-        json = SchemaJsonWriter(decimals_as_numbers=self._numeric()).text(column, schema)
+        numbers = decimals_as_numbers(self.config)
+        json = SchemaJsonWriter(decimals_as_numbers=numbers).text(column, schema)
         payload_sql = f"CAST({json} AS BINARY)"
         return Converted(framed_sql(writer.id, payload_sql), Schema.bytes(optional=True))
 
     @override
     def decoder(self) -> ArrowDecoder:
-        optional, base64 = self.config.get_bool(_OPTIONAL), not self._numeric()
+        optional, base64 = self.config.get_bool(_OPTIONAL), not decimals_as_numbers(self.config)
         reader_of = partial(_reader, optional_unless_required=optional, decimals_as_text=base64)
         return HeadedDecoder(self._schemas, reader_of)
-
-    def _numeric(self) -> bool:
-        return self.config.get_str(_DECIMALS).upper() == "NUMERIC"
 
 
 def _reader(

@@ -124,7 +124,10 @@ _NAMES = {Type.INT16: "SMALLINT", Type.INT32: "INT", Type.INT64: "BIGINT"}
 class ShortConverter(_WholeConverter):
     """Converts whole numbers of 16 bits, big-endian."""
 
-    aliases = ("org.apache.kafka.connect.converters.ShortConverter",)
+    aliases = (
+        "org.apache.kafka.connect.converters.ShortConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.ShortConverter",
+    )
     title = "short"
     type = Type.INT16
     takes = frozenset({Type.INT8})
@@ -134,7 +137,10 @@ class ShortConverter(_WholeConverter):
 class IntegerConverter(_WholeConverter):
     """Converts whole numbers of 32 bits, big-endian."""
 
-    aliases = ("org.apache.kafka.connect.converters.IntegerConverter",)
+    aliases = (
+        "org.apache.kafka.connect.converters.IntegerConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.IntegerConverter",
+    )
     title = "integer"
     type = Type.INT32
     takes = frozenset({Type.INT8, Type.INT16})
@@ -144,7 +150,10 @@ class IntegerConverter(_WholeConverter):
 class LongConverter(_WholeConverter):
     """Converts whole numbers of 64 bits, big-endian."""
 
-    aliases = ("org.apache.kafka.connect.converters.LongConverter",)
+    aliases = (
+        "org.apache.kafka.connect.converters.LongConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.LongConverter",
+    )
     title = "long"
     type = Type.INT64
     takes = frozenset({Type.INT8, Type.INT16, Type.INT32})
@@ -172,7 +181,10 @@ class _FloatingConverter(ScalarConverter):
 class FloatConverter(_FloatingConverter):
     """Converts floating point numbers of 32 bits, big-endian."""
 
-    aliases = ("org.apache.kafka.connect.converters.FloatConverter",)
+    aliases = (
+        "org.apache.kafka.connect.converters.FloatConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.FloatConverter",
+    )
     title = "float"
     type = Type.FLOAT32
     length = 4
@@ -181,7 +193,10 @@ class FloatConverter(_FloatingConverter):
 class DoubleConverter(_FloatingConverter):
     """Converts floating point numbers of 64 bits, big-endian."""
 
-    aliases = ("org.apache.kafka.connect.converters.DoubleConverter",)
+    aliases = (
+        "org.apache.kafka.connect.converters.DoubleConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.DoubleConverter",
+    )
     title = "double"
     type = Type.FLOAT64
     takes = frozenset({Type.FLOAT32})

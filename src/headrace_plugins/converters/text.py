@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,10 @@ class StringConverter(Converter, HeaderConverter):
     Structs, arrays and maps are refused: JSON says what they hold.
     """
 
-    aliases = ("org.apache.kafka.connect.storage.StringConverter",)
+    aliases = (
+        "org.apache.kafka.connect.storage.StringConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.StringConverter",
+    )
     parts = frozenset(RecordPart)
 
     @override
@@ -101,17 +105,47 @@ class _CodecDecoder(ArrowDecoder):
 
     @override
     def decode(self, raw: pa.Array) -> Decoded:
-        texts = [
-            None if value is None else value.decode(self.encoding, "replace")
-            for value in raw.to_pylist()
-        ]
-        return Decoded([Group(Schema.string(), pa.array(texts, pa.string()))])
+        texts = [None if value is None else self._text(value) for value in raw.to_pylist()]
+        return Decoded([Group(Schema.string(optional=True), pa.array(texts, pa.string()))])
+
+    def _text(self, raw: bytes) -> str:
+        if self.encoding not in _WIDE:
+            return raw.decode(self.encoding, "replace")
+        # Without a mark the order is big-endian in Java, and the machine's own in Python.
+        encoding = self.encoding
+        if encoding == "UTF-16":
+            encoding = "UTF-16LE" if raw.startswith(codecs.BOM_UTF16_LE) else "UTF-16BE"
+            marked = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            raw = raw[_UNIT:] if marked else raw
+        # A mark that is turned round is no character to Java.
+        return raw.decode(encoding, _REPLACING).replace("\ufffe", "\ufffd")
+
+
+_WIDE = ("UTF-16", "UTF-16BE", "UTF-16LE")
+_UNIT = 2
+_LOW_HALVES = range(0xDC00, 0xE000)
+_REPLACING = "headrace.utf16"
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Skip as many bytes for a replacement character as Java does."""
+    assert isinstance(error, UnicodeDecodeError)
+    rest = error.object[error.start :]
+    first = rest[:_UNIT][::-1] if error.encoding.endswith("le") else rest[:_UNIT]
+    low = len(rest) >= _UNIT and int.from_bytes(first) in _LOW_HALVES
+    return "\ufffd", error.start + min(len(rest), _UNIT if low else 2 * _UNIT)
+
+
+codecs.register_error(_REPLACING, _replaced)
 
 
 class ByteArrayConverter(Converter):
     """Leaves bytes as they are."""
 
-    aliases = ("org.apache.kafka.connect.converters.ByteArrayConverter",)
+    aliases = (
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.ByteArrayConverter",
+    )
 
     @override
     @classmethod

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from headrace.sdk import Predicate
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString
+from headrace_plugins.transforms.user_sql import check_expression, enclosed
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
@@ -21,16 +22,20 @@ class Condition(Predicate):
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "condition",
-            ConfigType.STRING,
-            validator=NonEmptyString(),
-            importance=Importance.HIGH,
-            doc="A Spark SQL condition. Fields of the value go by their names, the rest of the "
-            "record is record.topic, record.key, record.timestamp and record.headers. "
-            "Unknown (null) counts as false.",
+        return (
+            ConfigDef()
+            .define(
+                "condition",
+                ConfigType.STRING,
+                validator=NonEmptyString(),
+                importance=Importance.HIGH,
+                doc="A Spark SQL condition. Fields of the value go by their names, the rest of "
+                "the record is record.topic, record.key, record.timestamp and record.headers. "
+                "Unknown (null) counts as false.",
+            )
+            .rule(lambda props: check_expression(props, "condition"))
         )
 
     @override
     def condition(self, shape: Shape) -> str:
-        return f"coalesce({self.config.get_str('condition')}, false)"
+        return f"coalesce({enclosed(self.config.get_str('condition'))}, false)"

@@ -26,7 +26,8 @@ class Deduplicate(FrameTransform):
     """Drops a record when another with its key came within a window of time before it.
 
     Times are the records' own, so what is a duplicate does not depend on how records fall
-    into batches, nor on when they are read; a record without a time has that of its batch.
+    into batches, nor on when they are read; a record without a time has that of its batch. Of
+    records of one time the first is kept, where the source tells their order.
     Each record of a key counts, also one that is dropped. One that comes late is compared with
     the newest of its key, and is known as a duplicate for as long as the window again.
     Records with a null in their key pass.
@@ -36,6 +37,9 @@ class Deduplicate(FrameTransform):
     A batch reads the newest few batches, and of all others only the files in whose range of
     ids it has a key; what has expired is removed unread. The batch is sorted by key.
     """
+
+    ordered = True
+    repeatable = True
 
     @override
     @classmethod
@@ -71,7 +75,8 @@ class Deduplicate(FrameTransform):
             "*",
             f"IF(applies AND {there}, {digest}, NULL) AS __id",
             f"coalesce(unix_micros(timestamp), {begun}L) AS __at",
-            # Equal times need an order that is the same when the batch runs again.
+            # Equal times need an order that is the same when the batch runs again, and their
+            # places may not be known.
             "xxhash64(to_json(struct(value))) AS __tie",
         )
         folder = self.context.state / f"stream-{url_quote(batch.stream, safe='')}"
@@ -84,7 +89,8 @@ class Deduplicate(FrameTransform):
     ) -> DataFrame:
         window = self.config.get_int("window.ms") * 1000
         # Rows without a key are spread by their content, or they would all be sorted in one.
-        spread = "PARTITION BY __id, IF(__id IS NULL, __tie, 0L) ORDER BY __at, __tie"
+        order = ["__at", *(["position"] if "position" in names else []), "__tie"]
+        spread = f"PARTITION BY __id, IF(__id IS NULL, __tie, 0L) ORDER BY {', '.join(order)}"
         marked = keyed.selectExpr(
             "*", f"__at - lag(__at) OVER ({spread}) <= {window}L AS __near"
         )

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from headrace.sdk import Transform
 from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace_plugins.transforms.user_sql import check_expression, enclosed
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
@@ -27,17 +28,22 @@ class Filter(Transform):
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "condition",
-            ConfigType.STRING,
-            None,
-            importance=Importance.HIGH,
-            doc="A Spark SQL condition over the value's fields; records for which it is false "
-            "or unknown are dropped. Without it, every record the predicate allows is dropped.",
+        return (
+            ConfigDef()
+            .define(
+                "condition",
+                ConfigType.STRING,
+                None,
+                importance=Importance.HIGH,
+                doc="A Spark SQL condition over the value's fields; records for which it is "
+                "false or unknown are dropped. Without it, every record the predicate allows "
+                "is dropped.",
+            )
+            .rule(lambda props: check_expression(props, "condition"))
         )
 
     @override
     def apply(self, shape: Shape) -> Shape:
         condition = self.config.find_str("condition")
-        drop = "true" if condition is None else f"NOT coalesce({condition}, false)"
+        drop = "true" if condition is None else f"NOT coalesce({enclosed(condition)}, false)"
         return shape.dropping(drop, self.alias)

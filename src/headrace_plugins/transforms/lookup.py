@@ -115,7 +115,8 @@ def _service_keys(keys: ConfigDef) -> ConfigDef:
             None,
             importance=Importance.HIGH,
             doc="The URL of a service that answers GET with a JSON object, in which {field} "
-            "stands for a field of the value. 404 means that nothing is found.",
+            "stands for a field of the value; dots lead into structs. 404 means that nothing "
+            "is found.",
         )
         .define(
             "authorization",

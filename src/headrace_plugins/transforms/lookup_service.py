@@ -13,6 +13,7 @@ from urllib.parse import quote as url_quote
 
 import httpx2
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import (
@@ -20,11 +21,13 @@ from headrace.sdk import (
     RecordError,
     RetriableError,
     Schema,
+    Type,
     UnfitRecordError,
     parse_ddl,
     to_arrow,
 )
 from headrace.sdk.config import ConfigDef
+from headrace.sdk.fieldpath import FieldPath
 from headrace_plugins.transforms.lookup_fields import widened
 from headrace_plugins.transforms.lookup_pace import Pace
 
@@ -71,7 +74,11 @@ class ServiceLookup(ArrowTransform):
     def output(self, value: Schema) -> Schema:
         after = widened(value, self.config)
         for name in _NAME.findall(self.config.get_str("url")):
-            if value.field(name) is None:
+            schema: Schema | None = value
+            for step in FieldPath.parse(name, "V2").steps:
+                field = schema.field(step) if schema and schema.type is Type.STRUCT else None
+                schema = field.schema if field else None
+            if schema is None:
                 raise UnfitRecordError(message=f"Field does not exist: {name}")
         return after
 
@@ -79,7 +86,7 @@ class ServiceLookup(ArrowTransform):
     def transform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         url, value = self.config.get_str("url"), rows.column("value")
         names = _NAME.findall(url)
-        fields = {name: value.field(name).to_pylist() for name in names}
+        fields = {name: _at(value, name).to_pylist() for name in names}
         valid = value.is_valid().to_pylist()
         urls = [
             _filled(url, {name: fields[name][at] for name in names}) if valid[at] else None
@@ -225,6 +232,11 @@ def _filled(url: str, fields: dict[str, Any]) -> str | None:
     if any(value is None for value in fields.values()):
         return None
     return _NAME.sub(lambda name: url_quote(str(fields[name.group(1)]), safe=""), url)
+
+
+def _at(value: pa.StructArray, name: str) -> pa.Array:
+    """Return a field at any depth; null where something around it is."""
+    return pc.struct_field(value, list(FieldPath.parse(name, "V2").steps))
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:

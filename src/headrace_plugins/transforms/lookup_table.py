@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class TableLookup(FrameTransform):
     """Joins a table that is read anew between batches, never within one."""
 
+    repeatable = True
     _table: DataFrame | None = None
     _read_at = 0.0
     _batch = -1

@@ -136,6 +136,18 @@ class _Function(CodeTransform):
         ddl = self.config.find_str("schema")
         return value if ddl is None else parse_ddl(ddl, field="schema")
 
+    def check_names(self, names: Iterable[str], given: Iterable[str]) -> None:
+        """Raise RecordError for a field that would be lost, as the values after have none such.
+
+        ``given`` are the fields that the function was given.
+        """
+        ddl = self.config.find_str("schema")
+        for name in frozenset(names) - (frozenset(given) if ddl is None else _names(ddl)):
+            raise RecordError(
+                problem=f"The function gave a field {name}, which its values do not have.",
+                fix="Name all the fields in schema.",
+            )
+
 
 class _OfRecords(_Function, RecordTransform):
     """Calls the function for each record."""
@@ -143,13 +155,26 @@ class _OfRecords(_Function, RecordTransform):
     @override
     def transform(self, record: Record) -> Record | None:
         after = self.function()(record)
-        if after is None or isinstance(after, Record):
-            return after
         if isinstance(after, Mapping | Struct):
-            return record.with_value(after)
-        found = type(after).__name__
-        problem = f"The function returned {found}, not a Record, a mapping or None."
-        raise RecordError(problem)
+            after = record.with_value(after)
+        if after is None:
+            return None
+        if not isinstance(after, Record):
+            found = type(after).__name__
+            problem = f"The function returned {found}, not a Record, a mapping or None."
+            raise RecordError(problem)
+        self._check(record, after)
+        return after
+
+    def _check(self, before: Record, after: Record) -> None:
+        """Raise RecordError where something of what the function gave would be lost."""
+        if isinstance(after.value, Mapping) and before.value_schema is not None:
+            self.check_names(after.value, (f.name for f in before.value_schema.fields))
+        if after.topic != before.topic and not self.routes:
+            raise RecordError(
+                problem=f"The function gave the topic {after.topic}, without changes.topic.",
+                fix="Set changes.topic to true.",
+            )
 
 
 class _OfBatches(_Function, ArrowTransform):
@@ -185,12 +210,18 @@ class _OfBatches(_Function, ArrowTransform):
             problem = f"It gave {after.num_rows} rows for {given.num_rows} without {ROW}."
             raise RecordError(problem)
         fields = [name for name in left if name != ROW]
+        self.check_names(fields, names)
         made = pa.StructArray.from_arrays([after.column(name) for name in fields], fields)
         # Records without a value, tombstones, pass.
         none = numbers.filter(pc.invert(there))
         made = pa.concat_arrays([made, pa.nulls(len(none), made.type)])
         kept = pa.concat_arrays([kept, none])
         return pa.RecordBatch.from_pydict({"value": made, "row": kept})
+
+
+@lru_cache(maxsize=64)
+def _names(ddl: str) -> frozenset[str]:
+    return frozenset(field.name for field in parse_ddl(ddl, field="schema").fields)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Transform, literal
+from headrace.sdk import ConfigError, Transform, literal, literal_text
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex, ValidString
+from headrace.sdk.javaregex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,17 +56,49 @@ class Route(Transform):
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        topic = shape.topic
-        cases, matches = [], []
-        for pattern, name in _rules(self.config.get_str("routes")):
-            whole = literal(rf"\A(?:{pattern})\z")
-            matches.append(f"{topic} RLIKE {whole}")
-            new = f"regexp_replace({topic}, {whole}, {literal(name)})"
-            cases.append(f"WHEN {topic} RLIKE {whole} THEN {new}")
-        routed = replace(shape, topic=f"CASE {' '.join(cases)} ELSE {topic} END")
-        if self.config.get_str("unmatched") == "keep":
-            return routed
-        return routed.dropping(f"NOT coalesce({' OR '.join(matches)}, false)", self.alias)
+        rules = [_Rule.of(*pair) for pair in _rules(self.config.get_str("routes"))]
+        keep = self.config.get_str("unmatched") == "keep"
+        constant = literal_text(shape.topic)
+        # A constant stays one: the flow then needs not look at each record's topic.
+        if constant is not None and all(rule.regex.knows(constant) for rule in rules):
+            routed = next(filter(None, (rule.routed(constant) for rule in rules)), None)
+            if routed is not None:
+                return replace(shape, topic=literal(routed))
+            return shape if keep else shape.dropping("true", self.alias)
+        return _matched(shape, rules) if keep else self._dropping(shape, rules)
+
+    def _dropping(self, shape: Shape, rules: list[_Rule]) -> Shape:
+        some = " OR ".join(rule.matches(shape.topic) for rule in rules)
+        return _matched(shape, rules).dropping(f"NOT coalesce({some}, false)", self.alias)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    regex: JavaRegex
+    name: Replacement
+
+    @classmethod
+    def of(cls, pattern: str, name: str) -> _Rule:
+        """Read a rule. Raises ConfigError where the name refers to no group."""
+        regex = JavaRegex.of(pattern)
+        return cls(regex, java_replacement(regex, name, key="routes"))
+
+    def routed(self, topic: str) -> str | None:
+        """Return what a topic that Python's engine knows becomes; None: it does not match."""
+        return self.regex.replaced_whole(topic, self.name)
+
+    def matches(self, topic: str) -> str:
+        return f"{topic} RLIKE {literal(self.regex.whole)}"
+
+    def case(self, topic: str) -> str:
+        whole, new = literal(self.regex.whole), literal(self.name.java())
+        return f"WHEN {self.matches(topic)} THEN regexp_replace({topic}, {whole}, {new})"
+
+
+def _matched(shape: Shape, rules: list[_Rule]) -> Shape:
+    topic = shape.topic
+    cases = " ".join(rule.case(topic) for rule in rules)
+    return replace(shape, topic=f"CASE {cases} ELSE {topic} END")
 
 
 def _rules(text: str) -> list[tuple[str, str]]:
@@ -89,5 +122,6 @@ def _check_routes(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             continue
         try:
             Regex().check("routes", pattern)
+            _Rule.of(pattern, name)
         except ConfigError as error:
             yield error

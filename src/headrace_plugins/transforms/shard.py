@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -12,14 +16,17 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, Transform, Type, UnfitRecordError, literal
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, NullOr, Range, ValidString
 from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.logical import DATE, TIMESTAMP
+from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from headrace.sdk import Schema, Shape
 
 _NUMBERS = {Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64}
+# https://spark.apache.org/docs/latest/sql-ref-datetime-pattern.html; weeks are not among them.
+_LETTERS = frozenset("GyDMLdQqEFahKkHmsSVzOXxZ")
+_QUOTED = re.compile(r"'(?:[^']|'')*'")
 _NEEDED = {"hash": "shards", "range": "bounds", "date": "pattern"}
 
 
@@ -64,7 +71,8 @@ class Shard(Transform):
                 "bounds",
                 ConfigType.LIST,
                 "",
-                doc="For range: the first value of each shard but the first, ascending.",
+                doc="For range: the first value of each shard but the first, ascending; dates "
+                "and times in ISO's form.",
             )
             .define(
                 "pattern",
@@ -110,11 +118,17 @@ class Shard(Transform):
         return f"IF({sql} IS NULL, NULL, CAST({shard} AS STRING))"
 
     def _range(self, sql: str, schema: Schema) -> str:
-        texts = self.config.get_list("bounds")
-        numeric = schema.type in _NUMBERS and not schema.is_logical
-        bounds = [_number(text) for text in texts] if numeric else [literal(t) for t in texts]
-        cases = [f"WHEN {sql} < {bound} THEN '{n}'" for n, bound in enumerate(bounds)]
-        return f"CASE WHEN {sql} IS NULL THEN NULL {' '.join(cases)} ELSE '{len(texts)}' END"
+        kind = str(schema.name) if schema.is_logical else schema.type
+        if kind not in _BOUNDS:
+            name = self.config.get_str("field")
+            raise UnfitRecordError(message=f"Field is no number, date, time or text: {name}")
+        read, what = _BOUNDS[kind]
+        bounds = [_bound(text, read, what) for text in self.config.get_list("bounds")]
+        for before, after in pairwise(bounds):
+            if not before < after:
+                raise _wrong(problem=f"{after} does not follow {before}.")
+        cases = [f"WHEN {sql} < {_sql(bound)} THEN '{n}'" for n, bound in enumerate(bounds)]
+        return f"CASE WHEN {sql} IS NULL THEN NULL {' '.join(cases)} ELSE '{len(bounds)}' END"
 
     def _date(self, sql: str, schema: Schema) -> str:
         pattern = literal(self.config.get_str("pattern"))
@@ -128,15 +142,49 @@ class Shard(Transform):
         return f"date_format(from_utc_timestamp({time}, {zone}), {pattern})"
 
 
-def _number(text: str) -> str:
+def _number(text: str) -> Decimal:
+    number = Decimal(text)
+    if not number.is_finite():
+        raise InvalidOperation
+    return number
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+# How a field's bounds are read, and what they are called.
+_BOUNDS: Mapping[Type | str, tuple[Callable[[str], Any], str]] = {
+    **dict.fromkeys((*_NUMBERS, DECIMAL), (_number, "number")),
+    Type.STRING: (str, "text"),
+    DATE: (date.fromisoformat, "date such as 2026-01-31"),
+    TIMESTAMP: (_time, "time such as 2026-01-31T12:00:00Z"),
+}
+
+
+def _bound(text: str, read: Callable[[str], Any], what: str) -> Any:
     try:
-        return f"{Decimal(text):f}"
-    except InvalidOperation as error:
-        raise ConfigError(
-            problem=f"{text!r} is not a number, as the field is.",
-            field="bounds",
-            fix="Give numbers.",
-        ) from error
+        return read(text)
+    except (ValueError, InvalidOperation) as error:
+        raise _wrong(problem=f"{text!r} is no {what}, as the field is.") from error
+
+
+def _sql(bound: Any) -> str:
+    match bound:
+        case Decimal():
+            return f"{bound:f}"
+        case datetime():
+            return f"TIMESTAMP'{bound.isoformat()}'"
+        case date():
+            return f"DATE'{bound.isoformat()}'"
+        case _:
+            return literal(bound)
+
+
+def _wrong(*, problem: str) -> ConfigError:
+    fix = "Give values of the field's type, each larger than the one before."
+    return ConfigError(problem=problem, field="bounds", fix=fix)
 
 
 def _parts(form: str, values: Mapping[str, str]) -> list[str]:
@@ -151,6 +199,19 @@ def _parts(form: str, values: Mapping[str, str]) -> list[str]:
     return [values.get(piece, literal(piece)) for piece in pieces if piece]
 
 
+def _check_pattern(pattern: str) -> Iterable[ConfigError]:
+    bare = _QUOTED.sub("", pattern)
+    wrong = [
+        sign for sign in bare if sign in "'{}#" or (sign.isalpha() and sign not in _LETTERS)
+    ]
+    if wrong:
+        yield ConfigError(
+            problem=f"{wrong[0]!r} is no part of a date in Spark's patterns.",
+            field="pattern",
+            fix="Write it as yyyyMM or yyyy-MM-dd, with other letters in single quotes.",
+        )
+
+
 def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     strategy = str(props.get("strategy") or "hash")
     needed = _NEEDED.get(strategy)
@@ -158,6 +219,8 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield ConfigError(
             problem=f"The strategy {strategy} needs it.", field=needed, fix=f"Set {needed}."
         )
+    if strategy == "date" and props.get("pattern"):
+        yield from _check_pattern(str(props["pattern"]))
     if "${shard}" not in str(props.get("topic.format") or "${shard}"):
         yield ConfigError(
             problem="All shards would have one name.",

@@ -10,17 +10,13 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, TypedTransform, quote
 from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace_plugins.transforms.user_sql import check_expression, enclosed, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.sdk import Shape, Types
 
-_TOKEN = re.compile(
-    r"(?P<quoted>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`)"
-    r"|(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>\w+)|.",
-    re.DOTALL,
-)
 _REFUSED = {
     "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION",
     "INTERSECT", "EXCEPT", "MINUS", "JOIN", "WINDOW", "LATERAL", "WITH", "DISTINCT",
@@ -57,7 +53,7 @@ class Sql(TypedTransform):
     @override
     def apply_typed(self, shape: Shape, types: Types) -> Shape:
         select, where = _clauses(self.config.get_str("query"))
-        struct = f"struct({select})"
+        struct = f"struct({enclosed(select)})"
         schema = types([f"{struct} AS value"]).fields[0].schema
         columns = {
             field.name: (f"{struct}.{quote(field.name)}", field.schema)
@@ -75,7 +71,7 @@ class Sql(TypedTransform):
         if where is None:
             return after
         # Tombstones have no fields, so no condition over those can say anything of them.
-        drop = f"NOT {missing} AND NOT coalesce({where}, false)"
+        drop = f"NOT {missing} AND NOT coalesce({enclosed(where)}, false)"
         return replace(after, dropped=shape.dropping(drop, self.alias).dropped)
 
 
@@ -83,7 +79,7 @@ def _clauses(query: str) -> tuple[str, str | None]:
     """Return the expressions and the condition of a query. Raises ConfigError."""
     depth = 0
     places: dict[str, tuple[int, int]] = {}
-    for token in _TOKEN.finditer(query):
+    for token in tokens(query):
         depth += bool(token["open"]) - bool(token["close"])
         word = (token["word"] or "").upper()
         # `* EXCEPT (a)` leaves out fields; as a set operation SELECT follows it.
@@ -133,6 +129,7 @@ def _wrong(*, problem: str) -> ConfigError:
 
 
 def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    yield from check_expression(props, "query")
     if props.get("query") is not None:
         try:
             _clauses(str(props["query"]))

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Schema, Transform, Type, UnfitRecordError, literal, quote
+from headrace.sdk import (
+    Schema,
+    Transform,
+    Type,
+    UnfitRecordError,
+    literal,
+    quote,
+    sql_null,
+)
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
 
 if TYPE_CHECKING:
@@ -103,9 +111,13 @@ class Unwrap(Transform):
     @override
     def apply(self, shape: Shape) -> Shape:
         value = shape.value
-        found = value.columns()
+        found = _completed(value)
         if not {"op", "after"} <= set(found) or found["after"][1].type is not Type.STRUCT:
             return shape
+        given = value.columns().get("after")
+        if given is not None and given != found["after"]:
+            text = literal("The field after is a text and no row")
+            shape = self.rejecting(shape, f"{given[0]} IS NOT NULL", text)
         mode = self.config.get_str("delete.tombstone.handling.mode")
         op = f"lower(left({found['op'][0]}, 1))"
         tombstone, delete = value.is_null(), f"coalesce({op} = 'd', false)"
@@ -184,6 +196,20 @@ class Unwrap(Transform):
             raise UnfitRecordError(message=f"Unable to find field: {path}")
         name = f"{outer}_{inner}" if outer else inner
         return new or name, (f"{holder[0]}.{quote(inner)}", member.schema)
+
+
+def _completed(value: Part) -> dict[str, Column]:
+    """Return the fields of a change, with the row after it also where none was seen.
+
+    Plain JSON tells nothing of what is null in all records so far, as after deletions alone.
+    """
+    found = value.columns()
+    before, after = found.get("before", _NOTHING), found.get("after", _NOTHING)
+    unknown = value.schemaless and after[1] in (_NOTHING[1], Schema.string(optional=True))
+    if not unknown or before[1].type is not Type.STRUCT:
+        return found
+    row = before[1].replaced(optional=True)
+    return {**found, "after": (sql_null(row), row)}
 
 
 def _has(schema: Schema, name: str) -> bool:

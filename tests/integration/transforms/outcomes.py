@@ -5,10 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.dataplane import Step
-from headrace.sdk import Part, Predicate, Schema, Shape, Struct, Transform, Type, sql_value
+from headrace.sdk import (
+    Part,
+    Predicate,
+    Schema,
+    Shape,
+    Struct,
+    Transform,
+    Type,
+    literal,
+    sql_value,
+)
 
 TOPIC = "t"
 NOTHING = Part(None)
+HEADERS = "array<struct<key:string,value:string,type:string>>"
 
 
 @dataclass(frozen=True)
@@ -21,6 +32,8 @@ class Trial:
     partition: str = "CAST(NULL AS INT)"
     timestamp: str = "CAST(NULL AS TIMESTAMP)"
     offset: str | None = None
+    topic: str = TOPIC
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -28,11 +41,17 @@ class Trial:
         return Shape(
             key=self.key,
             value=self.value,
-            topic=f"'{TOPIC}'",
+            topic=literal(self.topic),
             partition=self.partition,
+            headers=f"CAST(array({', '.join(map(_header, self.headers))}) AS {HEADERS})",
             timestamp=self.timestamp,
             offset=self.offset,
         )
+
+
+def _header(header: tuple[str, str]) -> str:
+    key, text = map(literal, header)
+    return f"named_struct('key', {key}, 'value', {text}, 'type', 'string')"
 
 
 def step(
@@ -88,17 +107,25 @@ def inferred(value: Any) -> Schema:
             return Schema.string(optional=True)
 
 
-def outcomes(spark: Any, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Give ``{"key", "value"}`` of each, or ``{"error": class, "message"}``; one Spark job."""
+def outcomes(
+    spark: Any, trials: Sequence[Trial], columns: Sequence[str] = ("key", "value")
+) -> list[dict[str, Any]]:
+    """Give these columns of each, or ``{"error": class, "message"}``; one Spark job."""
     given, made = [], []
     for number, trial in enumerate(trials):
         value = trial.value.sql()
         given.append(f"{value} AS v{number}")
         shape = shape_after(trial, f"v{number}")
-        made.append(
-            f"named_struct('key', {shape.key.sql()}, 'value', {shape.value.sql()}, "
-            f"'error', {shape.error or 'NULL'}) AS c{number}"
-        )
+        sql = {
+            "key": shape.key.sql(),
+            "value": shape.value.sql(),
+            "topic": shape.topic,
+            "headers": shape.headers,
+            "dropped": f"({shape.dropped or 'NULL'}) IS NOT NULL",
+            "error": shape.error or "NULL",
+        }
+        told = ", ".join(f"'{name}', {sql[name]}" for name in (*columns, "error"))
+        made.append(f"named_struct({told}) AS c{number}")
     row = spark.sql(f"SELECT {', '.join(given)}").selectExpr(*made).first()
     return [_outcome(found.asDict(recursive=True)) for found in row]
 

@@ -64,6 +64,24 @@ def test_a_key_within_the_window_is_dropped_in_a_batch_and_over_batches(
     assert numbers(sink) == [0, 2, 3, 4, 5, 7]
 
 
+class Placed(Events):
+    """The same, whose records know their places."""
+
+    def read(self, spark, start, end):
+        frame = super().read(spark, start, end)
+        return frame.selectExpr("*", "array(CAST(value.n AS BIGINT)) AS position").orderBy(
+            "value.n", ascending=False
+        )
+
+
+def test_of_records_of_one_time_the_first_is_kept(spark, tmp_path: Path) -> None:
+    source = FrameReader(Placed(*((0, f"k{n % 4}") for n in range(12))))
+    sink = Kept()
+    counts = flow(spark, [sink], step(tmp_path), source=source).run(batch(1, 0, 12))
+    assert (counts.written, counts.filtered) == (4, 8)
+    assert numbers(sink) == [0, 1, 2, 3]
+
+
 def test_a_batch_that_runs_again_is_no_duplicate_of_itself(spark, tmp_path: Path) -> None:
     source = FrameReader(Events((0, "a"), (1, "b"), (2, "a"), (3, "c")))
     sink = Kept(fail=True)

@@ -19,6 +19,8 @@ from tests.integration.dataplane.flow_doubles import (
 )
 
 from headrace.dataplane import Step
+from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.records import record_frame
 from headrace.model import Counts
 from headrace.sdk import (
     CodeTransform,
@@ -133,7 +135,7 @@ def service() -> Iterator[Service]:
 
 def of_service(service: Service, **config: str) -> Step:
     fields = {"fields": "name string, rate double", "authorization": "Bearer secret"}
-    return step(url=service.url, **fields, **config)
+    return step(**{"url": service.url, **fields, **config})
 
 
 def test_fields_come_from_a_service_that_is_asked_once_for_each(
@@ -153,6 +155,15 @@ def test_fields_come_from_a_service_that_is_asked_once_for_each(
     assert "status 403" in headers["__connect.errors.exception.message"]
     # Of two workers, and over dead letters, each has asked for what it needed.
     assert len(service.asked) <= 20
+
+
+def test_a_url_reaches_into_structs(spark, service: Service) -> None:
+    query = """SELECT IF(id = 3, NULL, struct(IF(id = 1, NULL, struct(id)) AS `a.b`)) AS value
+    FROM range(4)"""
+    look = of_service(service, url=service.url.replace("{id}", "{`a.b`.id}"))
+    records = apply_chain(record_frame(spark.sql(query), "t"), [look])
+    found = [row["value"] and row["value"]["name"] for row in records.frame.collect()]
+    assert found == ["item 0", None, "item 2", None]
 
 
 def test_a_service_that_is_down_puts_the_batch_off(spark, service: Service) -> None:

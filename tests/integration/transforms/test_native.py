@@ -1,6 +1,7 @@
 """Sql, Route, Shard, Unwrap and Mask: what they make of records, as one stage."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,18 @@ def test_a_select_of_what_is_not_there_is_a_clear_error(spark) -> None:
     assert caught.value.field == "transforms.it"
 
 
+def test_sql_may_end_in_a_comment(spark) -> None:
+    steps = [
+        step(Sql, query="SELECT id, id + 1 AS next -- the next\nWHERE id < 3 -- not all"),
+        step(Filter, condition="next > 1 -- not the first"),
+    ]
+    rows = run(spark, ORDERS.replace("IF(id = 3, NULL,", "("), *steps)
+    assert [row["value"] for row in rows if row["dropped"] is None] == [
+        {"id": 1, "next": 2},
+        {"id": 2, "next": 3},
+    ]
+
+
 def test_topics_are_renamed_by_the_first_rule_that_matches(spark) -> None:
     rules = r"orders_(\d) -> all.orders; (?<kind>\w+)_(\d+) -> ${kind}"
     for topic, name in [("orders_7", "all.orders"), ("items_12", "items"), ("a.b", "a.b")]:
@@ -80,6 +93,14 @@ def test_topics_are_renamed_by_the_first_rule_that_matches(spark) -> None:
         assert {row["topic"] for row in rows} == {name}
     dropped = run(spark, ORDERS, step(Route, routes=rules, unmatched="drop"), topic="a.b")
     assert {row["dropped"] for row in dropped} == {"it"}
+
+
+def test_rules_that_only_java_knows_and_those_of_one_topic_agree(spark) -> None:
+    for rules in (r"(?x) (\w+) _ \d # shards -> $1", r"(\p{Lower}+)_\d -> $1"):
+        rows = run(spark, ORDERS, step(Route, routes=rules))
+        assert {row["topic"] for row in rows} == {"orders"}
+    constant = chained(spark, ORDERS, step(Route, routes=r"(\w+)_\d -> $1"))
+    assert constant.shape.topic == "'orders'"
 
 
 def test_a_route_of_one_stream_is_one_topic_to_the_flow(spark) -> None:
@@ -101,6 +122,37 @@ def test_a_route_of_one_stream_is_one_topic_to_the_flow(spark) -> None:
 def test_a_shard_is_chosen_by_hash_or_range(spark, config, topics) -> None:
     rows = run(spark, ORDERS, step(Shard, field="id", **config))
     assert {row["topic"].removeprefix("orders_7_") for row in rows} == topics
+
+
+@pytest.mark.parametrize(
+    ("sql", "bounds", "shard"),
+    [
+        ("DATE'2026-03-01'", "2026-01-01, 2026-03-01, 2026-06-01", "2"),
+        ("TIMESTAMP'2026-03-01 10:00:00Z'", "2026-03-01T09:00:00Z,2026-03-01T10:00:01", "1"),
+        ("CAST(1.25 AS DECIMAL(5,2))", "-1, 1.25, 1e3", "2"),
+        ("'m'", "a,m,z", "2"),
+    ],
+)
+def test_bounds_are_read_as_values_of_the_field(spark, sql, bounds, shard) -> None:
+    config = {"field": "f", "strategy": "range", "bounds": bounds, "topic_format": "${shard}"}
+    (row,) = run(spark, f"SELECT struct({sql} AS f) AS value", step(Shard, **config))
+    assert row["topic"] == shard
+
+
+@pytest.mark.parametrize(
+    ("sql", "bounds", "said"),
+    [
+        ("1", "1,x", "'x' is no number"),
+        ("1", "10,5", "5 does not follow 10"),
+        ("1D", "NaN", "'NaN' is no number"),
+        ("DATE'2026-03-01'", "soon", "'soon' is no date"),
+        ("TIMESTAMP'2026-03-01'", "soon", "'soon' is no time"),
+    ],
+)
+def test_bounds_that_are_none_are_refused_before_data_moves(spark, sql, bounds, said) -> None:
+    config = {"field": "f", "strategy": "range", "bounds": bounds}
+    with pytest.raises(ConfigError, match=said):
+        chained(spark, f"SELECT struct({sql} AS f) AS value", step(Shard, **config))
 
 
 def test_a_hash_is_the_same_whatever_the_number_s_width(spark) -> None:
@@ -160,6 +212,22 @@ def test_changes_become_rows_and_deletions_what_the_mode_says(spark, mode, value
     if mode.startswith("rewrite"):
         assert left[3] == {"id": 3, "name": "old", "__deleted": "true"}
         assert left[2]["__deleted"] == "false"
+
+
+@pytest.mark.parametrize("after", ["", ", CAST(NULL AS STRING) AS after"])
+def test_deletions_of_plain_json_are_known_before_any_row_was_seen(spark, after) -> None:
+    """All that JSON tells of a field that is always null is its name, or not even that."""
+    query = f"SELECT struct('d' AS op, struct(1 AS id) AS before{after}) AS value"
+    records = record_frame(spark.sql(query), "t")
+    value = replace(records.shape.value, schemaless=True)
+    records = replace(records, shape=replace(records.shape, value=value))
+    for mode, left in (("rewrite", {"id": 1, "__deleted": "true"}), ("tombstone", "dropped")):
+        unwrap = step(Unwrap, delete_tombstone_handling_mode=mode)
+        after_it = apply_chain(records, [unwrap])
+        dropped = f"{after_it.shape.dropped} AS dropped"
+        (row,) = after_it.frame.selectExpr(*after_it.columns(), dropped).collect()
+        found = row.asDict(recursive=True)
+        assert ("dropped" if found["dropped"] else found["value"]) == left
 
 
 @pytest.mark.parametrize("mode", ["delete-to-tombstone", "rewrite-with-tombstone"])

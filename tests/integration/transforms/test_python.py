@@ -14,6 +14,8 @@ from tests.integration.dataplane.flow_doubles import (
 )
 
 from headrace.dataplane import Step
+from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.records import record_frame
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace_plugins.transforms import Python
 
@@ -69,6 +71,78 @@ def test_a_function_of_a_batch_given_as_a_file_with_fields_of_its_own(
     assert (counts.read, counts.written, counts.rejected) == (10, 8, 1)
     assert counts.filters == {"py": 1}
     assert sorted(v["half"] for v in values(sink)) == [0, 0.5, 1, 2, 2.5, 3, 4, 4.5]
+
+
+LOST = """
+def transform(record):
+    if record.value["id"] == 0:
+        return {**record.value, "more": 1}
+    return record.with_topic("other") if record.value["id"] == 1 else dict(record.value)
+"""
+
+
+@pytest.mark.spark
+def test_nothing_that_a_function_of_a_record_gives_is_lost_in_silence(
+    spark, tmp_path: Path
+) -> None:
+    sink = Kept()
+    letters = dead_letters(tmp_path, "dlq")
+    step = Step(transform(Python, "py", code=LOST))
+    counts = flow(spark, [sink], step, dead_letters=letters).run(batch(1, 0, 4))
+    assert (counts.read, counts.written, counts.rejected) == (4, 2, 2)
+    assert sorted(value["id"] for value in values(sink)) == [2, 3]
+    dead = read_topic(spark, tmp_path, "dlq")
+    texts = " ".join(str(h["value"]) for letter in dead for h in letter["headers"])
+    assert "a field more, which its values do not have" in texts
+    assert "the topic other, without changes.topic" in texts
+
+
+@pytest.mark.spark
+def test_nothing_that_a_function_of_a_batch_gives_is_lost_in_silence(
+    spark, tmp_path: Path
+) -> None:
+    code = "def transform(rows):\n    return rows.append_column('more', rows.column('id'))"
+    letters = dead_letters(tmp_path, "dlq")
+    step = Step(transform(Python, "py", code=code, of="batch"))
+    counts = flow(spark, [Kept()], step, dead_letters=letters).run(batch(1, 0, 2))
+    assert (counts.read, counts.rejected) == (2, 2)
+
+
+@pytest.mark.parametrize("of", ["record", "batch"])
+@pytest.mark.spark
+def test_variants_are_json_texts_to_a_function_and_variants_behind_it(spark, of: str) -> None:
+    query = """SELECT struct(id, parse_json('{"a":[' || id || ']}') AS v) AS value,
+    parse_json('1') AS key FROM range(2)"""
+    code = "def transform(it):\n    return it"
+    step = Step(transform(Python, "py", code=code, of=of))
+    records = apply_chain(record_frame(spark.sql(query), "t"), [step])
+    rows = records.frame.selectExpr("to_json(value) AS value", "schema_of_variant(key) AS key")
+    assert [row.asDict() for row in rows.collect()] == [
+        {"value": f'{{"id":{n},"v":{{"a":[{n}]}}}}', "key": "BIGINT"} for n in range(2)
+    ]
+
+
+@pytest.mark.parametrize("of", ["record", "batch"])
+@pytest.mark.spark
+def test_a_text_that_is_no_json_makes_a_bad_record_where_a_variant_should_be(
+    spark, tmp_path: Path, of: str
+) -> None:
+    code = {
+        "record": """def transform(it):
+    return {"id": it.value["id"], "v": "[" * (it.value["id"] == 1) + "5"}""",
+        "batch": """import pyarrow as pa
+def transform(it):
+    texts = ["[" * (n == 1) + "5" for n in it.column("id").to_pylist()]
+    return pa.RecordBatch.from_pydict({"id": it.column("id"), "v": texts})""",
+    }[of]
+    sink = Kept()
+    step = Step(transform(Python, "py", code=code, of=of, schema="id bigint, v variant"))
+    letters = dead_letters(tmp_path, "dlq")
+    counts = flow(spark, [sink], step, dead_letters=letters).run(batch(1, 0, 3))
+    assert (counts.read, counts.written, counts.rejected) == (3, 2, 1)
+    (dead,) = read_topic(spark, tmp_path, "dlq")
+    texts = [str(header["value"]) for header in dead["headers"]]
+    assert any("A Variant is no JSON" in text for text in texts)
 
 
 def problem(**config: str) -> str:

@@ -23,6 +23,7 @@ ADDRESS = Schema.struct(
 )
 PERSON = Schema.struct({"name": Schema.string(), "address": ADDRESS}, optional=True)
 TEXTS = Schema.map(Schema.string(), Schema.string(optional=True))
+V2 = {"field_syntax_version": "V2"}
 UNSUPPORTED = "java.lang.UnsupportedOperationException"
 
 
@@ -113,9 +114,24 @@ def test_a_pattern_drops_records_whose_text_it_matches_as_a_whole(spark) -> None
         record(PatternFilter, "Ann", Schema.string(), **config),
         record(PatternFilter, {"other": "A"}, TEXTS, **config),
         record(PatternFilter, {"more": "A", "name": None}, TEXTS, **config),
+        *(
+            record(PatternFilter, one, PERSON, pattern="T.", fields="`address`.state", **V2)
+            for one in (person(), person(state="NY"), person(state=None))
+        ),
     )
     dropped = [one["dropped"] == "it" for one in found]
-    assert dropped == [True, False, False, False, False, True, False]
+    assert dropped == [True, False, False, False, False, True, False, True, False, False]
+
+
+def test_nested_fields_are_reached_at_any_depth(spark) -> None:
+    outer = Schema.struct({"a.b": PERSON}, optional=True)
+    names = {"input_outer_field_name": "`a.b`.address", "input_inner_field_name": "state"}
+    one = Struct.of(outer, {"a.b": {"name": "Ann", "address": {"state": "TX", "city": None}}})
+    [found] = values(
+        spark,
+        record(ExtractNestedField, one, outer, **names, output_field_name="`a.b`.home", **V2),
+    )
+    assert found["a.b"]["home"] == "TX"
 
 
 def test_decimals_are_limited_and_those_that_do_not_fit_rejected(spark) -> None:

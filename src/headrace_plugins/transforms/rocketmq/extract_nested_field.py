@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from headrace.sdk import Transform, UnfitRecordError
 from headrace.sdk.config import ConfigDef, ConfigType, Importance
-from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.fieldpath import FieldPath, field_path, with_field_syntax
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ExtractNestedField(Transform):
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
-        return (
+        return with_field_syntax(
             ConfigDef()
             .define(
                 _OUTER,
@@ -55,11 +55,17 @@ class ExtractNestedField(Transform):
         if part.schema is None:
             return shape
         outer, inner = self.config.get_str(_OUTER), self.config.get_str(_INNER)
-        path = FieldPath((outer, inner), f"{outer}.{inner}")
+        steps = (*field_path(self.config, outer).steps, *field_path(self.config, inner).steps)
+        path = FieldPath(steps, f"{outer}.{inner}")
         column = part.find(path)
         if column is None:
             raise UnfitRecordError(
                 message=f"Field does not exist: {path.text}", where=f"NOT {part.is_null()}"
             )
-        name = self.config.find_str(_OUTPUT) or inner
-        return self.with_part(shape, part.inserted(FieldPath((name,), name), *column))
+        output = self.config.find_str(_OUTPUT)
+        new = (
+            FieldPath((path.name,), path.name)
+            if not output
+            else field_path(self.config, output)
+        )
+        return self.with_part(shape, part.inserted(new, *column))

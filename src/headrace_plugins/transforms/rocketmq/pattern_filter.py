@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Transform, Type, literal
+from headrace.sdk import Transform, Type, UnfitRecordError, literal
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex
+from headrace.sdk.fieldpath import field_paths, with_field_syntax
 from headrace.sdk.javaregex import JavaRegex
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ class PatternFilter(Transform):
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
-        return (
+        return with_field_syntax(
             ConfigDef()
             .define(
                 "pattern",
@@ -49,23 +52,18 @@ class PatternFilter(Transform):
     def apply(self, shape: Shape) -> Shape:
         regex = literal(JavaRegex.of(self.config.get_str("pattern")).whole)
         part = self.part(shape)
-        matches = [f"coalesce({sql} RLIKE {regex}, false)" for sql in self._texts(part)]
+        texts = self._texts(replace(part, schemaless=True))
+        matches = [f"coalesce({sql} RLIKE {regex}, false)" for sql in texts]
         if not matches:
             return shape
         found = " OR ".join(matches)
         return shape.dropping(f"NOT {part.is_null()} AND ({found})", self.alias)
 
     def _texts(self, part: Part) -> Iterable[str]:
-        names = self.config.get_list("fields")
-        schema = part.schema
-        if schema is None:
-            return []
-        if part.is_struct:
-            columns = part.columns().items()
-            return [
-                sql for name, (sql, s) in columns if name in names and s.type is Type.STRING
-            ]
-        keys, values = schema.key_schema, schema.value_schema
-        if not (keys and values and keys.type is values.type is Type.STRING):
-            return []
-        return [f"try_element_at({part.whole}, {literal(name)})" for name in names]
+        if not (part.is_struct or part.is_map):
+            return
+        for path in field_paths(self.config, self.config.get_list("fields")):
+            with suppress(UnfitRecordError):  # something on the way has no fields
+                column = part.find(path)
+                if column and column[1].type is Type.STRING and not column[1].is_logical:
+                    yield column[0]

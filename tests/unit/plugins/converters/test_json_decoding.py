@@ -105,6 +105,16 @@ def test_any_json_is_inferred_and_fits_the_schema_of_its_stream(trees: list[Any]
         conform(pa.RecordBatch.from_arrays([fitted], ["v"]), arrow).validate(full=True)
 
 
+def test_a_variant_is_a_text_that_holds_json() -> None:
+    tree = {"schema": connect_json(Schema.variant())}
+    given = ('{"a":[1,"x"]}', "5", "{", "NaN", '{"a":1,"a":2}', 5)
+    texts = raw(*({**tree, "payload": payload} for payload in given))
+    rows = rows_of(EnvelopeDecoder(defaults=True).decode(texts), len(given))
+    assert rows[:2] == ['{"a":[1,"x"]}', "5"]
+    assert all("no JSON" in row for row in rows[2:5])
+    assert "Invalid JSON for schema of type STRING" in rows[5]
+
+
 def test_texts_that_look_like_times_stay_texts() -> None:
     decoded = PlainJsonDecoder().decode(raw({"t": "2024-01-01", "l": ["2024-01-01 10:00:00"]}))
     assert rows_of(decoded, 1) == [{"t": "2024-01-01", "l": ["2024-01-01 10:00:00"]}]
@@ -169,6 +179,54 @@ def test_records_of_several_envelopes_are_read_with_their_own_schemas() -> None:
 def test_kafka_connects_cases(schema: object, payload: object, expected: object) -> None:
     texts = raw({"schema": schema, "payload": payload})
     assert rows_of(EnvelopeDecoder(defaults=True).decode(texts), 1) == [expected]
+
+
+def test_an_envelope_is_told_from_what_has_more_members_than_it() -> None:
+    head = b'{"schema":{"type":"int32","optional":false},"payload":'
+    texts = raw(head + b'1,"more":2}', head + b"7}", head + b'1,"payload":8}', head + b"9,}")
+    rows = rows_of(EnvelopeDecoder(defaults=True).decode(texts), 4)
+    assert rows[0].startswith('JsonConverter with schemas.enable requires "schema" and "pay')
+    assert rows[1:3] == [7, 8]  # of members of one name the last counts, as in Kafka Connect
+    assert rows[3].startswith("Converting byte[] to Kafka Connect data failed")
+
+
+COUNTS = {
+    "type": "map",
+    "keys": {"type": "int32"},
+    "values": {"type": "int8", "optional": True, "default": 7},
+}
+BEYOND_A_DAY = (
+    "Time values must use number of milliseconds greater than 0 and less than 86400000"
+)
+REQUIRED = {"type": "struct", "fields": [{"type": "int8", "default": 7, "field": "a"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "filled", "kept"),
+    [
+        (COUNTS, [[1, None], [2, 3]], [(1, 7), (2, 3)], [(1, None), (2, 3)]),
+        (REQUIRED, {}, {"a": 7}, "Invalid null value for required INT8 field in field a"),
+        (COUNTS, {}, *["Invalid JSON for schema of type MAP: {}"] * 2),
+        (
+            {"type": "int32", "name": "org.apache.kafka.connect.data.Time", "version": 1},
+            86_400_001,
+            *[BEYOND_A_DAY] * 2,
+        ),
+    ],
+)
+def test_nulls_become_defaults_at_any_depth_or_where_that_is_off_at_none(
+    schema: object, payload: object, filled: object, kept: object
+) -> None:
+    texts = raw({"schema": schema, "payload": payload})
+    assert rows_of(EnvelopeDecoder(defaults=True).decode(texts), 1) == [filled]
+    assert rows_of(EnvelopeDecoder(defaults=False).decode(texts), 1) == [kept]
+
+
+@pytest.mark.parametrize("text", [b"NaN", b"-Infinity", b'{"a":NaN}', b'"\\ud83d"'])
+def test_what_only_some_parsers_take_is_no_json(text: bytes) -> None:
+    for decoder in (PlainJsonDecoder(), SchemaJsonDecoder(Schema.float64(), defaults=False)):
+        (found,) = rows_of(decoder.decode(raw(text)), 1)
+        assert found.startswith("Converting byte[] to Kafka Connect data failed")
 
 
 def test_a_decimal_is_exact_in_either_form() -> None:

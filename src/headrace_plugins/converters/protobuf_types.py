@@ -1,0 +1,263 @@
+"""Protobuf messages as trees, without names to look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from headrace.sdk import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
+MESSAGE, ENUM, MAP = "message", "enum", "map"
+DECIMAL_MESSAGE = "confluent.type.Decimal"
+DATE_MESSAGE = "google.type.Date"
+TIME_MESSAGE = "google.type.TimeOfDay"
+TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
+WRAPPERS = {
+    "google.protobuf.DoubleValue": "double",
+    "google.protobuf.FloatValue": "float",
+    "google.protobuf.Int64Value": "int64",
+    "google.protobuf.UInt64Value": "uint64",
+    "google.protobuf.Int32Value": "int32",
+    "google.protobuf.UInt32Value": "uint32",
+    "google.protobuf.BoolValue": "bool",
+    "google.protobuf.StringValue": "string",
+    "google.protobuf.BytesValue": "bytes",
+}
+"""What a message of one value wraps; the order is that of its file."""
+_ENTRY = "Entry"
+
+
+@dataclass(frozen=True)
+class ProtoField:
+    """A field of a message.
+
+    Args:
+        name: Its name.
+        number: Its number.
+        type: The type of its value, or of each of its values.
+        repeated: Whether it has any number of values; maps are not.
+        required: Whether it must be there, which Protobuf 2 knows.
+        optional: Whether `optional` stands before it, in either version.
+        present: Whether it is told from one with its default whether it is there.
+        old: Whether it is of Protobuf 2.
+        oneof: The `oneof` that it is in, and which of its message's that is.
+        facts: What Confluent's converter wrote into its options.
+    """
+
+    name: str
+    number: int
+    type: ProtoType
+    repeated: bool = False
+    required: bool = False
+    optional: bool = False
+    present: bool = False
+    old: bool = False
+    oneof: tuple[str, int] | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProtoType:
+    """A type of Protobuf.
+
+    Args:
+        kind: Protobuf's word for it.
+        name: The full name of a message or an enum.
+        symbols: The numbers of an enum's values.
+        fields: A message's; of a map its key and its value.
+        native: Whether a map is one to Protobuf: keys of some types make a list of entries.
+    """
+
+    kind: str
+    name: str = ""
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    fields: tuple[ProtoField, ...] = ()
+    native: bool = True
+
+    @property
+    def short_name(self) -> str:
+        """The name without what it is in."""
+        return self.name.rpartition(".")[2]
+
+    def field(self, name: str) -> ProtoField | None:
+        """Return the field of that name, if there is one."""
+        return next((each for each in self.fields if each.name == name), None)
+
+    def oneof(self, name: str, place: int) -> list[ProtoField]:
+        """Return the fields that a `oneof` has."""
+        return [each for each in self.fields if each.oneof == (name, place)]
+
+    @property
+    def oneofs(self) -> list[tuple[str, int]]:
+        """The names of what says `oneof`, with their places."""
+        return list(dict.fromkeys(each.oneof for each in self.fields if each.oneof is not None))
+
+
+class ProtoFile:
+    """A schema as a registry has it: a file of messages, with what it imports."""
+
+    def __init__(self, files: bytes) -> None:
+        """Take a serialized FileDescriptorSet, the file last, as ``compile_proto`` makes it."""
+        self._files = FileDescriptorSet.FromString(files)
+
+    @cached_property
+    def pool(self) -> DescriptorPool:
+        """All files, read."""
+        pool = DescriptorPool()
+        for each in self._files.file:
+            pool.AddSerializedFile(each.SerializeToString())
+        return pool
+
+    def at(self, path: Sequence[int]) -> Descriptor:
+        """Return the message that indexes name, from the outermost to the innermost.
+
+        Raises:
+            RecordError: There is none.
+        """
+        main = self._files.file[-1]
+        messages, names = list(main.message_type), [main.package] if main.package else []
+        for index in path:
+            if not 0 <= index < len(messages):
+                known = f"it has no message {list(path)}"
+                raise RecordError(problem=f"The schema does not fit the value: {known}.")
+            names.append(messages[index].name)
+            # Confluent's Java code counts what a file says, and no file says a map's entry.
+            messages = [m for m in messages[index].nested_type if not m.options.map_entry]
+        return self.pool.FindMessageTypeByName(".".join(names))
+
+    def path_of(self, name: str | None) -> list[int]:
+        """Return the indexes of an outer message by its full name; else of the first."""
+        main = self._files.file[-1]
+        prefix = f"{main.package}." if main.package else ""
+        names = [prefix + message.name for message in main.message_type]
+        return [names.index(name)] if name in names else [0]
+
+    def type_of(self, message: Descriptor) -> ProtoType:
+        """Return a message as a tree.
+
+        Raises:
+            RecordError: It contains itself, or has fields that no columns can be made of.
+        """
+        return _Reading(self.pool).message(message, ())
+
+
+class _Reading:
+    def __init__(self, pool: DescriptorPool) -> None:
+        self._pool = pool
+
+    def message(self, message: Descriptor, around: tuple[str, ...]) -> ProtoType:
+        if message.full_name in around:
+            problem = f"The Protobuf message {message.full_name} contains itself."
+            raise RecordError(problem=problem)
+        fields = self._fields(message, (*around, message.full_name))
+        if len({each.name.lower() for each in fields}) != len(fields):
+            problem = f"Fields of {message.full_name} differ in nothing but case."
+            raise RecordError(problem=problem)
+        return ProtoType(MESSAGE, message.full_name, fields=fields)
+
+    def _fields(self, message: Descriptor, around: tuple[str, ...]) -> tuple[ProtoField, ...]:
+        told = DescriptorProto()
+        message.CopyToProto(told)
+        return tuple(
+            self._field(each, proto, around)
+            for each, proto in zip(message.fields, told.field, strict=True)
+        )
+
+    def _field(
+        self, each: FieldDescriptor, proto: FieldDescriptorProto, around: tuple[str, ...]
+    ) -> ProtoField:
+        is_repeated = proto.label == proto.LABEL_REPEATED
+        around_it = each.containing_type
+        assert around_it is not None
+        old = _is_old(around_it)
+        in_oneof = each.containing_oneof is not None and not proto.proto3_optional
+        type_ = self._type(each, around, is_repeated=is_repeated)
+        oneofs = [one.name for one in around_it.oneofs]
+        explicit = proto.label == proto.LABEL_OPTIONAL and not in_oneof and old
+        return ProtoField(
+            name=each.name,
+            number=each.number,
+            type=type_,
+            repeated=is_repeated and type_.kind != MAP,
+            required=proto.label == proto.LABEL_REQUIRED,
+            optional=proto.proto3_optional or explicit,
+            present=each.has_presence,
+            old=old,
+            oneof=_oneof(each, oneofs) if in_oneof else None,
+            facts=self._facts(proto),
+        )
+
+    def _type(
+        self, each: FieldDescriptor, around: tuple[str, ...], *, is_repeated: bool
+    ) -> ProtoType:
+        if each.enum_type is not None:
+            return ProtoType(ENUM, each.enum_type.full_name, _symbols(each.enum_type))
+        if each.message_type is None:
+            return ProtoType(_WORDS[each.type])
+        message = self.message(each.message_type, around)
+        native = each.message_type.GetOptions().map_entry
+        if native or (is_repeated and _is_entry(message)):
+            return ProtoType(MAP, message.name, fields=message.fields, native=native)
+        return message
+
+    def _facts(self, proto: FieldDescriptorProto) -> Mapping[str, str]:
+        options = proto.options.SerializeToString()
+        if not options:
+            return {}
+        try:
+            meta = self._pool.FindExtensionByName("confluent.field_meta")
+            known = self._pool.FindMessageTypeByName("google.protobuf.FieldOptions")
+        except KeyError:
+            return {}
+        read: Any = GetMessageClass(known).FromString(options)
+        return dict(read.Extensions[meta].params)
+
+
+def _symbols(enum: EnumDescriptor) -> Mapping[str, int]:
+    return {value.name: value.number for value in enum.values}
+
+
+def _oneof(each: FieldDescriptor, names: list[str]) -> tuple[str, int]:
+    assert each.containing_oneof is not None
+    name = each.containing_oneof.name
+    return name, names.index(name)
+
+
+def _is_old(message: Descriptor) -> bool:
+    file = FileDescriptorProto()
+    message.file.CopyToProto(file)
+    return file.syntax in {"", "proto2"}
+
+
+def _is_entry(message: ProtoType) -> bool:
+    named = message.short_name.endswith(_ENTRY)
+    single = all(not each.repeated for each in message.fields)
+    return named and single and [each.name for each in message.fields] == ["key", "value"]
+
+
+_WORDS = dict(
+    enumerate(
+        (
+            "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool",
+            "string", MESSAGE, MESSAGE, "bytes", "uint32", ENUM, "sfixed32", "sfixed64",
+            "sint32", "sint64",
+        ),
+        start=1,
+    )
+)  # fmt: skip
+"""Protobuf's words for the types, by their numbers in descriptors."""
