@@ -1,5 +1,15 @@
-"""Finds plugins by name, alias or class path."""
+"""Finds plugins by name, alias or class path, and what references stand for."""
 
+from headrace.plugins.references import ProviderSettings, References
 from headrace.plugins.registry import PluginInfo, PluginKind, Registry
+from headrace.plugins.secrets import HIDDEN, Secrets
 
-__all__ = ["PluginInfo", "PluginKind", "Registry"]
+__all__ = [
+    "HIDDEN",
+    "PluginInfo",
+    "PluginKind",
+    "ProviderSettings",
+    "References",
+    "Registry",
+    "Secrets",
+]

@@ -6,13 +6,17 @@ import importlib
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from headrace.plugins.references import ProviderSettings, References
 from headrace.sdk import (
+    ConfigError,
+    ConfigProvider,
     Connector,
     Converter,
+    MetricsReporter,
     PluginNotFoundError,
     Predicate,
     SetupError,
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
     from headrace.sdk.config import ConfigDef
 
 
+_KEPT = 1024
+"""How many look-ups are kept: clients may ask for any name."""
+
+
 class PluginKind(StrEnum):
     """The kinds of plugin; each has an entry-point group ``headrace.<kind>s``."""
 
@@ -36,6 +44,8 @@ class PluginKind(StrEnum):
     TRANSFORM = "transform"
     PREDICATE = "predicate"
     CONVERTER = "converter"
+    PROVIDER = "provider"
+    REPORTER = "reporter"
 
     @property
     def group(self) -> str:
@@ -49,6 +59,8 @@ _BASES: dict[PluginKind, type] = {
     PluginKind.TRANSFORM: Transform,
     PluginKind.PREDICATE: Predicate,
     PluginKind.CONVERTER: Converter,
+    PluginKind.PROVIDER: ConfigProvider,
+    PluginKind.REPORTER: MetricsReporter,
 }
 
 
@@ -87,7 +99,18 @@ class PluginInfo:
 
 
 class Registry:
-    """Looks plugins up. Listing names imports nothing; a look-up imports one plugin."""
+    """Looks plugins up. Listing names imports nothing; a look-up imports one plugin.
+
+    What was looked up is kept: a list of connectors asks for the same few again and again.
+
+    Args:
+        providers: What the settings say about configuration providers.
+    """
+
+    def __init__(self, providers: ProviderSettings | None = None) -> None:
+        self._search = lru_cache(maxsize=_KEPT)(self._searched)
+        known = frozenset(self.names(PluginKind.PROVIDER))
+        self.references = References(self.provider, known, providers or ProviderSettings())
 
     def source(self, name: str, *, field: str | None = None) -> type[SourceConnector]:
         """Return the source connector of that name, alias or class path."""
@@ -114,19 +137,35 @@ class Registry:
         plugin: type[Converter] = self._find(PluginKind.CONVERTER, name, field).plugin
         return plugin
 
+    def provider(self, name: str, *, field: str | None = None) -> type[ConfigProvider]:
+        """Return the configuration provider of that name, alias or class path."""
+        plugin: type[ConfigProvider] = self._find(PluginKind.PROVIDER, name, field).plugin
+        return plugin
+
+    def reporter(self, name: str, *, field: str | None = None) -> type[MetricsReporter]:
+        """Return the reporter of metrics of that name, alias or class path."""
+        plugin: type[MetricsReporter] = self._find(PluginKind.REPORTER, name, field).plugin
+        return plugin
+
     def connector_kind(self, name: str, *, field: str | None = None) -> PluginKind:
         """Return whether a connector class, as Kafka's configurations give it, reads or writes.
 
         A name that both a source and a sink have is ambiguous and raises, as it does
-        when there is none.
+        when there is none, with ConfigError and PluginNotFoundError.
         """
         found = [kind for kind in (PluginKind.SOURCE, PluginKind.SINK) if self._has(kind, name)]
         if len(found) == 1:
             return found[0]
-        known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
         if found:
-            known = [self._find(kind, name, None).class_path for kind in found]
+            classes = " or ".join(self._find(kind, name, None).class_path for kind in found)
+            problem = f"{name!r} is the name of a source and of a sink."
+            raise ConfigError(problem, field=field, fix=f"Give the class: {classes}.")
+        known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
         raise PluginNotFoundError(name, known=known, kind="connector class", field=field)
+
+    def reads(self, name: str) -> bool:
+        """Return whether a connector class reads; raises as ``connector_kind`` does."""
+        return self.connector_kind(name, field="connector.class") is PluginKind.SOURCE
 
     def names(self, kind: PluginKind) -> list[str]:
         """Return the names of one kind, sorted."""
@@ -135,8 +174,17 @@ class Registry:
     def all(self) -> Iterator[PluginInfo]:
         """Yield every plugin, by kind and name. Imports them."""
         for kind in PluginKind:
-            for name in self.names(kind):
-                yield self._load(kind, name)
+            yield from self.all_of(kind)
+
+    def all_of(self, kind: PluginKind) -> Iterator[PluginInfo]:
+        """Yield the plugins of one kind, by name. Imports them."""
+        for name in self.names(kind):
+            yield self._load(kind, name)
+
+    def reload(self) -> None:
+        """Look again for what is installed; what was loaded before stays as it was."""
+        importlib.invalidate_caches()
+        self.__dict__.pop("_entries", None)
 
     def find(self, name: str) -> list[PluginInfo]:
         """Return the plugins of any kind with that name, alias or class path."""
@@ -170,13 +218,14 @@ class Registry:
                 yield self._load(kind, name)
 
     def _has(self, kind: PluginKind, name: str) -> bool:
-        try:
-            self._find(kind, name, None)
-        except PluginNotFoundError:
-            return False
-        return True
+        return self._search(kind, name) is not None
 
     def _find(self, kind: PluginKind, name: str, field: str | None) -> PluginInfo:
+        if (found := self._search(kind, name)) is not None:
+            return found
+        raise PluginNotFoundError(name, known=self.names(kind), kind=kind.value, field=field)
+
+    def _searched(self, kind: PluginKind, name: str) -> PluginInfo | None:
         if name in self._entries[kind]:
             return self._load(kind, name)
         for info in self._loadable(kind):
@@ -184,7 +233,7 @@ class Registry:
                 return info
         if (plugin := _import(name)) is not None and issubclass(plugin, _BASES[kind]):
             return PluginInfo(name, kind, plugin)
-        raise PluginNotFoundError(name, known=self.names(kind), kind=kind.value, field=field)
+        return None
 
 
 def _import(path: str) -> type | None:

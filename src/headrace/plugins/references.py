@@ -1,0 +1,185 @@
+"""References in configurations, such as ``${env:DB_PASSWORD}``, and their values."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from headrace.plugins.secrets import Secrets
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, ProviderContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.sdk import ConfigProvider
+
+__all__ = ["ProviderSettings", "References"]
+
+_CLASS = "class"
+_REFERENCE = re.compile(r"\$\{(?P<provider>[^}:]+):(?:(?P<path>[^}]*?):)?(?P<key>[^}]*)\}")
+"""As Kafka's ConfigTransformer reads it: the path ends at its first colon."""
+Find: TypeAlias = "Callable[..., type[ConfigProvider]]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderSettings:
+    """What settings say about configuration providers.
+
+    Args:
+        keys: The keys of each, by the name that references have; ``class`` names another
+            provider than the one of that name.
+        context: Where they are used.
+        secrets: Gets to know every value.
+    """
+
+    keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    context: ProviderContext = field(default_factory=ProviderContext)
+    secrets: Secrets = field(default_factory=Secrets)
+
+
+class _Reference(NamedTuple):
+    provider: str
+    path: str
+    key: str
+
+
+class References:
+    """Puts values in place of references. Any thread may use it.
+
+    What is no reference to a known provider is left as it is, as in Kafka Connect, and so are
+    references in values. Guarantee 6: it keeps no value, and tells none.
+    """
+
+    def __init__(self, find: Find, names: frozenset[str], settings: ProviderSettings) -> None:
+        """Use the providers of these names, and those that the settings name.
+
+        Args:
+            find: Gives a provider by its name.
+            names: The names of the installed ones.
+            settings: What they are given.
+        """
+        self._find = find
+        self._names = names | settings.keys.keys()
+        self._settings = settings
+        self._made: dict[str, ConfigProvider] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def secrets(self) -> Secrets:
+        """What must not show: all values so far."""
+        return self._settings.secrets
+
+    def has_any(self, text: str) -> bool:
+        """Return whether a text holds a reference."""
+        return next(self._in(text), None) is not None
+
+    def is_only(self, text: str) -> bool:
+        """Return whether a text is a reference and nothing else, so that it may be shown."""
+        found = _REFERENCE.fullmatch(text.strip())
+        return found is not None and self._knows(found["provider"])
+
+    def resolved(
+        self, config: Mapping[str, str], name: Callable[[str], str] = str
+    ) -> dict[str, str]:
+        """Return a configuration with values in place of references.
+
+        Args:
+            config: Texts by key.
+            name: Gives the field that an error tells for a key.
+
+        Raises:
+            ConfigErrors: With every reference that has no value.
+        """
+        values, errors = self.values(config, name)
+        if errors:
+            raise ConfigErrors(errors)
+        return values
+
+    def values(
+        self, config: Mapping[str, str], name: Callable[[str], str] = str
+    ) -> tuple[dict[str, str], list[ConfigError]]:
+        """Return the same, and what is wrong; a key that is wrong is as it was."""
+        found = {key: set(self._in(text)) for key, text in config.items()}
+        asked = {each for references in found.values() for each in references}
+        if not asked:
+            return dict(config), []
+        known: dict[_Reference, str | HeadraceError] = {}
+        for provider, path in sorted({(each.provider, each.path) for each in asked}):
+            keys = {e.key for e in asked if (e.provider, e.path) == (provider, path)}
+            known |= self._asked(provider, path, keys)
+        self.secrets.remember(value for value in known.values() if isinstance(value, str))
+        values, errors = dict(config), []
+        for key, references in found.items():
+            wrong = [known[each] for each in sorted(references)]
+            failed = [each for each in wrong if isinstance(each, HeadraceError)]
+            errors += [ConfigError(e.problem, fix=e.fix, field=name(key)) for e in failed]
+            if not failed:
+                values[key] = self._put(config[key], known)
+        return values, errors
+
+    def _asked(
+        self, provider: str, path: str, keys: set[str]
+    ) -> dict[_Reference, str | HeadraceError]:
+        try:
+            given = self._provider(provider).values(path, sorted(keys))
+        except HeadraceError as error:
+            return {_Reference(provider, path, key): error for key in keys}
+        return {
+            _Reference(provider, path, key): given[key]
+            if key in given
+            else _missing(provider, path, key)
+            for key in keys
+        }
+
+    def _put(self, text: str, known: Mapping[_Reference, str | HeadraceError]) -> str:
+        def value(match: re.Match[str]) -> str:
+            if not self._knows(match["provider"]):
+                return match[0]
+            return str(known[_reference(match)])
+
+        return _REFERENCE.sub(value, text)
+
+    def _in(self, text: str) -> Iterator[_Reference]:
+        if "${" not in text:
+            return
+        for match in _REFERENCE.finditer(text):
+            if self._knows(match["provider"]):
+                yield _reference(match)
+
+    def _knows(self, provider: str) -> bool:
+        return provider in self._names
+
+    def _provider(self, name: str) -> ConfigProvider:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._make(name)
+            return self._made[name]
+
+    def _make(self, name: str) -> ConfigProvider:
+        keys = dict(self._settings.keys.get(name, {}))
+        found = self._find(keys.pop(_CLASS, name), field=f"config_providers.{name}.class")
+        try:
+            config = found.config_def().parse(keys)
+        except ConfigErrors as several:
+            raise _of(name, several.errors) from None
+        return found(config, self._settings.context)
+
+
+def _reference(match: re.Match[str]) -> _Reference:
+    return _Reference(match["provider"], match["path"] or "", match["key"])
+
+
+def _missing(provider: str, path: str, key: str) -> ConfigError:
+    shown = ":".join(part for part in (provider, path, key) if part)
+    problem = f"The reference ${{{shown}}} leads to no value."
+    return ConfigError(problem, fix="Set it there, or correct the reference.")
+
+
+def _of(name: str, errors: Iterable[ConfigError]) -> ConfigError:
+    first = next(iter(errors))
+    problem = f"The settings of the configuration provider {name} are not valid: "
+    field_of = f"config_providers.{name}.{first.field}"
+    return ConfigError(problem + first.problem, fix=first.fix, field=field_of)

@@ -1,0 +1,102 @@
+"""Values from files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import javaproperties
+from typing_extensions import override
+
+from headrace.sdk import ConfigError, ConfigProvider, ProviderContext, allowed_path
+from headrace.sdk.config import Config, ConfigDef, ConfigType
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+_ALLOWED = "allowed.paths"
+
+
+def _keys() -> ConfigDef:
+    return ConfigDef().define(
+        _ALLOWED,
+        ConfigType.LIST,
+        "",
+        doc="The paths at or below which files may be read, with commas between them. Without "
+        "any, a server reads what is below `secrets` in its home folder and /run/secrets, and "
+        "other commands read what their user may read.",
+    )
+
+
+class FileProvider(ConfigProvider):
+    """A key of a file in Java's form of properties: `${file:/path/to/file.properties:key}`."""
+
+    aliases = (
+        "FileConfigProvider",
+        "org.apache.kafka.common.config.provider.FileConfigProvider",
+    )
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return _keys()
+
+    @override
+    def __init__(self, config: Config, context: ProviderContext) -> None:
+        self._allowed = config.get_list(_ALLOWED)
+        self._context = context
+
+    @override
+    def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
+        file = allowed_path(path, self._allowed, self._context)
+        try:
+            found = javaproperties.loads(_read(file))
+        except javaproperties.InvalidUEscapeError:
+            problem = f"{path} holds an escape that Java's form of properties does not have."
+            raise ConfigError(problem, fix="Write \\u with four digits.") from None
+        return {key: found[key] for key in keys if key in found}
+
+
+class DirectoryProvider(ConfigProvider):
+    """A whole file of a folder: `${dir:/path/to/folder:file}`, the form of mounted secrets.
+
+    The line break at the end of a file does not belong to its value.
+    """
+
+    aliases = (
+        "DirectoryConfigProvider",
+        "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    )
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return _keys()
+
+    @override
+    def __init__(self, config: Config, context: ProviderContext) -> None:
+        self._allowed = config.get_list(_ALLOWED)
+        self._context = context
+
+    @override
+    def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
+        found = {}
+        for key in keys:
+            if not key or "/" in key:
+                problem = f"{key!r} is no name of a file in {path}."
+                raise ConfigError(problem, fix="Write ${dir:/path/to/folder:file}.")
+            file = allowed_path(f"{path}/{key}", self._allowed, self._context)
+            if file.is_file():
+                found[key] = _read(file).removesuffix("\n").removesuffix("\r")
+        return found
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = f"{file} cannot be read: {error.strerror}."
+        raise ConfigError(problem, fix="Correct the path, or who may read it.") from None
+    except UnicodeDecodeError:
+        problem = f"{file} is no text."
+        raise ConfigError(problem, fix="Write it as UTF-8.") from None
