@@ -21,7 +21,7 @@ from headrace.model import Batch, Definition, PluginSpec
 from headrace.plugins import Registry
 from headrace.sdk.testing import DeadLetter, Moved
 from headrace.settings import load_settings
-from headrace.store import SqliteStore
+from headrace.store import SqlStore
 from headrace.worker import StoredConnectorContext
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class KitRegistry(Registry):
 
     def __init__(self, source: type[SourceConnector], sink: type[SinkConnector]) -> None:
         """Give ``source`` and ``sink`` whatever the name."""
+        super().__init__()
         self._source, self._sink = source, sink
 
     @override
@@ -121,10 +122,10 @@ class Bench:
         runtime.registry = registry
         return runtime
 
-    def store(self) -> SqliteStore:
+    def store(self) -> SqlStore:
         """Open the store, as each process does."""
         self.home.mkdir(parents=True, exist_ok=True)
-        return SqliteStore(self.home / "store.db")
+        return SqlStore(self.home / "store.db")
 
     def dead_letters(self) -> list[DeadLetter]:
         """Return what was dead-lettered, the oldest first."""
@@ -267,7 +268,7 @@ def problems(registry: Registry, definition: Definition) -> list[HeadraceError]:
     return list(check_definition(definition, registry).errors)
 
 
-def _assembler(bench: Bench, store: SqliteStore) -> Assembler:
+def _assembler(bench: Bench, store: SqlStore) -> Assembler:
     return Assembler(
         store=store,
         topics=Topics(bench.home / "topics"),

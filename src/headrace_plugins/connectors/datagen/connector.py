@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -11,6 +11,7 @@ from headrace.sdk import (
     BoundaryKind,
     ConfigError,
     DeliveryGuarantee,
+    Position,
     Schema,
     SourceConnector,
     Type,
@@ -35,7 +36,7 @@ from headrace_plugins.connectors.datagen.gears import (
 )
 from headrace_plugins.connectors.datagen.generator import Settings
 from headrace_plugins.connectors.datagen.pace import Lane
-from headrace_plugins.connectors.datagen.plan import Plan, map_keys
+from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from headrace.sdk import (
         CaptureSource,
         FrameSource,
-        Position,
         SplitSource,
         StreamSplitSource,
     )
@@ -129,6 +129,17 @@ class DatagenSource(SourceConnector):
                 return FrameGenerator(settings)
 
     @override
+    def position_at(self, position: Position, time: datetime) -> Position | None:
+        if any("part" in partition for partition, _ in position.items()):
+            return None  # each task counts its own rows, of blocks here and there
+        row = _row_at(_settings(self.config), time)
+        return Position(
+            (partition, {"row": min(row, int(offset["row"]))})
+            for partition, offset in position.items()
+            if "generator" in partition
+        )
+
+    @override
     def alter_offsets(self, position: Position) -> None:
         for partition, offset in position.items():
             row = offset.get("row")
@@ -138,6 +149,12 @@ class DatagenSource(SourceConnector):
                     field="offsets",
                     fix='Write {"generator": name} and {"row": n}, where n is 0 or more.',
                 )
+
+
+def _row_at(settings: Settings, time: datetime) -> int:
+    """Return the first row whose timestamp is not before a time."""
+    after = time - settings.plan.start
+    return max(0, -(-after // timedelta(microseconds=STEP_MICROS)))
 
 
 def _settings(config: Config) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
@@ -22,6 +22,7 @@ from headrace.sdk import (
     require_writable,
 )
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
+from headrace_plugins.connectors.delta.constraints import broken_constraints
 from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.rows import (
     columns_of,
@@ -30,6 +31,7 @@ from headrace_plugins.connectors.delta.rows import (
 )
 from headrace_plugins.connectors.delta.staged import Destination, StagedAppend, StagedRows
 from headrace_plugins.connectors.delta.target import (
+    OWN_VALUES,
     WIDENING,
     append_obstacle,
     check_partition_columns,
@@ -42,7 +44,7 @@ from headrace_plugins.connectors.delta.types import ddl
 from headrace_plugins.connectors.delta.upkeep import HIDDEN, Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +98,7 @@ class _Plan:
     fit: Fit
     keys: Sequence[str]
     required: Sequence[str]
+    checks: Sequence[Refusal]
 
 
 class DeltaTask(FrameSink):
@@ -171,7 +174,8 @@ class DeltaTask(FrameSink):
         keys = key_names(batch, settings.keys) if settings.upsert else []
         columns = columns_of(frame, batch, keys)
         fields = None if table is None else fields_of(table)
-        widening = table is not None and properties_of(table).get(WIDENING) == "true"
+        properties = settings.properties if table is None else properties_of(table)
+        widening = table is not None and properties.get(WIDENING) == "true"
         plan = fit(fields, columns.fields, policy=batch.evolution, may_widen=widening)
         if table is None:
             check_partition_columns(plan, settings.partition_by)
@@ -184,7 +188,9 @@ class DeltaTask(FrameSink):
                 fix="Add the column, or set schema.evolution.add=evolve.",
                 field="key.fields",
             )
-        return _Plan(table, columns, plan, keys, _required(fields or (), plan))
+        checks = broken_constraints(frame, columns, plan, properties, merges=settings.upsert)
+        required = _required(fields or (), plan)
+        return _Plan(table, columns, plan, keys, required, list(checks))
 
     def _appended(
         self, frame: DataFrame, batch: SinkBatch, plan: _Plan, to: Destination
@@ -254,13 +260,15 @@ class DeltaTask(FrameSink):
                     field="value",
                 )
             )
-        return [*found, *(_null(name, plan.columns.sources[name]) for name in plan.required)]
+        nulls = (_null(name, plan.columns.sources[name]) for name in plan.required)
+        return [*found, *nulls, *plan.checks]
 
 
-def _required(fields: Sequence[Mapping[str, object]], plan: Fit) -> list[str]:
+def _required(fields: Sequence[Mapping[str, Any]], plan: Fit) -> list[str]:
     """Return the batch's columns that the table wants not null."""
-    wanted = {str(f["name"]) for f in fields if not f["nullable"] and not f["metadata"]}
-    missing = wanted - set(plan.names.values())
+    wanted = {f["name"]: f["metadata"] or {} for f in fields if not f["nullable"]}
+    missing = {name for name, told in wanted.items() if not _fills_itself(told)}
+    missing -= set(plan.names.values())
     if missing:
         raise ConfigError(
             problem="The table's column is NOT NULL, and the records have no such field.",
@@ -268,6 +276,10 @@ def _required(fields: Sequence[Mapping[str, object]], plan: Fit) -> list[str]:
             field=min(missing),
         )
     return [name for name, to in plan.names.items() if to in wanted]
+
+
+def _fills_itself(metadata: Iterable[str]) -> bool:
+    return any(key.startswith(OWN_VALUES) for key in metadata)
 
 
 def _check_partitions(table: DeltaTable, configured: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.delta.fitting import Fit
 
 __all__ = [
+    "OWN_VALUES",
     "WIDENING",
     "add_columns",
     "append_obstacle",
@@ -60,12 +61,9 @@ _FEATURE_PROPERTIES = (
     "delta.minReaderVersion",
     "delta.minWriterVersion",
 )
-_BINDING_METADATA = (
-    "delta.invariants",
-    "delta.generationExpression",
-    "delta.identity.",
-    "CURRENT_DEFAULT",
-)
+OWN_VALUES = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
+"""How the metadata of a column begins that has values where none are written."""
+_BINDING_METADATA = ("delta.invariants", *OWN_VALUES)
 _PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
 
 

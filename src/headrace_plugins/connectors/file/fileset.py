@@ -16,7 +16,12 @@ from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import NumberedFile
 from headrace_plugins.connectors.file.inference import TEXT, VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile
-from headrace_plugins.connectors.file.records import group_records, no_records, text_records
+from headrace_plugins.connectors.file.records import (
+    group_records,
+    no_records,
+    text_records,
+    variant_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +98,9 @@ class FileSet(FrameSource):
     def read_strict(
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:
-        if self._settings.format not in {Format.CSV, Format.JSON}:
+        settings = self._settings
+        whole = settings.schema is not None and settings.schema.is_logical
+        if whole or settings.format not in {Format.CSV, Format.JSON}:
             return None
         return self._read(spark, start, end, strict=True)
 
@@ -106,6 +113,10 @@ class FileSet(FrameSource):
             if not files:
                 return no_records(spark, Schema.string())
             return text_records(spark, files, settings.dialect)
+        if settings.schema is not None and settings.schema.is_logical:
+            if not files:
+                return no_records(spark, settings.schema)
+            return variant_records(spark, files, settings.dialect)
         columns = Columns(
             format=settings.format,
             dialect=settings.dialect,

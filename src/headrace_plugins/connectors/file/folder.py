@@ -25,6 +25,7 @@ from headrace.sdk import (
     require_writable,
     texts_of_variants,
 )
+from headrace.sdk.logical import VARIANT
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
@@ -93,7 +94,10 @@ class FolderSink(FrameSink):
         staging = staging_folder(root / HOUSEKEEPING, mark)
         discard(staging)
         frame, seen = self._rows(frame, batch.schema)
-        writer = frame.write.format(settings.format.value).options(**self._options())
+        # Spark's writer of JSON makes an object of each row; a Variant may be anything.
+        whole = settings.format is Format.JSON and batch.schema.name == VARIANT
+        format_ = Format.TEXT if whole else settings.format
+        writer = frame.write.format(format_.value).options(**self._options())
         if settings.partition_by:
             writer = writer.partitionBy(*settings.partition_by)
         try:
@@ -102,7 +106,8 @@ class FolderSink(FrameSink):
             if (known := tombstone_error(error)) is not None:
                 raise known from error
             raise
-        files = tuple(sorted(p for p in staging.rglob("part-*") if not p.name.endswith(".crc")))
+        found = (p for p in staging.rglob("part-*") if not p.name.endswith(".crc"))
+        files = tuple(sorted(map(_as_json, found) if whole else found))
         if seen is not None:
             rows = int(seen.get["rows"])
             files = files if rows else ()
@@ -137,6 +142,8 @@ class FolderSink(FrameSink):
             if has_variant(schema) and settings.format in {Format.CSV, Format.AVRO}:
                 # Spark writes no VARIANT there.
                 frame = frame.selectExpr(f"{texts_of_variants('value', schema)} AS value")
+            if settings.format is Format.JSON and schema.name == VARIANT:
+                frame = frame.selectExpr(line_sql(schema))
             frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
         if settings.format is Format.PARQUET:
             return frame, None
@@ -268,6 +275,10 @@ class _Folder:
         for attempt in staging_folder(self._house, mark).parent.glob("*-*"):
             if int(attempt.name.rpartition("-")[2]) <= mark.epoch:
                 discard(attempt)
+
+
+def _as_json(path: Path) -> Path:
+    return path.rename(path.with_name(path.name.replace(".txt", ".json", 1)))
 
 
 def _sync(path: Path) -> None:

@@ -101,7 +101,8 @@ _SOURCE: tuple[_Key, ...] = (
         None,
         (
             "The columns in Spark's DDL, such as id BIGINT, name STRING; infer finds them out "
-            "from the files, remembers them, and adds what later files have more."
+            "from the files, remembers them, and adds what later files have more. VARIANT "
+            "alone takes each record of JSON files as one value, where they share no shape."
         ),
     ),
     (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.file.dialect import Dialect
     from headrace_plugins.connectors.file.groups import Group, NumberedFile
 
-__all__ = ["group_records", "no_records", "position_sql", "text_records"]
+__all__ = ["group_records", "no_records", "position_sql", "text_records", "variant_records"]
 
 PLUGIN = "file"
 _RAW = "_headrace_raw"
@@ -34,6 +34,25 @@ def text_records(
     reader = spark.read.option("encoding", dialect.encoding)
     frame = reader.text([spark_path(file.path) for file in files])
     return frame.selectExpr("value", f"{position_sql(files)} AS position")
+
+
+def variant_records(
+    spark: SparkSession, files: Sequence[NumberedFile], dialect: Dialect
+) -> DataFrame:
+    """Return one record for each JSON value of any kind, whose value is a VARIANT."""
+    reader = spark.read.options(
+        **dialect.spark_json(),
+        singleVariantColumn="value",
+        mode="PERMISSIVE",
+        columnNameOfCorruptRecord=_RAW,
+    )
+    frame = reader.schema(f"value VARIANT, {quote(_RAW)} STRING").json(
+        [spark_path(file.path) for file in files]
+    )
+    # The value is named, or Spark would find nothing malformed; see `_error`.
+    bad = f"{_RAW} IS NOT NULL AND value IS NULL"
+    error = _rejection(bad, "The input is no JSON. File: ")
+    return frame.selectExpr("value", f"{error} AS error", f"{position_sql(files)} AS position")
 
 
 def group_records(
@@ -171,10 +190,13 @@ def _error(found: Schema, target: Schema) -> str:
     all_columns = ", ".join(f"{quote(f.name)} IS NULL" for f in found.fields)
     ddl = _ddl(target)
     shown = ddl if len(ddl) <= _SHOWN_DDL_CHARS else f"{ddl[:_SHOWN_DDL_CHARS]}…"
-    message = f"The input does not fit the columns {shown}. File: "
+    bad = f"{_RAW} IS NOT NULL AND array_position(array({all_columns}), true) >= 0"
+    return _rejection(bad, f"The input does not fit the columns {shown}. File: ")
+
+
+def _rejection(bad: str, message: str) -> str:
     return (
-        f"IF({_RAW} IS NOT NULL AND array_position(array({all_columns}), true) >= 0, "
-        f"named_struct('stage', 'TASK_POLL', 'plugin', {literal(PLUGIN)}, "
+        f"IF({bad}, named_struct('stage', 'TASK_POLL', 'plugin', {literal(PLUGIN)}, "
         f"'exception', 'RecordError', "
         f"'message', concat({literal(message)}, _metadata.file_path), 'raw', {_RAW}), "
         f"CAST(NULL AS {ERROR_TYPE}))"

@@ -9,14 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, parse_ddl
+from headrace.sdk import ConfigError, Schema, parse_ddl
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.keys import configured_path
 from headrace_plugins.connectors.file.listing import Listing, Share
 
 if TYPE_CHECKING:
-    from headrace.sdk import Schema
     from headrace.sdk.config import Config
 
 __all__ = [
@@ -58,7 +57,7 @@ class SourceSettings:
         grows: Whether files are followed, instead of read as wholes.
         format: Of all files.
         dialect: Of text files.
-        schema: The declared schema; None to infer it.
+        schema: The declared schema; None to infer it; a Variant where each record is one.
         sample_rows: How many lines the inference looks at.
         variants: Whether a field whose values share no shape becomes a VARIANT.
         topic: The topic to write to; None for the runtime's choice.
@@ -96,14 +95,21 @@ class SourceSettings:
         alias = config.originals.get("connector.class", "") in OTHER_SOURCES
         mode = config.find_str("mode") or ("grow" if alias else "set")
         format_ = _format(config, listing, grows=mode == "grow", alias=alias)
-        ddl = config.get_str("schema")
+        ddl = config.get_str("schema").strip()
+        whole = ddl.upper() == "VARIANT"
+        if whole and format_ is not Format.JSON:
+            raise ConfigError(
+                problem=f"A record of {format_.value} is no one value of any kind.",
+                fix="Set format to json, or name columns, as in payload VARIANT.",
+                field="schema",
+            )
         return cls(
             path=path,
             listing=listing,
             grows=mode == "grow",
             format=format_,
             dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
-            schema=None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema"),
+            schema=Schema.variant(optional=True) if whole else _schema(ddl),
             sample_rows=config.get_int("infer.rows"),
             variants=config.get_str("infer.conflicts") == "variant",
             topic=config.find_str("topic"),
@@ -113,6 +119,10 @@ class SourceSettings:
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),
         )
+
+
+def _schema(ddl: str) -> Schema | None:
+    return None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema")
 
 
 def local_path(config: Config) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from headrace.sdk import RecordError, Refusal, Schema, Type, fixed_folder, literal
+from headrace.sdk.logical import VARIANT
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
@@ -90,7 +91,9 @@ def line_sql(schema: Schema) -> str:
     A text is itself, what has parts is JSON, and nothing is ``null``, as in Kafka Connect's
     file sink.
     """
-    if schema.type is Type.STRING:
+    if schema.name == VARIANT and schema.is_logical:
+        text = "to_json(value)"
+    elif schema.type is Type.STRING:
         text = "value"
     elif schema.type in _NESTED:
         text = "to_json(value)"
