@@ -7,13 +7,18 @@ from headrace.worker.context import (
     StoredSchemas,
     StoredTaskContext,
 )
+from headrace.worker.events import Events, Outcome
 from headrace.worker.hosts import HostSupervisor
+from headrace.worker.listening import ConnectorEvents, Everyone, Measures
 from headrace.worker.loop import BatchLoop, Flow, Reader
-from headrace.worker.owners import Owner
+from headrace.worker.owners import Owner, bury_dead
+from headrace.worker.planned import Planned, Planning
+from headrace.worker.reconciler import Reconciler
+from headrace.worker.restarts import Restarts, Verdict
 from headrace.worker.retry import Backoff
 from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.tolerance import ToleranceGuard
-from headrace.worker.worker import Events, Outcome, Worker
+from headrace.worker.worker import Worker
 
 __all__ = [
     "Backoff",
@@ -21,13 +26,20 @@ __all__ = [
     "BatchTask",
     "CaptureKeeping",
     "CaptureTask",
+    "ConnectorEvents",
     "Events",
+    "Everyone",
     "Flow",
     "HostSupervisor",
+    "Measures",
     "Outcome",
     "Owner",
+    "Planned",
+    "Planning",
     "Progress",
     "Reader",
+    "Reconciler",
+    "Restarts",
     "Step",
     "StoredConnectorContext",
     "StoredLedger",
@@ -35,5 +47,7 @@ __all__ = [
     "StoredTaskContext",
     "Task",
     "ToleranceGuard",
+    "Verdict",
     "Worker",
+    "bury_dead",
 ]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.host import CaptureSpec, Message
     from headrace.model import Batch, Lease, TaskId
+    from headrace.sdk import Lag
     from headrace.store import Store
     from headrace.worker.hosts import HostSupervisor
 
@@ -57,6 +58,7 @@ class CaptureKeeping:
         targets: Settles batches in the topics.
         appended: Called with a topic's name after each append.
         clock: Gives the present, aware.
+        told: Called with a task when its next step has something to tell.
     """
 
     store: Store
@@ -64,6 +66,7 @@ class CaptureKeeping:
     targets: Callable[[CaptureSpec], Targets]
     appended: Callable[[str], None]
     clock: Callable[[], datetime]
+    told: Callable[[TaskId], None] = lambda _: None
 
 
 class CaptureTask:
@@ -74,6 +77,7 @@ class CaptureTask:
     """
 
     reads: str | None = None
+    lag: Lag | None = None  # what was not polled yet is the source's own secret
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class CaptureTask:
         backoff: Backoff | None = None,
         guard: ToleranceGuard | None = None,
         grace: timedelta = timedelta(seconds=5),
+        identity: str | None = None,
     ) -> None:
         """Describe the task.
 
@@ -94,10 +99,12 @@ class CaptureTask:
             spec: What the host is to run.
             keeping: The worker's side of it.
             python: The interpreter of its plugin's environment.
-            poll_interval: How often ``step`` is called to see what happened.
+            poll_interval: How often ``step`` is called to see what happened, beside each time
+                that the task tells of something.
             backoff: When to try again while the source's system is busy.
             guard: Stops the task when too many records are rejected.
             grace: How long ``stop`` waits for a poll to return.
+            identity: Its connector's, if that may be removed while it runs.
         """
         self.id = task
         self.writes: str | None = spec.topic
@@ -109,6 +116,7 @@ class CaptureTask:
         self._spec = spec
         self._keeping = keeping
         self._grace = grace
+        self._identity = identity
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._begun: Batch | None = None
@@ -135,7 +143,8 @@ class CaptureTask:
         """Tell the next finished batch, or the end. Raises what made the capture fail."""
         with self._lock:
             if self._finished:
-                return Step(self._finished.popleft())
+                batch = self._finished.popleft()
+                return Step(batch, took=(batch.finished or batch.begun) - batch.begun)
             retry, self._retry = self._retry, None
         if self.failure is not None:
             raise self.failure
@@ -223,6 +232,7 @@ class CaptureTask:
             case "stopped":
                 self.completed = message["completed"]
                 self._ended.set()
+                self._keeping.told(self.id)
             case "failed":
                 self.fail(error_from_json(message["error"]))
         return None
@@ -265,7 +275,7 @@ class CaptureTask:
 
     @property
     def _schemas(self) -> StoredSchemas:
-        return StoredSchemas(self._keeping.store, self.id.connector)
+        return StoredSchemas(self._keeping.store, self.id.connector, self._identity)
 
     def _begin(self, end: Position, counts: Counts) -> int:
         self.idle = False
@@ -290,6 +300,7 @@ class CaptureTask:
         )
         with self._lock:
             self._finished.append(done)
+        self._keeping.told(self.id)
         for topic in topics:
             self._keeping.appended(topic)
 
@@ -304,6 +315,7 @@ class CaptureTask:
         wait = self.backoff.wait(told["failures"], asked, trying_for)
         with self._lock:
             self._retry = RetriableError(error.problem, after=wait, fix=error.fix)
+        self._keeping.told(self.id)
         return wait.total_seconds()
 
     def _stop_capture(self, *, discard: bool) -> None:
@@ -319,6 +331,7 @@ class CaptureTask:
                 error if isinstance(error, HeadraceError) else SourceError(str(error))
             )
         self._ended.set()
+        self._keeping.told(self.id)
 
     @property
     def _held(self) -> Lease:

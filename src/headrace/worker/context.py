@@ -23,6 +23,7 @@ class StoredSchemas:
 
     store: Store
     connector: str
+    identity: str | None = None
 
     def get(self, stream: str) -> Schema | None:
         """See SchemaMemory."""
@@ -30,7 +31,7 @@ class StoredSchemas:
 
     def put(self, stream: str, schema: Schema) -> None:
         """See SchemaMemory."""
-        self.store.put_schema(self.connector, stream, schema)
+        self.store.put_schema(self.connector, stream, schema, identity=self.identity)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class StoredTaskContext:
     lease: Lease
     folder: Path
     stop_asked: threading.Event
+    identity: str | None = None
 
     @property
     def connector(self) -> str:
@@ -75,7 +77,7 @@ class StoredTaskContext:
     @property
     def schemas(self) -> StoredSchemas:
         """See TaskContext."""
-        return StoredSchemas(self.store, self.connector)
+        return StoredSchemas(self.store, self.connector, self.identity)
 
     @property
     def ledger(self) -> StoredLedger:
@@ -105,11 +107,12 @@ class StoredConnectorContext:
     name: str
     reconfigure: Callable[[], None]
     fail: Callable[[Exception], None]
+    identity: str | None = None
 
     @property
     def schemas(self) -> StoredSchemas:
         """See ConnectorContext."""
-        return StoredSchemas(self.store, self.name)
+        return StoredSchemas(self.store, self.name, self.identity)
 
     def position(self) -> Position:
         """See ConnectorContext."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -62,6 +63,8 @@ class BatchLoop:
     lag: Lag | None = None
     """How much was there from the start of the running batch on; measured at most once in
     ``LAG_INTERVAL``, and read by other threads."""
+    commit: timedelta | None = None
+    """How long the newest batch's position and counts took to store."""
     _measured: datetime | None = None
     _known: Position | None = None
     """Where the task stands, when it is certain that no batch is unfinished. Only the
@@ -80,7 +83,7 @@ class BatchLoop:
         counts = self.flow.run(batch)
         # Guarantee 1: flow.run has returned, so the data is durable; only now the
         # position moves.
-        now = self.clock()
+        now, began = self.clock(), time.monotonic()
         done = self.store.finish_batch(
             batch.task,
             self.lease.epoch,
@@ -89,6 +92,7 @@ class BatchLoop:
             now,
             keep_since=self.keep_since(now),
         )
+        self.commit = timedelta(seconds=time.monotonic() - began)
         self.reader.acknowledge(done.end)
         self._known = done.end
         return done

@@ -5,11 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from headrace.model import TaskState, TaskStatus
+from headrace.sdk import StaleEpochError
+
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
     from types import TracebackType
+
+    from headrace.store import Store
 
 
 class Owner:
@@ -60,3 +67,23 @@ class Owner:
     ) -> None:
         """Give the name up."""
         self.close()
+
+
+def bury_dead(owner: Owner, store: Store, now: datetime, former: str | None = None) -> None:
+    """Take the leases of processes that are gone: those of this machine, and a server's.
+
+    Args:
+        owner: This process.
+        store: Where leases are kept.
+        now: The present, aware.
+        former: The server that had the store before, wherever it was.
+    """
+    leases = store.leases()
+    dead = {each.owner for each in leases if each.owner == former or owner.is_dead(each.owner)}
+    for lease in leases:
+        if lease.owner in dead:
+            # Else a task that is to run no more would be shown as one that runs.
+            with suppress(StaleEpochError):  # another process was faster
+                store.fence(lease, TaskStatus(TaskState.UNASSIGNED), now)
+    for each in dead:
+        owner.bury(each)

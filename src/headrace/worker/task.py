@@ -12,9 +12,9 @@ from headrace.worker.retry import Backoff
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.model import Batch, Lease, TaskId
+    from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import Lag
-    from headrace.worker.loop import BatchLoop
+    from headrace.worker.loop import BatchLoop, Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,14 @@ class Step:
     Args:
         batch: The batch it finished; None when nothing new was there.
         ended: Whether the task's source has an end and the task has reached it.
+        took: How long the batch took, where the step only tells of it.
+        commit: How long its position and counts took to store, where that is known.
     """
 
     batch: Batch | None = None
     ended: bool = False
+    took: timedelta | None = None
+    commit: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,12 @@ class Task(Protocol):
     poll_interval: timedelta
     backoff: Backoff
 
+    @property
+    def lag(self) -> Lag | None:
+        """How far it was behind when its newest batch began; None when nothing was new."""
+
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
-        """Get ready to run under ``lease``.
+        """Get ready to run under ``lease``. Raises RetriableError to be called again later.
 
         With ``once`` the task stops at what is available. ``bounded`` says that nothing
         in this process writes what it reads, so that it can tell the end at once.
@@ -75,6 +83,14 @@ class Task(Protocol):
 
     def stop(self) -> None:
         """Let go of everything. Called once after ``start``, also when that failed."""
+
+
+def feeds(writer: Task, reader: Task) -> bool:
+    """Return whether one task may write what the other reads."""
+    if reader.reads is None or writer is reader:
+        return False
+    # Two tasks that route and read topics would wait for each other's end for ever.
+    return writer.writes == reader.reads or (writer.routes and not reader.routes)
 
 
 class Assembled(Protocol):
@@ -91,11 +107,27 @@ class Assembled(Protocol):
 class Jobs(Protocol):
     """The task's Spark jobs."""
 
-    def run(self, task: TaskId, work: Callable[[], Batch | None]) -> Batch | None:
+    def run(self, task: TaskId, work: Callable[[], Counts]) -> Counts:
         """Run ``work`` with its jobs tagged and pooled for the task."""
 
     def cancel(self, task: TaskId) -> None:
         """Cancel the task's jobs."""
+
+
+@dataclass(frozen=True)
+class _TaggedFlow:
+    """A flow whose jobs are the task's.
+
+    Only what moves a batch is told to Spark: that takes ten calls to the JVM, which a look
+    for new data can do without.
+    """
+
+    flow: Flow
+    jobs: Jobs
+
+    def run(self, batch: Batch) -> Counts:
+        """See Flow."""
+        return self.jobs.run(batch.task, lambda: self.flow.run(batch))
 
 
 class BatchTask:
@@ -133,7 +165,9 @@ class BatchTask:
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         """See Task."""
+        self.stop()  # parts of a start that failed
         self._parts = self._assemble(lease)
+        self._parts.loop.flow = _TaggedFlow(self._parts.loop.flow, self._jobs)
         self._once = once
         if once and bounded:
             loop = self._parts.loop
@@ -143,8 +177,10 @@ class BatchTask:
     def step(self) -> Step:
         """See Task."""
         assert self._parts is not None
-        batch = self._jobs.run(self.id, self._parts.loop.step)
-        return Step(batch, ended=batch is None and (self._parts.ends or self._once))
+        loop = self._parts.loop
+        batch = loop.step()
+        ended = batch is None and (self._parts.ends or self._once)
+        return Step(batch, ended=ended, commit=loop.commit)
 
     def cancel(self) -> None:
         """See Task."""

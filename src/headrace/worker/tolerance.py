@@ -43,8 +43,8 @@ class ToleranceGuard:
         problem = self.limits.exceeded(before.plus(counts))
         if problem is not None:
             fix = (
-                "See the causes with `headrace dlq list`, mend the data or the definition, "
-                "or raise the limit. Nothing of this batch was written."
+                "Mend the data or the definition, or raise the limit. Nothing of this batch "
+                "was written, and none of its records dead-lettered."
             )
             raise TooManyRejectedError(problem, fix=fix)
 

@@ -2,96 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
 
 import pytest
+from tests.unit.worker.scripts import END, IDLE, SOON, Script, Told, moved, now, worker
 
-from headrace.model import Batch, Counts, Lease, TaskId, TaskState
-from headrace.sdk import Position, RetriableError, SourceError
-from headrace.store import MemoryStore
+from headrace.model import Lease, TaskId, TaskState, TaskStatus
+from headrace.sdk import RetriableError, SourceError
+from headrace.store import MemoryStore, StoreUnavailableError
 from headrace.worker import Backoff, Step, Worker
 
-SOON = timedelta(milliseconds=5)
 LEASE = timedelta(seconds=30)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass
-class Told:
-    """Remembers what the worker told."""
-
-    batches: list[Batch] = field(default_factory=list)
-    states: list[tuple[TaskId, TaskState]] = field(default_factory=list)
-    retries: list[timedelta] = field(default_factory=list)
-
-    def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        self.batches.append(batch)
-
-    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        self.states.append((task, state))
-
-    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        self.retries.append(wait)
-
-
-class Script:
-    """A task whose steps are written down; the last one is repeated."""
-
-    def __init__(
-        self,
-        name: str,
-        *steps: Step | Exception | Callable[[], Step],
-        reads: str | None = None,
-        writes: str | None = None,
-        routes: bool = False,
-        poll_interval: timedelta = SOON,
-        backoff: Backoff | None = None,
-    ) -> None:
-        self.id = TaskId(name, 0)
-        self.reads, self.writes, self.routes = reads, writes, routes
-        self.poll_interval = poll_interval
-        self.backoff = backoff or Backoff(longest=SOON)
-        self.steps = list(steps)
-        self.calls: list[float] = []
-        self.started: list[tuple[bool, bool]] = []
-        self.stopped = 0
-        self.cancelled = threading.Event()
-
-    def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
-        self.started.append((once, bounded))
-
-    def step(self) -> Step:
-        self.calls.append(time.monotonic())
-        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
-        if isinstance(step, Exception):
-            raise step
-        return step() if callable(step) else step
-
-    def cancel(self) -> None:
-        self.cancelled.set()
-
-    def stop(self) -> None:
-        self.stopped += 1
-
-
-def moved(name: str = "t") -> Step:
-    here = Position()
-    return Step(Batch(TaskId(name, 0), 1, 1, here, here, now(), counts=Counts()))
-
-
-IDLE = Step()
-END = Step(ended=True)
-
-
-def worker(told: Told, *tasks: Script, **values) -> Worker:
-    made = Worker(store=MemoryStore(), owner="me", events=told, clock=now, **values)
-    made.add(tasks)
-    return made
 
 
 @pytest.mark.timeout(20)
@@ -142,6 +64,95 @@ def test_a_busy_system_is_given_up_after_the_timeout() -> None:
     outcome = worker(Told(), task).run()
     assert outcome.states == {task.id: TaskState.FAILED}
     assert len(task.calls) > 2
+
+
+@pytest.mark.timeout(20)
+def test_a_start_that_met_a_busy_system_is_tried_again() -> None:
+    told = Told()
+    task = Script("t", moved(), END, starts=[RetriableError("busy"), RetriableError("busy")])
+    outcome = worker(told, task).run()
+    assert outcome.states == {task.id: TaskState.COMPLETED}
+    assert len(task.started) == 3
+    assert task.stopped == 1
+    states = [TaskState.UNASSIGNED, TaskState.RUNNING, TaskState.COMPLETED]
+    assert told.states == [(task.id, state) for state in states]
+
+
+class Away(MemoryStore):
+    """A store that does not answer while it is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+
+    def renew(
+        self, leases: Collection[Lease], now: datetime, duration: timedelta
+    ) -> Mapping[TaskId, Lease]:
+        self._check()
+        return super().renew(leases, now, duration)
+
+    def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        self._check()
+        super().end(lease, status, now)
+
+    def _check(self) -> None:
+        if self.away:
+            raise StoreUnavailableError
+
+
+@pytest.mark.timeout(20)
+def test_a_task_waits_for_its_store_longer_than_for_any_other_system() -> None:
+    store = Away()
+    given_up = Backoff(longest=SOON, timeout=timedelta(milliseconds=1))
+    times: list[float] = []
+
+    def step() -> Step:
+        times.append(time.monotonic())
+        store.away = times[-1] - times[0] < 0.3
+        if store.away:
+            raise StoreUnavailableError
+        return END
+
+    task = Script("t", step, backoff=given_up)
+    short = timedelta(milliseconds=60)  # several renewals fail meanwhile
+    run = Worker(store=store, owner="me", events=Told(), clock=now, lease=short)
+    run.add([task])
+    assert run.run().states == {task.id: TaskState.COMPLETED}
+    assert store.statuses("t")[task.id].state is TaskState.COMPLETED
+
+
+@pytest.mark.timeout(20)
+def test_a_worker_ends_also_when_its_store_is_gone() -> None:
+    store = Away()
+
+    def step() -> Step:
+        store.away = True
+        return END
+
+    task = Script("t", step)
+    run = Worker(store=store, owner="me", events=Told(), clock=now)
+    run.add([task])
+    assert run.run().states == {task.id: TaskState.COMPLETED}
+
+
+@pytest.mark.timeout(20)
+def test_a_task_whose_end_cannot_be_stored_is_lost_alone() -> None:
+    class Broken(MemoryStore):
+        def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+            if lease.task.connector == "bad":
+                raise ValueError(lease)
+            super().end(lease, status, now)
+
+    tasks = Script("bad", END), Script("a", moved("a"), END), Script("b", moved("b"), END)
+    run = Worker(store=Broken(), owner="me", events=Told(), clock=now, threads=1)
+    run.add(tasks)
+    outcome = run.run()
+    assert [state.value for state in outcome.states.values()] == [
+        "FAILED",
+        "COMPLETED",
+        "COMPLETED",
+    ]
+    assert list(outcome.errors) == [tasks[0].id]
 
 
 @pytest.mark.timeout(20)

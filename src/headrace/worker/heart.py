@@ -1,0 +1,43 @@
+"""Keeps the leases of a worker's tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.store import StoreUnavailableError
+from headrace.worker.labels import labels
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime, timedelta
+
+    from headrace.store import Store
+    from headrace.worker.entry import Entry
+
+log = structlog.get_logger(__name__)
+
+
+def renew_leases(
+    entries: Collection[Entry], store: Store, now: datetime, lease: timedelta
+) -> None:
+    """Renew the leases of the tasks that run, and cancel those that have lost theirs."""
+    held = [(entry, entry.lease) for entry in entries if entry.live and entry.lease]
+    if not held:
+        return
+    try:
+        renewed = store.renew([each for _, each in held], now, lease)
+    except StoreUnavailableError as error:
+        # Whoever takes a task when its lease has run out is safe from us: what we still
+        # write has a stale epoch.
+        log.warning("leases not renewed", tasks=len(held), why=str(error))
+        return
+    for entry, had in held:
+        if entry.lease is not had or not entry.live:
+            continue  # it has ended meanwhile, or begun anew
+        if had.task in renewed:
+            entry.lease = renewed[had.task]
+        else:
+            log.warning("lease lost", **labels(had.task))
+            entry.task.cancel()

@@ -1,0 +1,90 @@
+"""What a connector is to run, and what runs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.model import Connector, TaskId
+    from headrace.worker.task import Task
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a connector is to run.
+
+    Args:
+        configs: The configurations of its tasks, by number.
+        make: Makes the task of a number; nothing of it is started.
+        topics: The topics that it is known to use beforehand.
+    """
+
+    configs: Mapping[int, Mapping[str, str]]
+    make: Callable[[int], Task]
+    topics: frozenset[str] = frozenset()
+
+
+class Planning(Protocol):
+    """A connector that is started, and plans its tasks. One thread calls it."""
+
+    def plan(self) -> Planned:
+        """Return what it is to run now. May raise anything, as a plugin does the work."""
+
+    def changed(self) -> bool:
+        """Return whether a new plan may differ. Called about once a second; must be quick."""
+
+    def close(self) -> None:
+        """Stop the connector. Called once, also after a ``plan`` that failed."""
+
+
+@dataclass
+class KeptConnector:
+    """A connector as it was last settled, and what runs of it."""
+
+    connector: Connector
+    planning: Planning | None = None
+    planned: Planned | None = None
+    running: list[TaskId] = field(default_factory=list)
+    restarts: Mapping[int, int] = field(default_factory=dict)
+    """How often each task had been asked to start anew when it was started."""
+    failed: bool = False
+    """Whether the connector itself has failed; its tasks may run on."""
+
+    def settled(self, wanted: Connector) -> bool:
+        """Return whether the connector was settled as it is wanted now."""
+        here = self.connector
+        return (here.version, here.target, here.restarts) == (
+            wanted.version,
+            wanted.target,
+            wanted.restarts,
+        )
+
+    def late(self, asked: Mapping[int, int]) -> set[int]:
+        """Return the numbers of the tasks that were asked to start anew since they did."""
+        return {n for n, count in asked.items() if self.restarts.get(n, 0) != count}
+
+    def unchanged(self, wanted: Connector, planned: Planned) -> set[int]:
+        """Return the numbers of the tasks that run as they are planned now."""
+        if self.planned is None or self.connector.version != wanted.version:
+            return set()
+        had, has = self.planned.configs, planned.configs
+        running = {task.number for task in self.running}
+        return {n for n in running if n in has and has[n] == had.get(n)}
+
+    def close(self) -> None:
+        """Stop the connector."""
+        planning, self.planning = self.planning, None
+        if planning is None:
+            return
+        try:
+            planning.close()
+        except Exception:
+            name = self.connector.name
+            log.warning("connector did not stop cleanly", connector=name, exc_info=True)

@@ -1,0 +1,360 @@
+"""Makes a worker run what the store says is wanted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from headrace.model import (
+    ConnectorState,
+    ConnectorStatus,
+    RestartPolicy,
+    Retention,
+    TargetState,
+    TaskId,
+    TaskState,
+)
+from headrace.sdk import RetriableError
+from headrace.store import StoreUnavailableError
+from headrace.worker.planned import KeptConnector
+from headrace.worker.traces import as_it_is, traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
+
+    from headrace.model import Connector
+    from headrace.store import ConnectorStore
+    from headrace.worker.listening import ConnectorEvents
+    from headrace.worker.planned import Planned, Planning
+    from headrace.worker.restarts import Part, Restarts
+    from headrace.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+_MANY = 500
+"""How many changes are looked at one by one; where there are more, all is looked at."""
+_PRUNE_SECONDS = 3600.0
+"""How often old events are forgotten."""
+_ENDS = {TargetState.PAUSED: TaskState.PAUSED, TargetState.STOPPED: TaskState.STOPPED}
+_SHOWN = {
+    TargetState.RUNNING: ConnectorState.RUNNING,
+    TargetState.PAUSED: ConnectorState.PAUSED,
+    TargetState.STOPPED: ConnectorState.STOPPED,
+}
+
+
+@dataclass(kw_only=True)
+class Reconciler:
+    """Compares what is wanted with what runs, and settles the difference.
+
+    It only reads what is wanted, so that it does not matter how a change came, how many came
+    at once, or whether the worker was there to see it.
+
+    Args:
+        store: Where connectors are kept.
+        worker: What runs tasks.
+        open_plan: Starts a connector, so that it plans its tasks; may raise anything.
+        clock: Gives the present, aware.
+        policy: Says when what fails of a connector is started anew; may raise anything.
+        keep: How long events are kept.
+        grace: How long a running step may take until it is cancelled.
+        interval: How often it looks; ``wake`` makes it look at once.
+        listener: Who learns how connectors are.
+        cleaned: Takes secrets out of an error before it is told.
+    """
+
+    store: ConnectorStore
+    worker: Worker
+    open_plan: Callable[[Connector], Planning]
+    clock: Callable[[], datetime]
+    policy: Callable[[Connector], RestartPolicy] = lambda _: RestartPolicy()
+    keep: Retention = field(default_factory=Retention)
+    grace: timedelta = timedelta(seconds=5)
+    interval: timedelta = timedelta(seconds=1)
+    listener: ConnectorEvents | None = None
+    cleaned: Callable[[Exception], Exception] = as_it_is
+    _kept: dict[str, KeptConnector] = field(default_factory=dict)
+    _seen: int = -1
+    _asked: SimpleQueue[tuple[str, Exception | None]] = field(default_factory=SimpleQueue)
+    """Connectors that want to plan anew, or have failed."""
+    _prune_at: float = 0.0
+    _woken: threading.Event = field(default_factory=threading.Event)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Settle what is wanted until ``stop`` is called; blocks."""
+        while not self._stopping.is_set():
+            self._woken.clear()
+            try:
+                self.step()
+            except StoreUnavailableError as error:
+                log.warning("what is wanted is not known now", why=str(error))
+            self._woken.wait(self.interval.total_seconds())
+        for kept in self._kept.values():
+            kept.close()
+
+    def wake(self) -> None:
+        """Look at once. Any thread may call it."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Look no more; what runs is left to the worker. Any thread may call it."""
+        self._stopping.set()
+        self._woken.set()
+
+    def reconfigure(self, name: str, error: Exception | None = None) -> None:
+        """Let a connector plan its tasks anew, or fail. Any thread may call it."""
+        self._asked.put((name, error))
+        self.wake()
+
+    def step(self) -> None:
+        """Look once, and settle what has changed since the last look."""
+        self._prune()
+        self._try_again()
+        self._plan_anew()
+        newest = self.store.last_event()
+        if newest == self._seen:
+            return
+        all_settled = True
+        for name, wanted in self._changed(newest).items():
+            try:
+                with bound_contextvars(connector=name):
+                    self._look_at(name, wanted)
+            except StoreUnavailableError:
+                raise
+            except Exception:
+                # The others are settled all the same, and this one is tried again.
+                log.exception("connector could not be settled", connector=name)
+                all_settled = False
+        if all_settled:
+            self._seen = newest
+
+    def _prune(self) -> None:
+        if time.monotonic() >= self._prune_at:
+            self._prune_at = time.monotonic() + _PRUNE_SECONDS
+            self.store.prune(self.keep, self.clock())
+
+    def _look_at(self, name: str, wanted: Connector | None) -> None:
+        kept = self._kept.get(name)
+        if kept is not None and (wanted is None or wanted.uid != kept.connector.uid):
+            # It is no more; what its tasks still write is refused by the store already.
+            kept.close()
+            self._restarts.drop([name, *kept.running])
+            self._end(kept, TaskState.STOPPED)
+            del self._kept[name]
+            if self.listener is not None:
+                self.listener.connector_gone(name)
+        if wanted is not None:
+            self._settle(wanted)
+
+    def _changed(self, newest: int) -> Mapping[str, Connector | None]:
+        """Return the connectors of the events since the last look; None for those gone."""
+        if self._seen < 0 or newest - self._seen > _MANY:
+            wanted = {each.name: each for each in self.store.connectors()}
+            return {**dict.fromkeys(self._kept), **wanted}
+        events = self.store.events(after=self._seen, limit=_MANY)
+        # How connectors are is what workers tell, and asks for nothing.
+        names = dict.fromkeys(event.connector for event in events if event.kind != "state")
+        return {name: self.store.connector(name) for name in names}
+
+    def _settle(self, wanted: Connector) -> None:
+        kept = self._kept.setdefault(wanted.name, KeptConnector(wanted))
+        fresh = kept.connector is wanted
+        if not fresh and kept.settled(wanted):
+            self._restart_tasks(kept)
+        elif wanted.target is TargetState.RUNNING:
+            self._start(wanted, kept)
+        else:
+            self._halt(wanted, kept)
+
+    def _start(self, wanted: Connector, kept: KeptConnector) -> None:
+        kept.close()
+        try:
+            kept.planning = self.open_plan(wanted)
+            planned = kept.planning.plan()
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its connector fails alone
+            kept.close()
+            self._end(kept, TaskState.UNASSIGNED)
+            kept.connector = wanted
+            self._fail(kept, error)
+            return
+        self._run(wanted, kept, planned)
+
+    def _plan_anew(self) -> None:
+        """Let connectors plan again that asked for it; what they plan as before runs on."""
+        asked: dict[str, Exception | None] = {}
+        while not self._asked.empty():
+            name, error = self._asked.get()
+            asked[name] = asked.get(name) or error
+        for name, kept in list(self._kept.items()):
+            try:
+                error = asked.get(name)
+                if error is not None:
+                    self._fail(kept, error)
+                elif kept.planning is not None and (name in asked or kept.planning.changed()):
+                    self._plan_again(kept, kept.planning)
+            except StoreUnavailableError:
+                for each in asked.items():
+                    self._asked.put(each)
+                raise
+            except Exception:
+                log.exception("connector could not plan anew", connector=name)
+
+    def _plan_again(self, kept: KeptConnector, planning: Planning) -> None:
+        try:
+            planned = planning.plan()
+        except StoreUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _start; its tasks run on
+            self._fail(kept, error)
+        else:
+            self._run(kept.connector, kept, planned)
+
+    def _run(self, wanted: Connector, kept: KeptConnector, planned: Planned) -> None:
+        """Run what is planned; tasks stay whose configuration does."""
+        if not self.store.plan(wanted, planned.configs, self.clock()):
+            return  # it has changed meanwhile, which the next look will see
+        asked = {task.number: task.restarts for task in self.store.tasks(wanted.name)}
+        late = kept.late(asked)
+        self._forget(kept, late)
+        stay = kept.unchanged(wanted, planned) - late
+        settled = kept.settled(wanted) and kept.planned is not None and not kept.failed
+        kept.connector, kept.planned = wanted, planned
+        self._stop(kept, {task.number for task in kept.running} - stay)
+        self._add(kept, planned.configs.keys() - stay, asked)
+        self._restarts.forget([wanted.name])
+        self.store.add_topics(wanted, planned.topics)
+        if settled:
+            self._show(kept, ConnectorState.RUNNING)  # its tasks may be others
+        else:
+            self._tell(kept, ConnectorState.RUNNING)
+
+    def _halt(self, wanted: Connector, kept: KeptConnector) -> None:
+        kept.close()
+        self._end(kept, _ENDS[wanted.target])
+        kept.connector = wanted
+        if wanted.target is TargetState.PAUSED:
+            # Those that another server left as it died were not ended here.
+            for task in self.store.tasks(wanted.name):
+                each = TaskId(wanted.name, task.number)
+                self.worker.mark(each, TaskState.PAUSED, wanted.uid)
+        if wanted.target is TargetState.STOPPED:
+            # A stopped connector has no tasks, as in Kafka Connect; positions stay.
+            kept.planned = None
+            self.store.plan(wanted, {}, self.clock())
+        self._tell(kept, _SHOWN[wanted.target])
+
+    def _restart_tasks(self, kept: KeptConnector) -> None:
+        """Start tasks anew that were asked to, while the others run on."""
+        asked = {task.number: task.restarts for task in self.store.tasks(kept.connector.name)}
+        late = kept.late(asked)
+        if not late or kept.connector.target is not TargetState.RUNNING:
+            kept.restarts = asked
+            return
+        self._forget(kept, late)
+        self._stop(kept, late)
+        self._add(kept, late, asked)
+
+    def _forget(self, kept: KeptConnector, late: set[int]) -> None:
+        """Count failures from the first again, of tasks that are restarted by hand."""
+        self._restarts.forget(task for task in kept.running if task.number in late)
+
+    def _try_again(self) -> None:
+        """Start anew what has failed, and has waited long enough."""
+        for part in self._restarts.due():
+            try:
+                self._start_failed(part)
+            except StoreUnavailableError:
+                self._restarts.postpone(part)
+                raise
+            except Exception:
+                log.exception("restart did not work", part=str(part))
+                self._restarts.postpone(part)
+
+    def _start_failed(self, part: Part) -> None:
+        name = part.connector if isinstance(part, TaskId) else part
+        wanted, kept = self.store.connector(name), self._kept.get(name)
+        if kept is None or wanted is None or wanted.uid != kept.connector.uid:
+            return
+        if wanted.target is not TargetState.RUNNING:
+            return
+        if isinstance(part, TaskId):
+            self._stop(kept, {part.number})
+            self._add(kept, {part.number}, kept.restarts)
+        else:
+            self._start(wanted, kept)
+
+    def _add(
+        self, kept: KeptConnector, numbers: Collection[int], asked: Mapping[int, int]
+    ) -> None:
+        """Start tasks as they are planned."""
+        kept.restarts = asked
+        planned = kept.planned
+        if planned is None:
+            return
+        try:
+            tasks = [planned.make(n) for n in sorted(numbers) if n in planned.configs]
+        except Exception as error:  # noqa: BLE001 - a plugin may have a say in it
+            self._fail(kept, error)
+            return
+        added = [task.id for task in tasks]
+        self._restarts.follow(added, self._policy(kept.connector))
+        self.worker.add(tasks, kept.connector.uid)
+        kept.running += added
+
+    def _stop(self, kept: KeptConnector, numbers: set[int]) -> None:
+        ended = [task for task in kept.running if task.number in numbers]
+        self.worker.end(dict.fromkeys(ended, TaskState.RESTARTING), self.grace)
+        kept.running = [task for task in kept.running if task.number not in numbers]
+
+    def _end(self, kept: KeptConnector, state: TaskState) -> None:
+        self._restarts.forget(kept.running)
+        self.worker.end(dict.fromkeys(kept.running, state), self.grace)
+        self._restarts.forget(kept.running)  # one that failed on its way to its end
+        kept.running = []
+
+    @property
+    def _restarts(self) -> Restarts:
+        return self.worker.restarts
+
+    def _policy(self, wanted: Connector) -> RestartPolicy:
+        try:
+            return self.policy(wanted)
+        except Exception as error:  # noqa: BLE001 - its configuration was checked by another version
+            log.warning("policy is not known", connector=wanted.name, why=str(error))
+            return RestartPolicy()
+
+    def _fail(self, kept: KeptConnector, error: Exception) -> None:
+        """Tell that a connector has failed, and try again where that makes sense."""
+        wanted = kept.connector
+        kept.failed = True
+        log.error("connector failed", connector=wanted.name, why=str(error))
+        policy = self._policy(wanted)
+        if isinstance(error, RetriableError):
+            policy = policy.patient()  # as with its tasks, which wait for a busy system too
+        self._restarts.follow([wanted.name], policy)
+        verdict = self._restarts.failed(wanted.name, error)
+        now = self.clock()
+        trace, next_try = traced(self.cleaned(error), verdict, now)
+        status = ConnectorStatus(ConnectorState.FAILED, self.worker.owner, trace, next_try)
+        self.store.tell(wanted, status, now)
+        self._show(kept, ConnectorState.FAILED)
+
+    def _show(self, kept: KeptConnector, state: ConnectorState) -> None:
+        if self.listener is not None:
+            tasks = [task.number for task in self.store.tasks(kept.connector.name)]
+            self.listener.connector_changed(kept.connector, state, tasks)
+
+    def _tell(self, kept: KeptConnector, state: ConnectorState) -> None:
+        kept.failed = False
+        status = ConnectorStatus(state, self.worker.owner)
+        self.store.tell(kept.connector, status, self.clock())
+        self._show(kept, state)

@@ -1,0 +1,103 @@
+"""Tasks whose steps are written down, and who is told what a worker does."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from headrace.model import Batch, Counts, Lease, TaskId, TaskState
+from headrace.sdk import Lag, Position
+from headrace.store import MemoryStore
+from headrace.worker import Backoff, Step, Worker
+
+SOON = timedelta(milliseconds=5)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Told:
+    """Remembers what the worker told."""
+
+    batches: list[Batch] = field(default_factory=list)
+    states: list[tuple[TaskId, TaskState]] = field(default_factory=list)
+    retries: list[timedelta] = field(default_factory=list)
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        self.batches.append(batch)
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        self.states.append((task, state))
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        self.retries.append(wait)
+
+
+class Script:
+    """A task whose steps are written down; the last one is repeated."""
+
+    def __init__(
+        self,
+        name: str,
+        *steps: Step | Exception | Callable[[], Step],
+        reads: str | None = None,
+        writes: str | None = None,
+        routes: bool = False,
+        poll_interval: timedelta = SOON,
+        backoff: Backoff | None = None,
+        starts: Sequence[Exception] = (),
+    ) -> None:
+        self.starts = list(starts)
+        self.id = TaskId(name, 0)
+        self.reads, self.writes, self.routes = reads, writes, routes
+        self.poll_interval = poll_interval
+        self.backoff = backoff or Backoff(longest=SOON)
+        self.steps = list(steps)
+        self.calls: list[float] = []
+        self.started: list[tuple[bool, bool]] = []
+        self.stopped = 0
+        self.cancelled = threading.Event()
+        self.lag: Lag | None = None
+
+    def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
+        self.started.append((once, bounded))
+        if self.starts:
+            raise self.starts.pop(0)
+
+    def step(self) -> Step:
+        self.calls.append(time.monotonic())
+        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        if isinstance(step, Exception):
+            raise step
+        return step() if callable(step) else step
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def moved(name: str = "t") -> Step:
+    here = Position()
+    return Step(Batch(TaskId(name, 0), 1, 1, here, here, now(), counts=Counts()))
+
+
+IDLE = Step()
+END = Step(ended=True)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def worker(told: Told, *tasks: Script, **values) -> Worker:
+    made = Worker(store=MemoryStore(), owner="me", events=told, clock=now, **values)
+    made.add(tasks)
+    return made
