@@ -1,8 +1,25 @@
 """Decides: reads definitions, checks them, and plans their tasks."""
 
+from headrace.control.backups import Backup, Backups
+from headrace.control.bulk import Bulk, BulkAction, BulkResult
+from headrace.control.choosing import ConnectorFilter
+from headrace.control.connectors import Connectors, ConnectorView, TaskView
 from headrace.control.converting import ConverterPlan
-from headrace.control.files import check_names, read_config, read_definitions
+from headrace.control.files import (
+    check_names,
+    documents_of,
+    read_config,
+    read_definitions,
+    read_documents,
+)
+from headrace.control.infos import config_infos, definition_of, plugin_keys_of
+from headrace.control.masks import secrets_of
+from headrace.control.offset_changes import OffsetChange, OffsetEffect, OffsetUpdate
+from headrace.control.offset_words import Offset
+from headrace.control.offsets import Offsets
 from headrace.control.planning import (
+    REPLAYS,
+    OpenPlan,
     SinkPlan,
     SourcePlan,
     StepPlan,
@@ -10,21 +27,69 @@ from headrace.control.planning import (
     plan_tasks,
     replay_plan,
 )
+from headrace.control.rocketmq_form import from_rocketmq, in_rocketmq_words, to_rocketmq
+from headrace.control.runtime_keys import parse_common
+from headrace.control.served import Served, served
+from headrace.control.server_log import LogChoice, LogLine, LogPlace, ServerLog
+from headrace.control.tallies import BALANCE, Tallies, Tally
 from headrace.control.trial import try_transforms
 from headrace.control.validation import Findings, check_definition
+from headrace.control.versions import (
+    ConfigChange,
+    ConfigVersionNotFoundError,
+    ConfigVersions,
+)
 
 __all__ = [
+    "BALANCE",
+    "REPLAYS",
+    "Backup",
+    "Backups",
+    "Bulk",
+    "BulkAction",
+    "BulkResult",
+    "ConfigChange",
+    "ConfigVersionNotFoundError",
+    "ConfigVersions",
+    "ConnectorFilter",
+    "ConnectorView",
+    "Connectors",
     "ConverterPlan",
     "Findings",
+    "LogChoice",
+    "LogLine",
+    "LogPlace",
+    "Offset",
+    "OffsetChange",
+    "OffsetEffect",
+    "OffsetUpdate",
+    "Offsets",
+    "OpenPlan",
+    "Served",
+    "ServerLog",
     "SinkPlan",
     "SourcePlan",
     "StepPlan",
+    "Tallies",
+    "Tally",
     "TaskPlan",
+    "TaskView",
     "check_definition",
     "check_names",
+    "config_infos",
+    "definition_of",
+    "documents_of",
+    "from_rocketmq",
+    "in_rocketmq_words",
+    "parse_common",
     "plan_tasks",
+    "plugin_keys_of",
     "read_config",
     "read_definitions",
+    "read_documents",
     "replay_plan",
+    "secrets_of",
+    "served",
+    "to_rocketmq",
     "try_transforms",
 ]

@@ -35,7 +35,7 @@ def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Defin
     """
     definitions: list[Definition] = []
     errors: list[ConfigError] = []
-    for document in _documents(path):
+    for document in read_documents(path):
         try:
             definitions += _definitions(document, is_source)
         except ConfigErrors as several:
@@ -57,7 +57,7 @@ def read_config(path: Path) -> Mapping[str, object]:
     Raises:
         ConfigError: The file cannot be read, is not JSON or YAML, or holds something else.
     """
-    documents = _documents(path)
+    documents = read_documents(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         problem = f"{path} should hold one mapping of keys."
         raise ConfigError(problem, field="file", fix="Write key: value lines, or JSON.")
@@ -74,12 +74,22 @@ def _definitions(document: object, is_source: Callable[[str], bool]) -> list[Def
     return from_sections(document)
 
 
-def _documents(path: Path) -> Sequence[object]:
+def read_documents(path: Path) -> Sequence[object]:
+    """Return the documents of a JSON or YAML file; a list stands for what it holds.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not JSON or YAML.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}."
         raise ConfigError(problem, field="file", fix="Check the path.") from error
+    return documents_of(text, path)
+
+
+def documents_of(text: str, path: Path) -> Sequence[object]:
+    """Return the documents of a text that stands in a file. Raises as ``read_documents``."""
     documents: list[Any] = [json.loads(text)] if _is_json(text, path) else _yaml(text, path)
     return [
         item

@@ -74,7 +74,7 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
     """
     errors: list[ConfigError] = []
     steps = []
-    for alias in _names(config.get("transforms", "")):
+    for alias in names(config.get("transforms", "")):
         own = _own(config, f"transforms.{alias}.")
         kind = own.pop("type", "")
         predicate = own.pop("predicate", None)
@@ -87,7 +87,7 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
         of_predicate = _own(config, f"predicates.{predicate}.") if predicate else {}
         predicate_kind = of_predicate.pop("type", None)
         if predicate and (
-            predicate not in _names(config.get("predicates", "")) or not predicate_kind
+            predicate not in names(config.get("predicates", "")) or not predicate_kind
         ):
             problem = f"No predicate is called {predicate!r}."
             fix = f"Add it to predicates, with predicates.{predicate}.type."
@@ -117,5 +117,6 @@ def _own(config: Mapping[str, str], prefix: str) -> dict[str, str]:
     }
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Return the names in a list with commas."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from headrace.control.converting import ConverterPlan, plan_converters
 from headrace.control.evolution_keys import evolution_of, plugin_keys
+from headrace.control.references import resolved
 from headrace.control.runtime_keys import CommonConfig, parse_common
 from headrace.model import TaskId
 from headrace.sdk import (
@@ -18,7 +21,7 @@ from headrace.sdk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.model import Definition, PluginSpec, StepSpec
     from headrace.plugins import Registry
@@ -71,6 +74,7 @@ class TaskPlan:
         common: The runtime's keys.
         evolution: What is done in ``to_topic`` when the schema of the records changes.
         converters: What makes bytes of the parts of records on the topic, and back.
+        identity: Its connector's in the store, if that may be removed while the task runs.
     """
 
     id: TaskId
@@ -83,6 +87,7 @@ class TaskPlan:
     steps: Sequence[StepPlan] = field(default=())
     converters: Sequence[ConverterPlan] = field(default=())
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
+    identity: str | None = None
 
     @property
     def policies(self) -> list[EvolutionPolicy]:
@@ -94,11 +99,11 @@ class TaskPlan:
         """Return whether its records may go to other topics than ``to_topic``."""
         return self.to_topic is not None and any(s.transform.routes for s in self.steps)
 
-    def behind_capture(self, captures: int) -> tuple[TaskPlan, TaskPlan]:
+    def behind_capture(self, number: int) -> tuple[TaskPlan, TaskPlan]:
         """Divide a task whose source can be read only once: a capture, and the rest.
 
-        The capture feeds a topic of its own, and a second task, numbered after all
-        ``captures``, runs the chain from there. Where nothing changes the records on the
+        The capture feeds a topic of its own, and a second task, of the given ``number``, runs
+        the chain from there. Where nothing changes the records on the
         way, that topic does with changes of schemas what all the targets do, as it has one
         schema for all its rows, which would hide some changes from them.
         """
@@ -107,8 +112,11 @@ class TaskPlan:
         capture = replace(
             self, sinks=(), steps=(), converters=(), to_topic=between, evolution=policy
         )
-        number = TaskId(self.id.connector, captures)
-        return capture, replace(self, id=number, source=None, from_topic=between)
+        chain = TaskId(self.id.connector, number)
+        if self.id.number >= number:
+            # The chain keeps its number, and with it its place, when captures are added.
+            capture = replace(capture, id=TaskId(self.id.connector, self.id.number + 1))
+        return capture, replace(self, id=chain, source=None, from_topic=between)
 
 
 def replay_plan(plan: TaskPlan) -> TaskPlan:
@@ -119,72 +127,123 @@ def replay_plan(plan: TaskPlan) -> TaskPlan:
     return replace(plan, id=TaskId(plan.id.connector, REPLAYS), source=None, from_topic=None)
 
 
+@dataclass
+class OpenPlan:
+    """Plans the tasks of a checked definition, again and again; one thread uses it.
+
+    Each plan looks up the values of the definition's references anew. Its source's connector
+    is started by the first plan, and anew where its own values have changed; it lives until
+    ``close``: it may ask its context for a new plan when it notices a new table, say.
+
+    Args:
+        definition: What to run.
+        registry: Where its plugins are.
+        context: What the connector may ask of the runtime.
+        topics_matching: Gives the existing topics that match a regular expression.
+    """
+
+    definition: Definition
+    registry: Registry
+    context: ConnectorContext
+    topics_matching: Callable[[str], Sequence[str]]
+    _source: SourceConnector | None = None
+    _started_with: PluginSpec | None = None
+    _resolved: Definition | None = None
+
+    def plans(self, readers: Mapping[str, int] | None = None) -> list[TaskPlan]:
+        """Return the tasks as they are to be now.
+
+        Args:
+            readers: The numbers of a sink's tasks that have read a topic before, by topic.
+        """
+        definition = self._resolved = resolved(self.definition, self.registry.references)
+        common = parse_common(definition)
+        if definition.source is not None:
+            return self._source_tasks(definition, definition.source, common)
+        sinks = _sinks(definition, self.registry)
+        return [
+            TaskPlan(
+                id=TaskId(definition.name, number),
+                source=None,
+                sinks=sinks,
+                stream=topic,
+                from_topic=topic,
+                common=common,
+                steps=plan_steps(definition.steps, self.registry),
+                converters=plan_converters(definition, self.registry),
+            )
+            for number, topic in _numbered(self.topics(), readers or {})
+        ]
+
+    def topics(self) -> Sequence[str]:
+        """Return the topics that a sink is to read now."""
+        definition = self._resolved or resolved(self.definition, self.registry.references)
+        if definition.topics:
+            return definition.topics
+        return self.topics_matching(parse_common(definition).topics_regex or "")
+
+    def close(self) -> None:
+        """Stop the connector."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.stop()
+
+    def _source_tasks(
+        self, definition: Definition, spec: PluginSpec, common: CommonConfig
+    ) -> list[TaskPlan]:
+        registry = self.registry
+        connector = self._started(spec)
+        return [
+            TaskPlan(
+                id=TaskId(definition.name, number),
+                source=SourcePlan(type(connector), config),
+                sinks=_sinks(definition, registry),
+                stream=definition.topics[0] if definition.topics else definition.name,
+                to_topic=None if definition.sinks else definition.topics[0],
+                common=common,
+                steps=plan_steps(definition.steps, registry),
+                evolution=evolution_of(definition, spec),
+                # A direct copy has no bytes in between.
+                converters=() if definition.sinks else plan_converters(definition, registry),
+            )
+            for number, config in enumerate(connector.task_configs(common.tasks_max))
+        ]
+
+    def _started(self, spec: PluginSpec) -> SourceConnector:
+        if self._started_with != spec:
+            self.close()
+        if self._source is None:
+            self._started_with = spec
+            made = self._source = self.registry.source(spec.plugin)()
+            made.start(_parsed(made, spec), self.context)
+        return self._source
+
+
 def plan_tasks(
     definition: Definition,
     registry: Registry,
     context: ConnectorContext,
     topics_matching: Callable[[str], Sequence[str]],
+    readers: Mapping[str, int] | None = None,
 ) -> list[TaskPlan]:
-    """Return the tasks of a checked definition.
-
-    Args:
-        definition: What to run.
-        registry: Where its plugins are.
-        context: What the connectors may ask of the runtime while they plan.
-        topics_matching: Gives the existing topics that match a regular expression.
-    """
-    common = parse_common(definition)
-    if definition.source is not None:
-        return _source_tasks(definition, definition.source, registry, context, common)
-    topics = definition.topics or tuple(topics_matching(common.topics_regex or ""))
-    if not topics:
-        problem = f"No topic matches {common.topics_regex!r}."
+    """Return the tasks of a checked definition for one run; see ``OpenPlan``."""
+    with closing(OpenPlan(definition, registry, context, topics_matching)) as plan:
+        plans = plan.plans(readers)
+    if not plans and definition.source is None:
+        problem = f"No topic matches {definition.common.get('topics.regex')!r}."
         raise ConfigError(problem, field="topics.regex", fix="Run the source first.")
-    sinks = _sinks(definition, registry)
-    return [
-        TaskPlan(
-            id=TaskId(definition.name, number),
-            source=None,
-            sinks=sinks,
-            stream=topic,
-            from_topic=topic,
-            common=common,
-            steps=plan_steps(definition.steps, registry),
-            converters=plan_converters(definition, registry),
-        )
-        for number, topic in enumerate(topics)
-    ]
+    return plans
 
 
-def _source_tasks(
-    definition: Definition,
-    spec: PluginSpec,
-    registry: Registry,
-    context: ConnectorContext,
-    common: CommonConfig,
-) -> list[TaskPlan]:
-    plugin = registry.source(spec.plugin)
-    connector = plugin()
-    try:
-        connector.start(_parsed(connector, spec), context)
-        configs = connector.task_configs(common.tasks_max)
-    finally:
-        connector.stop()
-    return [
-        TaskPlan(
-            id=TaskId(definition.name, number),
-            source=SourcePlan(plugin, config),
-            sinks=_sinks(definition, registry),
-            stream=definition.topics[0] if definition.topics else definition.name,
-            to_topic=None if definition.sinks else definition.topics[0],
-            common=common,
-            steps=plan_steps(definition.steps, registry),
-            evolution=evolution_of(definition, spec),
-            # A direct copy has no bytes in between.
-            converters=() if definition.sinks else plan_converters(definition, registry),
-        )
-        for number, config in enumerate(configs)
-    ]
+def _numbered(topics: Iterable[str], readers: Mapping[str, int]) -> list[tuple[int, str]]:
+    """Return the topics with the numbers of the tasks that read them.
+
+    A topic stays with the task that has read it, however the list of topics has changed, as
+    its place and the marks in the targets are that task's (Guarantee 2); a new one gets a
+    number that no task has had.
+    """
+    free = (number for number in count() if number not in readers.values())
+    return sorted((readers[t] if t in readers else next(free), t) for t in topics)
 
 
 def _sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:

@@ -14,6 +14,7 @@ from headrace.control.error_keys import (
     with_dead_letters,
     with_limits,
 )
+from headrace.control.restart_keys import restarts_of, with_restarts
 from headrace.sdk import ReadLimit
 from headrace.sdk.config import (
     ConfigDef,
@@ -25,7 +26,7 @@ from headrace.sdk.config import (
 )
 
 if TYPE_CHECKING:
-    from headrace.model import Definition, ToleranceLimits
+    from headrace.model import Definition, RestartKeys, ToleranceLimits
     from headrace.sdk.config import Config
 
 _START = "topics.start"
@@ -64,13 +65,14 @@ class CommonConfig:
     limit: ReadLimit
     poll_interval: timedelta
     errors: ErrorPolicy
+    restarts: RestartKeys
     topics_start: str
     topics_regex: str | None
 
 
 def common_def(definition: Definition) -> ConfigDef:
     """Return the keys that a definition of this kind may have."""
-    return _sink_def() if definition.kind == "sink" else _source_def()
+    return sink_def() if definition.kind == "sink" else source_def()
 
 
 def parse_common(definition: Definition) -> CommonConfig:
@@ -83,6 +85,7 @@ def parse_common(definition: Definition) -> CommonConfig:
         ),
         poll_interval=timedelta(milliseconds=config.get_int("poll.interval.ms")),
         errors=_errors(definition, config),
+        restarts=restarts_of(config),
         topics_start=config.get_str(_START) if definition.kind == "sink" else "earliest",
         topics_regex=config.find_str("topics.regex") if definition.kind == "sink" else None,
     )
@@ -123,13 +126,15 @@ def _dead_letter_topic(definition: Definition, config: Config) -> str | None:
 
 
 @lru_cache
-def _source_def() -> ConfigDef:
-    return with_limits(with_dead_letters(source_connector_config()))
+def source_def() -> ConfigDef:
+    """Return the keys of everything that reads."""
+    return with_restarts(with_limits(with_dead_letters(source_connector_config())))
 
 
 @lru_cache
-def _sink_def() -> ConfigDef:
-    return with_limits(sink_connector_config()).define(
+def sink_def() -> ConfigDef:
+    """Return the keys of a sink connector."""
+    return with_restarts(with_limits(sink_connector_config())).define(
         _START,
         ConfigType.STRING,
         "earliest",

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.control.flat import flat
 from headrace.control.kafka_form import kafka_steps
 from headrace.control.planning import StepPlan, plan_steps
+from headrace.control.references import resolved
 from headrace.control.validation import check_steps
 from headrace.control.yaml_form import section_steps
+from headrace.model import Definition
 from headrace.sdk import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ def try_transforms(
         ConfigErrors: The request or the chain is not valid; all that is wrong at once.
     """
     config, records = _request(request)
-    steps = _steps(config)
+    chain = resolved(Definition("chain", steps=_steps(config)), registry.references)
+    steps = chain.steps
     if errors := check_steps(steps, registry).errors:
         raise ConfigErrors(
             error

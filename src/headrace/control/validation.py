@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from headrace.control.converting import CONVERTER_PREFIXES, unknown_keys
 from headrace.control.evolution_keys import evolution_keys, plugin_keys
+from headrace.control.references import resolvable
 from headrace.control.runtime_keys import common_def, common_props
 from headrace.model import Definition
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
-from headrace.sdk.config import evolution_config
+from headrace.sdk.config import Password, evolution_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,11 @@ class Findings:
 
 
 def check_definition(definition: Definition, registry: Registry) -> Findings:
-    """Return all errors and warnings, each with its field and what to do about it."""
+    """Return all errors and warnings, each with its field and what to do about it.
+
+    The values of references are checked too, and not shown.
+    """
+    definition, unresolved = resolvable(definition, registry.references)
     check = _Check(definition, registry)
     check.common()
     check.converters()
@@ -40,7 +45,14 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
         check.connector(sink, registry.sink)
     for step in definition.steps:
         check.step(step)
-    return Findings(tuple(check.errors), tuple(check.warnings))
+    # What a plugin makes of the text of a reference says nothing.
+    fields = {error.field for error in unresolved}
+    errors = [*unresolved, *(each for each in check.errors if each.field not in fields)]
+    secrets = registry.references.secrets
+    return Findings(
+        tuple(secrets.clean(each) for each in errors),
+        tuple(secrets.clean(each) for each in check.warnings),
+    )
 
 
 def check_steps(steps: Iterable[StepSpec], registry: Registry) -> Findings:
@@ -119,10 +131,13 @@ class _Check:
 
     def _parse(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> object | None:
         try:
-            return keys.parse(props)
+            config = keys.parse(props)
         except ConfigErrors as several:
             self._extend(several.errors, place)
             return None
+        passwords = (each.value for each in config.values() if isinstance(each, Password))
+        self._registry.references.secrets.remember(passwords)
+        return config
 
     def _unknown(
         self,

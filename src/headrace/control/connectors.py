@@ -1,0 +1,291 @@
+"""What can be done with connectors: each call becomes rows that workers read."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.control.infos import config_infos, definition_of
+from headrace.control.masks import Masks, secrets_of
+from headrace.control.places import AnyPlace
+from headrace.model import (
+    Connector,
+    ConnectorKind,
+    ConnectorState,
+    Stamp,
+    TargetState,
+    TaskId,
+    TaskState,
+    TaskStatus,
+)
+from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
+from headrace.store import TaskNotFoundError, existing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from headrace.control.choosing import ConnectorFilter
+    from headrace.control.places import Places
+    from headrace.model import ConnectorStatus, Definition, TaskConfig
+    from headrace.plugins import PluginInfo, Registry
+    from headrace.store import ConnectorStore, Store
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task as it is shown: its number, how it is, and who runs it."""
+
+    number: int
+    status: TaskStatus
+    worker: str
+
+
+@dataclass(frozen=True)
+class ConnectorView:
+    """A connector as it is shown, with its tasks."""
+
+    connector: Connector
+    status: ConnectorStatus
+    tasks: Sequence[TaskView]
+
+    def restarting(self, tasks: Collection[int], *, itself: bool) -> ConnectorView:
+        """Return it as it is shown while some of it restarts; why it failed is kept."""
+        shown = [
+            replace(task, status=replace(task.status, state=TaskState.RESTARTING))
+            if task.number in tasks
+            else task
+            for task in self.tasks
+        ]
+        state = ConnectorState.RESTARTING if itself else self.status.state
+        return replace(self, status=replace(self.status, state=state), tasks=shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connectors:
+    """The connectors of an installation. Any thread may use it.
+
+    Args:
+        wanted: Where what is wanted of connectors is kept.
+        state: Where the state of tasks is kept.
+        registry: The installed plugins.
+        clock: Gives the present, aware.
+        changed: Called after each change, so that workers look at once.
+        workers: Gives the names of the workers that run them.
+        places: The topics that sinks stand in.
+    """
+
+    wanted: ConnectorStore
+    state: Store
+    registry: Registry
+    clock: Callable[[], datetime]
+    changed: Callable[[], None] = lambda: None
+    workers: Callable[[], Sequence[str]] = tuple
+    places: Places = field(default_factory=AnyPlace)
+
+    @cached_property
+    def masks(self) -> Masks:
+        """Return what hides passwords: all that is given out has been through it."""
+        return Masks(self.registry)
+
+    def names(self) -> list[str]:
+        """Return the names of all connectors, sorted."""
+        return [each.name for each in self.wanted.connectors()]
+
+    def all(self) -> list[Connector]:
+        """Return all connectors, by name."""
+        return [self.masks.of(each) for each in self.wanted.connectors()]
+
+    def get(self, name: str) -> Connector:
+        """Return a connector. Raises ConnectorNotFoundError."""
+        return self.masks.of(existing(name, self.wanted.connector(name)))
+
+    def plugin_of(self, connector: Connector) -> PluginInfo | None:
+        """Return a connector's plugin; None if it is not installed."""
+        try:
+            return self.registry.find(connector.config["connector.class"])[0]
+        except PluginNotFoundError:
+            return None
+
+    def version_of(self, connector: Connector) -> str:
+        """Return the version of a connector's plugin; empty if it is not installed."""
+        plugin = self.plugin_of(connector)
+        return "" if plugin is None else plugin.version
+
+    def tasks(self, name: str) -> Sequence[TaskConfig]:
+        """Return the planned tasks of a connector. Raises ConnectorNotFoundError."""
+        config = self.get(name).config
+        return [self.masks.of_task(each, config) for each in self.wanted.tasks(name)]
+
+    def all_tasks(self) -> Mapping[str, Sequence[TaskConfig]]:
+        """Return the planned tasks of all connectors, by name."""
+        configs = {each.name: each.config for each in self.all()}
+        return {
+            name: [self.masks.of_task(each, configs.get(name, {})) for each in tasks]
+            for name, tasks in self.wanted.all_tasks().items()
+        }
+
+    def views(self) -> list[ConnectorView]:
+        """Return all connectors with the states of their tasks, by name.
+
+        However many there are, the store is asked four times.
+        """
+        connectors, tasks = self.all(), self.wanted.all_tasks()
+        statuses = self.state.statuses()
+        owners = {lease.task: lease.owner for lease in self.state.leases()}
+        return [_seen(each, tasks.get(each.name, ()), statuses, owners) for each in connectors]
+
+    def chosen(self, chosen: ConnectorFilter) -> list[ConnectorView]:
+        """Return the connectors that a filter takes, by name."""
+        views = self.views()
+        return [each for each in views if chosen.takes(each, self.plugin_of(each.connector))]
+
+    def view(self, name: str) -> ConnectorView:
+        """Return a connector with the states of its tasks. Raises ConnectorNotFoundError."""
+        found = self.get(name)
+        statuses = self.state.statuses(name)
+        owners = {lease.task: lease.owner for lease in self.state.leases(name)}
+        return _seen(found, self.wanted.tasks(name), statuses, owners)
+
+    def task(self, name: str, number: int) -> TaskView:
+        """Return the state of one task. Raises ConnectorNotFoundError or TaskNotFoundError."""
+        for task in self.view(name).tasks:
+            if task.number == number:
+                return task
+        problem = f"Connector {name} has no task {number}."
+        raise TaskNotFoundError(problem)
+
+    @staticmethod
+    def target(text: str | None) -> TargetState | None:
+        """Read what a caller wants of a connector, in whatever case. Raises ConfigError."""
+        if text is None:
+            return None
+        if text.upper() not in list(TargetState):
+            problem = f"{text!r} is no state that a connector can begin in."
+            fix = f"Use one of: {', '.join(TargetState)}."
+            raise ConfigError(problem, field="initial_state", fix=fix)
+        return TargetState(text.upper())
+
+    def definition(self, config: Mapping[str, str]) -> Definition:
+        """Return what a configuration defines; nothing is stored, and it needs no name.
+
+        Raises what is wrong with it.
+        """
+        name = config.get("name") or "preview"
+        kind, checked = self._checked(name, config)
+        unborn = Connector(name, "", kind, checked, 1, TargetState.RUNNING)
+        return definition_of(unborn, self.registry)
+
+    def create(
+        self, name: str, config: Mapping[str, str], by: str, target: TargetState | None = None
+    ) -> Connector:
+        """Add a connector. Raises ConnectorExistsError, or what is wrong with it."""
+        kind, checked = self._checked(name, config)
+        stamp = Stamp(self.clock(), by)
+        wanted = target or TargetState.RUNNING
+        made = self.wanted.create(name, kind, checked, wanted, stamp)
+        self.changed()
+        return self.masks.of(made)
+
+    def configure(
+        self, name: str, config: Mapping[str, str], by: str
+    ) -> tuple[Connector, bool]:
+        """Give a connector a configuration; return it, and whether it was made for that.
+
+        A value that is as it is shown, a password hidden, stays what it was.
+        """
+        if self.wanted.connector(name) is None:
+            return self.create(name, config, by), True
+        kind, checked = self._checked(name, config)
+        changed = self.wanted.configure(name, kind, checked, Stamp(self.clock(), by))
+        self.changed()
+        return self.masks.of(changed), False
+
+    def patch(self, name: str, changes: Mapping[str, str | None], by: str) -> Connector:
+        """Change some keys of a configuration; None removes one."""
+        merged = {**self.get(name).config, **changes}
+        config = {key: value for key, value in merged.items() if value is not None}
+        return self.configure(name, config, by)[0]
+
+    def aim(self, name: str, target: TargetState, by: str) -> Connector:
+        """Say what is wanted of a connector. Raises ConnectorNotFoundError."""
+        found = self.wanted.aim(name, target, Stamp(self.clock(), by))
+        self.changed()
+        return self.masks.of(found)
+
+    def delete(self, name: str, by: str) -> None:
+        """Forget a connector; its tasks end. Raises ConnectorNotFoundError."""
+        self.wanted.delete(name, Stamp(self.clock(), by))
+        self.changed()
+
+    def restart(
+        self, name: str, by: str, *, tasks: bool = False, only_failed: bool = False
+    ) -> ConnectorView:
+        """Restart a connector and, if told so, its tasks; return how they are then.
+
+        What restarts is shown as RESTARTING, as in Kafka Connect.
+        """
+        view = self.view(name)
+        failed = view.status.state is ConnectorState.FAILED
+        chosen = {
+            task.number
+            for task in view.tasks
+            if tasks and (not only_failed or task.status.state is TaskState.FAILED)
+        }
+        itself = failed or not only_failed
+        if itself or chosen:
+            stamp = Stamp(self.clock(), by)
+            self.wanted.ask_restart(name, chosen, stamp, connector=itself)
+            self.changed()
+        return view.restarting(chosen, itself=itself)
+
+    def restart_task(self, name: str, number: int, by: str) -> None:
+        """Restart one task. Raises ConnectorNotFoundError or TaskNotFoundError."""
+        self.wanted.ask_restart(name, [number], Stamp(self.clock(), by), connector=False)
+        self.changed()
+
+    def _checked(
+        self, name: str, config: Mapping[str, str]
+    ) -> tuple[ConnectorKind, dict[str, str]]:
+        """Return the kind of a connector and its configuration with its name.
+
+        Raises:
+            ConfigErrors: With everything that is wrong with it.
+        """
+        if not name.isprintable() and any(unicodedata.category(each) == "Cc" for each in name):
+            # A value's own check sees it trimmed, as Kafka's does, and so not all of it.
+            problem = "The name holds control characters."
+            raise ConfigError(problem, field="name", fix="Leave them out.")
+        inner = config.get("name", name)
+        if inner != name:
+            problem = (
+                f"Connector name configuration ({inner}) doesn't match connector name in the "
+                f"URL ({name})"
+            )
+            raise ConfigError(problem, field="name", fix="Use one name.")
+        kept = self.wanted.connector(name)
+        given = self.masks.restored(config, {} if kept is None else kept.config)
+        named = {**given, "name": name}
+        self.registry.references.secrets.remember(secrets_of(named, self.registry))
+        errors = config_infos(named, self.registry).errors
+        if errors:
+            raise ConfigErrors(errors)
+        reads = self.registry.reads(named["connector.class"])
+        return (ConnectorKind.SOURCE if reads else ConnectorKind.SINK), named
+
+
+def _seen(
+    connector: Connector,
+    planned: Sequence[TaskConfig],
+    statuses: Mapping[TaskId, TaskStatus],
+    owners: Mapping[TaskId, str],
+) -> ConnectorView:
+    """Return a connector with those of its tasks that are planned."""
+    tasks = []
+    for task in planned:
+        key = TaskId(connector.name, task.number)
+        status = statuses.get(key, TaskStatus(TaskState.UNASSIGNED))
+        tasks.append(TaskView(task.number, status, owners.get(key, connector.status.worker)))
+    return ConnectorView(connector, connector.status, tasks)

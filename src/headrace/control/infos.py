@@ -1,0 +1,156 @@
+"""What validation finds in a connector's flat configuration, in Kafka Connect's form."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.control.kafka_form import from_kafka, names
+from headrace.control.runtime_keys import sink_def, source_def
+from headrace.control.validation import check_definition
+from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
+from headrace.sdk.config import (
+    ConfigDef,
+    ConfigInfos,
+    ConfigType,
+    ConfigValue,
+    evolution_config,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.model import Connector, Definition
+    from headrace.plugins import Registry
+    from headrace.sdk import HeadraceError
+
+
+def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
+    """Validate a connector's configuration: each key with its value and its errors.
+
+    Raises:
+        ConfigError: It names no class.
+        PluginNotFoundError: The class is not there.
+    """
+    plugin = config.get("connector.class", "")
+    if not plugin:
+        given = ", ".join(f"{key!r}" for key in config)
+        problem = f"Connector config with the keys {given} contains no connector type"
+        raise ConfigError(problem, field="connector.class", fix="Name the plugin.")
+    keys = _keys(plugin, config, registry)
+    values, unresolved = registry.references.values(config)
+    infos = keys.infos(plugin, values)
+    wrong = {error.field: error for error in unresolved}
+    shown = [_shown(value, config, values, wrong) for value in infos.values]
+    hidden = [_without_secrets(value, registry) for value in shown]
+    return replace(infos, values=_with_others(hidden, _checked(config, registry)))
+
+
+def all_keys(config: Mapping[str, str], registry: Registry) -> ConfigDef:
+    """Return the keys of a connector's plugin, and of its chain; raises if it is not there."""
+    return _keys(config.get("connector.class", ""), config, registry)
+
+
+def definition_of(connector: Connector, registry: Registry) -> Definition:
+    """Return what a connector's configuration defines. Raises what is wrong with it."""
+    document = {"name": connector.name, "config": dict(connector.config)}
+    return from_kafka(document, registry.reads)
+
+
+def plugin_keys_of(name: str, registry: Registry) -> ConfigDef:
+    """Return a plugin's own keys, without those that every connector has."""
+    [first, *_] = registry.find(name.partition("$")[0])
+    return first.config_def()
+
+
+def _keys(plugin: str, config: Mapping[str, str], registry: Registry) -> ConfigDef:
+    reads = registry.reads(plugin)
+    common = source_def() if reads else sink_def()
+    own = (registry.source(plugin) if reads else registry.sink(plugin)).config_def()
+    keys = common.merged(own).merged(evolution_config())
+    for alias in names(config.get("transforms", "")):
+        group = f"Transforms: {alias}"
+        keys = keys.embed(f"transforms.{alias}.", group, 0, _step_keys(alias, config, registry))
+    for alias in names(config.get("predicates", "")):
+        group, prefix = f"Predicates: {alias}", f"predicates.{alias}."
+        keys = keys.embed(prefix, group, 0, _predicate_keys(prefix, config, registry))
+    return keys
+
+
+def _step_keys(alias: str, config: Mapping[str, str], registry: Registry) -> ConfigDef:
+    prefix = f"transforms.{alias}."
+    keys = _type_keys("The transform.")
+    name = config.get(f"{prefix}type", "").partition("$")[0]
+    with suppress(PluginNotFoundError):  # told as an error of its type
+        keys = keys.merged(registry.transform(name).config_def())
+    return keys.define(
+        "predicate", ConfigType.STRING, "", doc="The predicate that chooses records."
+    ).define(
+        "negate",
+        ConfigType.BOOLEAN,
+        default=False,
+        doc="Whether it applies where that is false.",
+    )
+
+
+def _predicate_keys(prefix: str, config: Mapping[str, str], registry: Registry) -> ConfigDef:
+    keys = _type_keys("The predicate.")
+    with suppress(PluginNotFoundError):
+        keys = keys.merged(registry.predicate(config.get(f"{prefix}type", "")).config_def())
+    return keys
+
+
+def _type_keys(doc: str) -> ConfigDef:
+    version = "The version of the plugin; Headrace has one of each."
+    return (
+        ConfigDef()
+        .define("type", ConfigType.CLASS, doc=doc)
+        .define("plugin.version", ConfigType.STRING, None, doc=version)
+    )
+
+
+def _shown(
+    value: ConfigValue,
+    config: Mapping[str, str],
+    values: Mapping[str, str],
+    wrong: Mapping[str | None, ConfigError],
+) -> ConfigValue:
+    """Return a key with the reference that was given in place of its value."""
+    name = value.name
+    if name in wrong:
+        return replace(value, value=config[name], errors=(wrong[name],))
+    if config.get(name) != values.get(name):
+        return replace(value, value=config[name])
+    return value
+
+
+def _without_secrets(value: ConfigValue, registry: Registry) -> ConfigValue:
+    secrets = registry.references.secrets
+    return replace(value, errors=tuple(secrets.clean(error) for error in value.errors))
+
+
+def _checked(config: Mapping[str, str], registry: Registry) -> Iterable[HeadraceError]:
+    """Return what a check of the whole definition finds, beyond single keys."""
+    try:
+        definition = from_kafka({"config": dict(config)}, registry.reads)
+    except ConfigErrors as several:
+        return several.errors
+    except ConfigError as error:
+        return [error]
+    return check_definition(definition, registry).errors
+
+
+def _with_others(
+    values: Iterable[ConfigValue], errors: Iterable[HeadraceError]
+) -> list[ConfigValue]:
+    """Return the values with errors of keys of which none is told yet."""
+    by_name = {value.name: value for value in values}
+    told = {name for name, value in by_name.items() if value.errors}
+    for error in errors:
+        name = error.field or "name"
+        if name not in told:
+            value = by_name.get(name, ConfigValue(name=name, visible=False))
+            more = ConfigError(error.problem, fix=error.fix, field=name)
+            by_name[name] = replace(value, errors=(*value.errors, more))
+    return list(by_name.values())

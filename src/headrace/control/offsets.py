@@ -1,0 +1,205 @@
+"""Offsets as objects that can be looked at and, while nothing runs, changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.control.offset_changes import OffsetChange, OffsetUpdate, changes_between
+from headrace.control.offset_words import Offset, own_offset, shown_offsets, task_of
+from headrace.control.planning import REPLAYS
+from headrace.control.unstarted import unstarted
+from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
+from headrace.sdk import ConfigError, Position, SourceConnector, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from headrace.control.connectors import Connectors
+    from headrace.model import Connector, Event
+    from headrace.sdk import SinkConnector
+
+__all__ = ["Offsets"]
+
+_EVENT, _MADE = "offsets", "created"
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The offsets of an installation's connectors. Any thread may use it.
+
+    What changes them raises StateError unless the connector is stopped and has no unfinished
+    batch, and what its connector refuses. Each change is an event with who made it and when;
+    the last one can be undone.
+    """
+
+    connectors: Connectors
+
+    def view(self, name: str) -> list[Offset]:
+        """Return where a connector stands. Raises ConnectorNotFoundError."""
+        return _all_shown(self.connectors.get(name), self._positions(name))
+
+    def alter(self, name: str, offsets: Sequence[Offset], by: str) -> list[OffsetChange]:
+        """Make a stopped connector go on from elsewhere; the other partitions stay.
+
+        Raises ConfigError if nothing is given, or it is not what the connector takes.
+        """
+        found = self._stopped(name)
+        if not offsets:
+            problem = "Partitions / offsets need to be provided for an alter offsets request"
+            raise ConfigError(problem, field="offsets")
+        owned = [own_offset(found, each) for each in offsets]
+        self._check(found, Position((p, offset) for p, offset in owned if offset is not None))
+        positions = self._positions(name)
+        changed: dict[TaskId, Position] = {}
+        for partition, offset in owned:
+            task = task_of(name, positions, partition)
+            position = changed.get(task, positions.get(task, Position()))
+            changed[task] = (
+                position.without(partition)
+                if offset is None
+                else position.moved(partition, offset)
+            )
+        return self._move(found, changed, by, "alter")
+
+    def reset(self, name: str, by: str) -> list[OffsetChange]:
+        """Make a stopped connector begin anew."""
+        found = self._stopped(name)
+        begin = dict.fromkeys(self._positions(name), Position())
+        return self._move(found, begin, by, "reset")
+
+    def rewind(self, name: str, to: datetime, by: str) -> list[OffsetChange]:
+        """Make a stopped connector go on with what came at a time, or later.
+
+        Topics know when their versions came. Raises ConfigError for a source that cannot say
+        where it stood at a time.
+        """
+        found = self._stopped(name)
+        positions = self._positions(name)
+        moved = {task: self._at(found, each, to) for task, each in positions.items()}
+        return self._move(found, moved, by, "rewind")
+
+    def undo(self, name: str, by: str, *, force: bool = False) -> list[OffsetChange]:
+        """Make a stopped connector stand where it did before the last change of its offsets.
+
+        An undo is such a change itself, so that undoing it does the change once more.
+
+        Raises:
+            StateError: There is no such change, or data has moved since it was made, unless
+                that does not matter; the error says what would be doubled or lost.
+        """
+        found = self._stopped(name)
+        last = self._last(name)
+        if last is None:
+            problem = f"The offsets of connector {name} have not been changed."
+            raise StateError(problem, fix="There is nothing to undo.")
+        positions = self._positions(name)
+        made, before = _places(last, "after"), _places(last, "before")
+        moved = [task for task, each in made.items() if positions.get(task, Position()) != each]
+        if moved and not force:
+            changes = changes_between(
+                _all_shown(found, positions), _all_shown(found, {**positions, **before})
+            )
+            told = " ".join(each.meaning for each in changes)
+            problem = f"Connector {name} has moved data since its offsets were changed. {told}"
+            raise StateError(problem, fix="Force it if that is what you want.")
+        return self._move(found, before, by, "undo")
+
+    def history(self, name: str) -> list[OffsetUpdate]:
+        """Return the changes that were made, newest first. Raises ConnectorNotFoundError."""
+        found = self.connectors.get(name)
+        return [_update(found, event) for event in reversed(self._events(name))]
+
+    def _stopped(self, name: str) -> Connector:
+        found = self.connectors.get(name)
+        stopped = found.status.state is ConnectorState.STOPPED
+        if found.target is TargetState.STOPPED and stopped:
+            return found
+        problem = (
+            "Connectors must be in the STOPPED state before their offsets can be modified. "
+            "This can be done for the specified connector by issuing a 'PUT' request to the "
+            f"'/connectors/{name}/stop' endpoint"
+        )
+        raise StateError(problem, fix="Stop it, and wait until it is stopped.")
+
+    def _positions(self, name: str) -> dict[TaskId, Position]:
+        positions = self.connectors.state.positions(name)
+        return {task: each for task, each in positions.items() if task.number != REPLAYS}
+
+    def _check(self, found: Connector, position: Position) -> None:
+        """Ask the connector, and the topics of a sink, whether they could go on from there."""
+        if found.kind is ConnectorKind.SINK:
+            for partition, offset in position.items():
+                self.connectors.places.check(partition["topic"], int(offset["version"]))
+        self._unstarted(found).alter_offsets(position)
+
+    def _move(
+        self, found: Connector, positions: Mapping[TaskId, Position], by: str, action: str
+    ) -> list[OffsetChange]:
+        before = self._positions(found.name)
+        stamp = Stamp(self.connectors.clock(), by)
+        self.connectors.wanted.move(found.name, positions, stamp, action)
+        after = {**before, **positions}
+        return changes_between(_all_shown(found, before), _all_shown(found, after))
+
+    def _at(self, found: Connector, position: Position, to: datetime) -> Position:
+        """Return where a task goes that stands at a position."""
+        if found.kind is ConnectorKind.SINK:
+            topics = [partition["topic"] for partition, _ in position.items()]
+            places = self.connectors.places
+            return Position(
+                ({"topic": topic}, {"version": places.before(topic, to)}) for topic in topics
+            )
+        source = self._unstarted(found)
+        assert isinstance(source, SourceConnector)
+        there = source.position_at(position, to)
+        if there is None:
+            problem = f"Connector {found.name} cannot say where it stood at a time."
+            raise ConfigError(problem, field="to", fix="Alter or reset its offsets instead.")
+        return position.merged(there)
+
+    def _unstarted(self, found: Connector) -> SourceConnector | SinkConnector:
+        kept = self.connectors.wanted.connector(found.name)  # with its passwords
+        return unstarted(kept or found, self.connectors.registry)
+
+    def _last(self, name: str) -> Event | None:
+        return next(reversed(self._events(name)), None)
+
+    def _events(self, name: str) -> list[Event]:
+        """Return the changes of its offsets since the connector was made, oldest first."""
+        found: list[Event] = []
+        after = 0
+        while page := self.connectors.wanted.events(after, _PAGE, name):
+            for event in page:
+                if event.kind == _MADE:
+                    found.clear()  # they were those of another of that name
+                elif event.kind == _EVENT:
+                    found.append(event)
+            after = page[-1].id
+        return found
+
+
+def _places(event: Event, when: str) -> dict[TaskId, Position]:
+    """Return where tasks stood before or after a change."""
+    told: object = event.detail[when]
+    assert isinstance(told, dict)
+    return {
+        TaskId(event.connector, int(number)): Position.from_json(text)
+        for number, text in told.items()
+    }
+
+
+def _update(found: Connector, event: Event) -> OffsetUpdate:
+    changes = changes_between(
+        _all_shown(found, _places(event, "before")), _all_shown(found, _places(event, "after"))
+    )
+    action = str(event.detail.get("action", "alter"))
+    return OffsetUpdate(event.id, action, event.at, event.by, changes)
+
+
+def _all_shown(found: Connector, positions: Mapping[TaskId, Position]) -> list[Offset]:
+    return [
+        shown for _, each in sorted(positions.items()) for shown in shown_offsets(found, each)
+    ]

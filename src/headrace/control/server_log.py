@@ -1,0 +1,171 @@
+"""A process's own log, read back: JSON lines in a file that is rotated."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_LOOK_BACK_BYTES = 4 * 1024 * 1024
+"""How far back the newest lines are looked for: many thousands of them."""
+_AT_ONCE_BYTES = 1024 * 1024
+_OWN = {"timestamp", "level", "logger", "event", "connector", "task", "exception"}
+_TASK = "task"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of the log.
+
+    Args:
+        at: When, in ISO 8601.
+        level: debug, info, warning, error or critical.
+        logger: What told it.
+        text: What happened.
+        connector: To which connector; None for the process itself.
+        task: To which of its tasks, by number.
+        detail: What else is known.
+        trace: The traceback, where there is one.
+    """
+
+    at: str
+    level: str
+    logger: str
+    text: str
+    connector: str | None
+    task: int | None
+    detail: Mapping[str, Any]
+    trace: str | None
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> LogLine:
+        """Read it as the log's file holds it."""
+        task = value.get(_TASK)
+        trace = value.get("exception")
+        return cls(
+            at=str(value.get("timestamp", "")),
+            level=str(value.get("level", "info")),
+            logger=str(value.get("logger", "")),
+            text=str(value.get("event", "")),
+            connector=str(value["connector"]) if value.get("connector") is not None else None,
+            task=int(str(task)) if str(task).isdecimal() else None,
+            detail={key: each for key, each in value.items() if key not in _OWN},
+            trace=None if trace is None else str(trace),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogChoice:
+    """Which lines; None leaves it open.
+
+    Args:
+        connector: Those of this connector.
+        task: Those of this task of it.
+        level: Those of this level and above.
+    """
+
+    connector: str | None = None
+    task: int | None = None
+    level: str = "debug"
+
+    def takes(self, line: LogLine) -> bool:
+        """Return whether a line is one of them."""
+        return (
+            (self.connector is None or line.connector == self.connector)
+            and (self.task is None or line.task == self.task)
+            and _rank(line.level) >= _rank(self.level)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A place in the log: the file, which keeps its number when it is renamed, and the byte."""
+
+    file: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ServerLog:
+    """The log in a file. Any thread may use it.
+
+    Args:
+        path: The file; when it is full it is renamed to end in ``.1``, and a new one begun.
+    """
+
+    path: Path
+
+    def newest(self, choice: LogChoice, limit: int) -> tuple[Sequence[LogLine], LogPlace]:
+        """Return the newest lines of a choice, oldest first, and the place after them."""
+        try:
+            size, number = self.path.stat().st_size, self.path.stat().st_ino
+        except OSError:
+            return [], LogPlace(0, 0)
+        start = max(0, size - _LOOK_BACK_BYTES)
+        found: deque[LogLine] = deque(maxlen=limit)
+        end = start
+        for read, line in _lines(self.path, start, size):
+            end = read
+            if line is not None and choice.takes(line):
+                found.append(line)
+        return list(found), LogPlace(number, end)
+
+    def after(self, place: LogPlace, choice: LogChoice) -> tuple[Sequence[LogLine], LogPlace]:
+        """Return lines that follow a place, oldest first, and the place after them.
+
+        There may be more: ask again from there. Where the file has been renamed more than once
+        since, the lines between are not told.
+        """
+        found: list[LogLine] = []
+        for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
+            try:
+                size, number = path.stat().st_size, path.stat().st_ino
+            except OSError:
+                continue
+            if path != self.path and number != place.file:
+                continue
+            start = place.offset if number == place.file else 0
+            end = start
+            for read, line in _lines(path, start, min(size, start + _AT_ONCE_BYTES)):
+                end = read
+                if line is not None and choice.takes(line):
+                    found.append(line)
+            place = LogPlace(number, end)
+            if path != self.path and end < size:
+                return found, place  # the rest of the renamed file comes first
+        return found, place
+
+
+def _lines(path: Path, start: int, end: int) -> Iterator[tuple[int, LogLine | None]]:
+    """Yield whole lines between two bytes, each with the byte after it.
+
+    What begins in the middle of a line, and what is no JSON, is None.
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        place = start
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                return  # it is still being written
+            place += len(raw)
+            yield place, _parsed(raw)
+            if place >= end:
+                return
+
+
+def _parsed(raw: bytes) -> LogLine | None:
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return None
+    return LogLine.of(value) if isinstance(value, dict) else None
+
+
+def _rank(level: str) -> int:
+    return logging.getLevelNamesMapping().get(level.upper(), logging.INFO)

@@ -1,0 +1,93 @@
+"""What became of the records of connectors, by task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.control.planning import REPLAYS
+from headrace.model import Counts, TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from headrace.control.choosing import ConnectorFilter
+    from headrace.control.connectors import Connectors
+    from headrace.model import Batch
+
+BALANCE = "read = written + filtered + rejected"
+"""Guarantee 4: it holds for each batch, and so for each sum of them."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What became of the records of one connector.
+
+    Args:
+        connector: Its name.
+        tasks: The counts of each task that has ever run, by number.
+        replays: Those of its dead letters that were sent again; they were rejected before.
+    """
+
+    connector: str
+    tasks: Mapping[int, Counts]
+    replays: Counts
+
+    @property
+    def total(self) -> Counts:
+        """Return the sum over all tasks, without replays."""
+        return _sum(self.tasks.values())
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """The counts of an installation's connectors. Any thread may use it."""
+
+    connectors: Connectors
+
+    def of(self, name: str, since: datetime | None = None) -> Tally:
+        """Return those of one connector. Raises ConnectorNotFoundError.
+
+        Args:
+            name: The connector.
+            since: Only batches that began then or later, as far as the store keeps them.
+        """
+        self.connectors.get(name)
+        state = self.connectors.state
+        found = state.all_totals(name)
+        if since is not None:
+            found = {task: state.counts_since(task, since) for task in found}
+        return _tally(name, found)
+
+    def chosen(self, chosen: ConnectorFilter) -> list[Tally]:
+        """Return those of the connectors that a filter takes, by name.
+
+        However many there are, the store is asked a constant number of times.
+        """
+        found: dict[str, dict[TaskId, Counts]] = {}
+        for task, counts in self.connectors.state.all_totals().items():
+            found.setdefault(task.connector, {})[task] = counts
+        names = [view.connector.name for view in self.connectors.chosen(chosen)]
+        return [_tally(name, found.get(name, {})) for name in names]
+
+    def batches(self, name: str, number: int, limit: int) -> Sequence[Batch]:
+        """Return the newest batches of a task, newest first; none if it never ran.
+
+        Raises ConnectorNotFoundError.
+        """
+        self.connectors.get(name)
+        return self.connectors.state.batches(TaskId(name, number), limit)
+
+
+def _tally(name: str, found: Mapping[TaskId, Counts]) -> Tally:
+    tasks = {task.number: counts for task, counts in sorted(found.items())}
+    replays = tasks.pop(REPLAYS, Counts())
+    return Tally(name, tasks, replays)
+
+
+def _sum(each: Iterable[Counts]) -> Counts:
+    total = Counts()
+    for counts in each:
+        total = total.plus(counts)
+    return total
