@@ -1,0 +1,272 @@
+"""The book: what a worker tells, kept as the values of metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.metrics import series
+from headrace.metrics.page import Page
+from headrace.model import ConnectorState, TaskId, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from datetime import datetime, timedelta
+
+    from headrace.model import Batch, Connector
+    from headrace.sdk import Lag, MetricSample
+
+_COUNTERS = (
+    series.RECORDS_READ,
+    series.RECORDS_WRITTEN,
+    series.RECORDS_REJECTED,
+    series.DEAD_LETTERS,
+    series.BYTES,
+    series.RETRIES,
+    series.FAILURES,
+    series.RESTARTS,
+)
+"""They are there from the start, so that their first increase is seen as one."""
+_TRIED = {ConnectorState.RUNNING: "success", ConnectorState.FAILED: "failure"}
+
+
+@dataclass
+class _TaskPage:
+    """What is known of a task; hidden while its connector has no such task."""
+
+    page: Page
+    state: TaskState = TaskState.UNASSIGNED
+    shown: bool = True
+    starting: bool = False
+
+
+@dataclass(kw_only=True)
+class Book:
+    """Listens to a worker and its reconciler: see Events, Measures and ConnectorEvents.
+
+    Everything is in memory and each call takes microseconds, so that nobody who tells or asks
+    waits for the store or for Spark. Any thread may use it.
+
+    Args:
+        clock: Gives the present, aware.
+        worker: The worker's name.
+        version: The version of Headrace.
+        version_of: Gives the version of a connector's plugin.
+    """
+
+    clock: Callable[[], datetime]
+    worker: str = ""
+    version: str = ""
+    version_of: Callable[[Connector], str] = lambda _: ""
+    _lags: Callable[[], Mapping[TaskId, Lag | None]] = dict
+    _own: Page = field(default_factory=Page)
+    _connectors: dict[str, Page] = field(default_factory=dict)
+    _tried: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    """How each connector was settled last."""
+    _tasks: dict[TaskId, _TaskPage] = field(default_factory=dict)
+    _lettered: set[TaskId] = field(default_factory=set)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        """Begin with what is known from the start."""
+        told = {"worker": self.worker, "version": self.version}
+        self._own.set(series.WORKER_INFO, 1, **told)
+        self._own.set(series.WORKER_START, self.clock().timestamp())
+        for metric in (series.CONNECTOR_STARTUPS, series.TASK_STARTUPS):
+            for outcome in series.STARTUPS:
+                self._own.add(metric, 0, outcome=outcome)
+
+    def measure_lags(self, lags: Callable[[], Mapping[TaskId, Lag | None]]) -> None:
+        """Ask this, at each look at the book, how far the running tasks are behind."""
+        self._lags = lags
+
+    def expect_letters(self, task: TaskId, *, expected: bool) -> None:
+        """Say whether the rejected records of a task go to a dead-letter topic."""
+        with self._lock:
+            (self._lettered.add if expected else self._lettered.discard)(task)
+
+    # --- Events ---
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        """See Events."""
+        counts = batch.counts
+        with self._lock:
+            page = self._task(batch.task).page
+            page.add(series.RECORDS_READ, counts.read)
+            page.add(series.RECORDS_WRITTEN, counts.written)
+            page.add(series.BYTES, counts.size_bytes)
+            for transform, dropped in counts.filters.items():
+                page.add(series.RECORDS_FILTERED, dropped, transform=transform)
+            page.observe(series.BATCH_TIME, took.total_seconds(), series.BATCH_SECONDS)
+            page.set(series.BATCH_RECORDS, counts.read)
+            finished = batch.finished or self.clock()
+            page.set(series.LAST_COMMIT, finished.timestamp())
+            if counts.rejected:
+                self._rejected(batch, page)
+
+    def _rejected(self, batch: Batch, page: Page) -> None:
+        counts = batch.counts
+        page.add(series.RECORDS_REJECTED, counts.rejected)
+        for cause, rejected in counts.causes.items():
+            stage = cause.partition(" ")[0]
+            page.add(series.RECORD_ERRORS, rejected, stage=stage)
+        if batch.task in self._lettered:
+            page.add(series.DEAD_LETTERS, counts.rejected)
+        self._failed(page)
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        """See Events."""
+        with self._lock:
+            known = task in self._tasks and self._tasks[task].state is not TaskState.UNASSIGNED
+            entry = self._task(task)
+            entry.shown = True
+            if state is TaskState.UNASSIGNED:
+                entry.page.add(series.RESTARTS, int(known))
+                entry.starting = True
+            elif state is TaskState.FAILED:
+                entry.page.add(series.FAILURES)
+                self._failed(entry.page)
+                self._started(entry, "failure")
+            self._set_state(task, entry, state)
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        """See Events."""
+        with self._lock:
+            page = self._task(task).page
+            page.add(series.RETRIES)
+            self._failed(page)
+
+    # --- Measures ---
+
+    def started(self, task: TaskId, took: timedelta) -> None:
+        """See Measures."""
+        with self._lock:
+            self._started(self._task(task), "success")
+
+    def committed(self, task: TaskId, took: timedelta) -> None:
+        """See Measures."""
+        with self._lock:
+            self._task(task).page.observe(series.COMMIT_TIME, took.total_seconds())
+
+    # --- ConnectorEvents ---
+
+    def connector_changed(
+        self, connector: Connector, state: ConnectorState, tasks: Collection[int]
+    ) -> None:
+        """See ConnectorEvents."""
+        version = self.version_of(connector)  # it may import the plugin
+        told = {
+            "kind": connector.kind.value,
+            "class": connector.config.get("connector.class", ""),
+            "version": version,
+        }
+        with self._lock:
+            page = self._connector(connector.name)
+            page.drop(series.CONNECTOR_INFO)
+            page.set(series.CONNECTOR_INFO, 1, **told)
+            page.choose(series.CONNECTOR_STATE, state, ConnectorState)
+            now = (state, connector.uid, connector.version, connector.restarts)
+            if state in _TRIED and now != self._tried.get(connector.name):
+                self._own.add(series.CONNECTOR_STARTUPS, outcome=_TRIED[state])
+            self._tried[connector.name] = now
+            if state is ConnectorState.PAUSED:
+                self._show_paused(connector.name, tasks)
+            for task, entry in self._tasks_of(connector.name):
+                entry.shown = task.number in tasks
+            self._count_states(connector.name)
+
+    def _show_paused(self, name: str, tasks: Collection[int]) -> None:
+        """Show the tasks of a connector that was paused before this process began."""
+        for task in (TaskId(name, number) for number in tasks):
+            if task not in self._tasks:
+                self._set_state(task, self._task(task), TaskState.PAUSED)
+
+    def connector_gone(self, name: str) -> None:
+        """See ConnectorEvents."""
+        with self._lock:
+            self._connectors.pop(name, None)
+            self._tried.pop(name, None)
+            for task, _ in list(self._tasks_of(name)):
+                del self._tasks[task]
+                self._lettered.discard(task)
+
+    # --- what it says ---
+
+    def samples(self) -> list[MetricSample]:
+        """Return all values; those of a metric follow each other."""
+        with self._lock:
+            found = [sample for page in self._pages() for sample in page.samples()]
+        order = {metric.name: number for number, metric in enumerate(series.METRICS)}
+        return sorted(found, key=lambda sample: order[sample.metric.name])
+
+    def texts(self) -> Mapping[str, list[str]]:
+        """Return the lines of each metric in Prometheus' text format, by its name."""
+        found: dict[str, list[str]] = {}
+        with self._lock:
+            for page in self._pages():
+                for name, text in page.texts().items():
+                    found.setdefault(name, []).append(text)
+        return found
+
+    def write(self, write: Callable[[Page], None]) -> None:
+        """Let ``write`` change the worker's own page."""
+        with self._lock:
+            write(self._own)
+
+    def _pages(self) -> Iterable[Page]:
+        """Return what is shown now. The lock is held."""
+        for task, lag in self._lags().items():
+            if task in self._tasks:
+                _set_lag(self._tasks[task].page, lag)
+        shown = [entry.page for entry in self._tasks.values() if entry.shown]
+        self._own.set(series.WORKER_CONNECTORS, len(self._connectors))
+        self._own.set(series.WORKER_TASKS, len(shown))
+        return [*self._connectors.values(), *shown, self._own]
+
+    def _connector(self, name: str) -> Page:
+        return self._connectors.setdefault(name, Page({"connector": name}))
+
+    def _tasks_of(self, name: str) -> Iterator[tuple[TaskId, _TaskPage]]:
+        return ((task, e) for task, e in self._tasks.items() if task.connector == name)
+
+    def _task(self, task: TaskId) -> _TaskPage:
+        entry = self._tasks.get(task)
+        if entry is None:
+            page = Page({"connector": task.connector, "task": str(task.number)})
+            for metric in _COUNTERS:
+                page.add(metric, 0)
+            entry = self._tasks[task] = _TaskPage(page)
+        return entry
+
+    def _set_state(self, task: TaskId, entry: _TaskPage, state: TaskState) -> None:
+        entry.state = state
+        entry.page.choose(series.TASK_STATE, state, TaskState)
+        self._count_states(task.connector)
+
+    def _count_states(self, name: str) -> None:
+        states = Counter(entry.state for _, entry in self._tasks_of(name) if entry.shown)
+        page = self._connector(name)
+        for state in TaskState:
+            page.set(series.CONNECTOR_TASKS, states[state], state=state)
+
+    def _started(self, entry: _TaskPage, outcome: str) -> None:
+        if entry.starting:
+            entry.starting = False
+            self._own.add(series.TASK_STARTUPS, outcome=outcome)
+
+    def _failed(self, page: Page) -> None:
+        page.set(series.LAST_ERROR, self.clock().timestamp())
+
+
+def _set_lag(page: Page, lag: Lag | None) -> None:
+    """Set a task's lag; None stands for one that has found nothing new."""
+    for metric, value in (
+        (series.LAG_RECORDS, None if lag is None else lag.rows),
+        (series.LAG_BYTES, None if lag is None else lag.size_bytes),
+    ):
+        if value is not None:
+            page.set(metric, value)
+        elif lag is None and page.has(metric):
+            page.set(metric, 0)

@@ -1,0 +1,113 @@
+"""Gives what is measured to reporters."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import structlog
+
+from headrace.metrics import series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime, timedelta
+    from types import TracebackType
+
+    from headrace.metrics.book import Book
+    from headrace.sdk import MetricsReporter
+    from headrace.sdk.config import Config
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE_SECONDS = 2.0
+"""How long the end waits for a last report."""
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """A reporter as the settings name it: the plugin, and its configuration."""
+
+    plugin: MetricsReporter
+    config: Config
+
+
+@dataclass(kw_only=True)
+class Reporting:
+    """Reports again and again, to each reporter from a thread of its own.
+
+    Use it in a ``with``. A reporter that raises is logged, counted and called again; one that
+    hangs misses reports, and the end does not wait for it.
+
+    Args:
+        book: What is measured.
+        reporters: Who is told, by name.
+        clock: Gives the present, aware.
+        interval: How often.
+    """
+
+    book: Book
+    reporters: Mapping[str, Reporter]
+    clock: Callable[[], datetime]
+    interval: timedelta
+    _over: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Begin to report."""
+        for name, reporter in self.reporters.items():
+            self._count(name, 0)
+            thread = threading.Thread(
+                target=self._run,
+                args=(name, reporter),
+                name=f"headrace-reporter-{name}",
+                daemon=True,
+            )
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Report once more and stop."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(_PATIENCE_SECONDS)
+
+    def _run(self, name: str, reporter: Reporter) -> None:
+        with structlog.contextvars.bound_contextvars(reporter=name):
+            ready = self._works(name, lambda: reporter.plugin.configure(reporter.config))
+            while True:
+                over = self._over.wait(self.interval.total_seconds())
+                if not ready:
+                    ready = self._works(
+                        name, lambda: reporter.plugin.configure(reporter.config)
+                    )
+                if ready:
+                    self._works(name, lambda: self._report(reporter.plugin))
+                if over:
+                    break
+            self._works(name, reporter.plugin.close)
+
+    def _report(self, plugin: MetricsReporter) -> None:
+        plugin.report(self.clock(), self.book.samples())
+
+    def _works(self, name: str, work: Callable[[], None]) -> bool:
+        """Do something with a reporter; return whether it worked."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it harms nobody
+            log.warning("reporter failed", why=f"{type(error).__name__}: {error}")
+            self._count(name, 1)
+            return False
+        return True
+
+    def _count(self, name: str, failures: int) -> None:
+        self.book.write(
+            lambda page: page.add(series.REPORTER_FAILURES, failures, reporter=name)
+        )
