@@ -11,6 +11,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from headrace.dataplane.conversion import ConvertingReader, PartConverter, encoded
 from headrace.dataplane.records import frame_schema, record_frame
 from headrace.dataplane.sources import SourceFrame
+from headrace.dataplane.variants import with_texts, with_variants
 from headrace.plugins import Registry
 from headrace.sdk import (
     ConverterContext,
@@ -69,7 +70,8 @@ def frame_of(spark, schema: Schema, natives: Sequence[Any]):
     row = Schema.struct({"value": schema.replaced(optional=True)})
     array = pa.array(natives, to_arrow_type(schema))
     table = pa.Table.from_arrays([array], schema=to_arrow(row))
-    return spark.createDataFrame(table, T.StructType.fromJson(to_spark_json(row)))
+    frame = spark.createDataFrame(table, T.StructType.fromJson(to_spark_json(row)))
+    return with_variants(frame, schema.replaced(optional=True))
 
 
 def raw_frame(spark, raws: Sequence[bytes | None], part: str = "value"):
@@ -92,7 +94,9 @@ def decode(spark, each: PartConverter, frame, folder: Path):
 
 
 def values_of(frame, column: str = "value") -> list[Any]:
-    """A column as Arrow's plain values; maps as lists of pairs."""
+    """A column as Arrow's plain values; maps as lists of pairs, variants as texts."""
+    if column in {"key", "value"}:
+        frame = with_texts(frame, schema_of(frame, column))
     rows = frame.select(column).mapInArrow(_serialized, "batch binary").collect()
     batches = [pa.ipc.open_stream(bytes(row.batch)).read_next_batch() for row in rows]
     return [value for batch in batches for value in batch.column(0).to_pylist()]

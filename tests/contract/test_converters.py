@@ -152,7 +152,68 @@ _REST = {
     "again": None,
     "names": [("k", 1)],  # Avro's maps have no order
 }
+_TAG = "io.confluent.connect.protobuf.Tag"
+
+
+def _numbered(fields: dict[str, Schema]) -> dict[str, Schema]:
+    """Fields that tell their numbers, as those that were read from Protobuf do."""
+    return {
+        name: schema.replaced(parameters={**schema.parameters, _TAG: str(number)})
+        for number, (name, schema) in enumerate(fields.items(), start=1)
+    }
+
+
+_DEEP = Schema.struct(
+    _numbered(
+        {
+            "days": Schema.array(Schema.date(optional=True), optional=True),
+            "x": Schema.int32(optional=True),
+        }
+    ),
+    name="Deep",
+    optional=True,
+)
+_NAMES = _numbered({"key": Schema.string(), "value": Schema.int64()})
+_NULLABLE = {"wide", "day", "clock", "at", "price"}
+MESSAGE = Schema.struct(
+    _numbered(
+        {
+            field.name: field.schema.replaced(optional=True)
+            if field.name in _NULLABLE
+            else field.schema
+            for field in ROW.fields
+        }
+        | {
+            "tags": Schema.array(Schema.string(optional=True), optional=True),
+            "deep": _DEEP,
+            "names": Schema.map(_NAMES["key"], _NAMES["value"], name="names", optional=True),
+        }
+    ),
+    name="Order",
+)
+# What Confluent's converter reads of a wrapped number is never a small one.
+_WRAPPING = MESSAGE.replaced(name="Wrapping").with_fields(
+    {field.name: field.schema for field in MESSAGE.fields}
+    | {"short": Schema.int32(optional=True, parameters={_TAG: "2"})}
+)
+_SENT = {"names": [("k", 1)], "tags": ["a", ""]}  # Protobuf has no null in a list or a map
+_NO_PROTO = [
+    *UNFRAMED,
+    head_of(1),
+    head_of(1) + b"\x02",
+    head_of(1) + b"\x02\x80\x01",
+    head_of(1) + b"\x02\x00\xff",
+    head_of(1) + b"\x02\x0e\x0b",
+]
 _SCALAR = Schema.struct({"a": Schema.int64(optional=True), "b": Schema.string(optional=True)})
+ANY = Schema.struct(
+    {"v": Schema.variant(optional=True), "vs": Schema.array(Schema.variant(optional=True))},
+    name="any.Any",
+)
+ANYTHING = {"v": '{"b":[1,"x"]}', "vs": ["1", '"1"', None]}
+_GUESSED = Schema.struct(
+    {"b": Schema.array(Schema.string(optional=True), optional=True)}, optional=True
+)
 CASES = [
     Case("BooleanConverter", Schema.boolean(), [True, False], [b"", b"\x02", b"\x00\x01"]),
     Case("ShortConverter", Schema.int16(), [0, -1, 32767, -32768], [b"", b"abc"]),
@@ -166,6 +227,19 @@ CASES = [
     Case("JsonConverter", ROW, [FULL, EMPTY], NOT_JSON),
     Case("JsonConverter", ROW, [FULL, EMPTY], NOT_JSON, {"decimal.format": "NUMERIC"}),
     Case("JsonConverter", Schema.int32(), [1, -5], [*NOT_JSON, b"5"]),
+    Case("JsonConverter", ANY, [ANYTHING], []),
+    Case("JsonConverter", Schema.variant(), ["[1]", '"x"', "5", '{"a":null}'], NOT_JSON),
+    Case("JsonSchemaConverter", ANY, [ANYTHING], []),
+    Case("AvroConverter", ANY, [ANYTHING], []),
+    Case(
+        "JsonConverter",
+        ANY.with_fields({"v": Schema.variant(optional=True)}),
+        [{"v": '{"b":[1,"x"]}'}],
+        [],
+        {"schemas.enable": "false"},
+        Schema.struct({"v": _GUESSED}),
+        [{"v": {"b": ["1", "x"]}}, None],
+    ),
     Case("JsonSchemaConverter", ROW, [FULL, EMPTY], NO_SUCH_JSON),
     Case("JsonSchemaConverter", ROW, [FULL, EMPTY], [], {"decimal.format": "NUMERIC"}),
     Case(
@@ -194,6 +268,22 @@ CASES = [
     Case("AvroConverter", Schema.int8(), [-128, 127], BAD_AVRO),
     Case("AvroConverter", Schema.decimal(2, precision=9), [Decimal("1.25")], BAD_AVRO),
     Case("AvroConverter", Schema.array(Schema.time()), [[], [1_000]], BAD_AVRO),
+    Case(
+        "ProtobufConverter",
+        MESSAGE,
+        [FULL | _SENT, EMPTY | {"tags": []}],
+        [*_NO_PROTO, head_of(1) + b"\x00\x0a\x01x"],
+        {"optional.for.nullables": "true"},
+    ),
+    Case(
+        "ProtobufConverter",
+        _WRAPPING,
+        [FULL | _SENT, EMPTY | {"tags": []}],
+        [],
+        {"wrapper.for.nullables": "true"},
+    ),
+    Case("ProtobufConverter", Schema.string(), ["", "é😀"], _NO_PROTO),
+    Case("ProtobufConverter", Schema.bytes(), [b"", b"\x00\xff"], _NO_PROTO),
     Case(
         "JsonConverter",
         _SCALAR,

@@ -26,7 +26,7 @@ from headrace.sdk.schemaregistry import (
     registry_config,
     resolve_references,
 )
-from headrace.store import MemoryRegistryStore, SqliteRegistryStore
+from headrace.store import MemoryRegistryStore, SqlRegistryStore
 
 
 def record(*fields: str, name: str = "R") -> SchemaText:
@@ -60,7 +60,7 @@ def registry(
     request: pytest.FixtureRequest, tmp_path: Path, server: tuple[Serving, Swapped]
 ) -> Iterator[SchemaRegistryAdmin]:
     if request.param == "sqlite":
-        store = SqliteRegistryStore(tmp_path / "store.db")
+        store = SqlRegistryStore(tmp_path / "store.db")
         embedded: SchemaRegistryAdmin = EmbeddedRegistry(RegistryService(store))
         yield embedded
         embedded.close()
@@ -311,7 +311,7 @@ def test_some_names_are_no_subjects(tmp_path: Path, name: str) -> None:
 
 
 def test_a_pickled_registry_is_the_same_registry(tmp_path: Path) -> None:
-    store = SqliteRegistryStore(tmp_path / "store.db")
+    store = SqlRegistryStore(tmp_path / "store.db")
     registry = EmbeddedRegistry(RegistryService(store))
     made = registry.register("a", record("x"))
     copy = pickle.loads(pickle.dumps(registry))  # noqa: S301 - our own

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from headrace.rest import Door, Serving, Tls, registry_app
+from headrace.cli import main
+from headrace.rest import Door, Serving, SharedToken, Tls, registry_app
 from headrace.schemaregistry import RegistryService
 from headrace.sdk import ConfigError
 from headrace.sdk.schemaregistry import (
@@ -65,7 +66,7 @@ def client(url: str, **files: Path) -> HttpSchemaRegistry:
 
 @pytest.fixture
 def small() -> Iterator[str]:
-    with served(Door(port=0, token="t0ken", body_bytes=1000)) as serving:  # noqa: S106 - no secret
+    with served(Door(port=0, keys=SharedToken("t0ken"), body_bytes=1000)) as serving:
         yield serving.url
 
 
@@ -76,7 +77,7 @@ def test_clients_that_trust_its_certificate_use_it_and_others_do_not(pem: Path) 
         assert registry.register("s", INT) == 1
         registry.close()
         with pytest.raises(httpx2.TransportError):
-            httpx2.get(f"{serving.url}/subjects")
+            httpx2.get(f"{serving.url}/subjects", timeout=60)
 
 
 def test_clients_have_to_show_a_certificate_where_that_is_asked_for(pem: Path) -> None:
@@ -90,12 +91,32 @@ def test_clients_have_to_show_a_certificate_where_that_is_asked_for(pem: Path) -
         stranger.close()
 
 
+def test_commands_show_the_certificate_of_the_settings(
+    pem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "headrace.toml"
+    with served(Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
+
+        def subjects(**settings: Path) -> int:
+            told = {"home": tmp_path / "home", "registry_ssl_ca": pem, **settings}
+            file.write_text("".join(f"{key} = '{value}'\n" for key, value in told.items()))
+            return main(
+                ["--config", str(file), "registry", "subjects", "--json", "--url", serving.url]
+            )
+
+        assert subjects(registry_ssl_client_certificate=pem) == 0
+        assert capsys.readouterr().out == "[]\n"
+        pair = {"registry_ssl_client_certificate": pem, "registry_ssl_client_key": pem}
+        assert subjects(**pair) == 0
+        assert subjects() != 0
+
+
 def test_it_listens_to_others_only_where_they_must_prove_who_they_are(pem: Path) -> None:
     for tls in (None, Tls(pem)):
         with pytest.raises(ConfigError, match="no token"):
-            Door(EVERYWHERE, tls=tls)
-    assert Door(EVERYWHERE, tls=Tls(pem, client_ca=pem)).token is None
-    assert Door(EVERYWHERE, token="t").tls is None  # noqa: S106 - no secret
+            Door(host=EVERYWHERE, tls=tls)
+    assert Door(host=EVERYWHERE, tls=Tls(pem, client_ca=pem)).keys is None
+    assert Door(host=EVERYWHERE, keys=SharedToken("t")).tls is None
 
 
 def test_files_that_do_not_do_are_named_before_anything_listens(
@@ -118,15 +139,17 @@ def test_a_body_that_is_too_large_is_refused(small: str, *, chunked: bool) -> No
     body = b'{"schema": "' + b"x" * 5000 + b'"}'
     headers = {"Authorization": "Bearer t0ken", "Content-Type": "application/json"}
     parts = iter([body[:600], body[600:]]) if chunked else body
-    answer = httpx2.post(f"{small}/subjects/s/versions", content=parts, headers=headers)
+    answer = httpx2.post(
+        f"{small}/subjects/s/versions", content=parts, headers=headers, timeout=60
+    )
     assert answer.status_code == 413
     assert answer.json()["error_code"] == 413
     fine = httpx2.post(
-        f"{small}/subjects/s/versions", json={"schema": '"int"'}, headers=headers
+        f"{small}/subjects/s/versions", json={"schema": '"int"'}, headers=headers, timeout=60
     )
     assert fine.json()["id"] == 1
 
 
 def test_who_may_not_come_in_is_told_so_whatever_he_sends(small: str) -> None:
-    answer = httpx2.post(f"{small}/subjects/s/versions", content=b"x" * 5000)
+    answer = httpx2.post(f"{small}/subjects/s/versions", content=b"x" * 5000, timeout=60)
     assert answer.status_code == 401

@@ -1,84 +1,85 @@
-"""Who may come in: only this machine, unless a token is configured."""
+"""Where a server listens, and whom it lets in: only this machine, unless clients are known."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-
-from headrace.rest.registry_answers import RegistryJson
+from headrace.rest.rate import RateLimit
+from headrace.rest.tokens import Principal, Role
 from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
+    from starlette.datastructures import Headers
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from headrace.rest.tls import Tls
+    from headrace.rest.tokens import Keys
 
-_UNAUTHORIZED = {"error_code": 40101, "message": "Unauthorized"}
+__all__ = ["ANYONE", "Door", "RawPath"]
+
+ANYONE = Principal("anonymous", Role.ADMIN)
+"""Who comes in where no token is asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Door:
     """Where a server listens and whom it lets in.
 
     Args:
         host: The address.
         port: The port; 0 for any that is free.
-        token: What clients must show, as a bearer token or as the password of any user; None
-            to let everyone in, which is allowed on this machine's own addresses only, or
-            where clients have to show a certificate.
+        keys: The clients, who show a token as a bearer token or as the password of any user;
+            None to let everyone in, which is allowed on this machine's own addresses, where
+            clients have to show a certificate, or where it is said with ``anonymous``.
+        anonymous: Whether everyone who can reach it may come in.
+        advice: What to do where it may not listen, for the error.
         tls: How it speaks TLS; None for plain HTTP.
         body_bytes: How large a request's body may be.
+        rate: How many requests a client may send.
     """
 
     host: str = "127.0.0.1"
     port: int = 8081
-    token: str | None = field(default=None, repr=False)
+    keys: Keys | None = None
+    anonymous: bool = False
+    advice: str = "Listen on 127.0.0.1."
     tls: Tls | None = None
     body_bytes: int = 8 * 1024 * 1024
+    rate: RateLimit = field(default_factory=RateLimit)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an address that others can reach, without a token."""
-        known = self.token is not None or (self.tls is not None and self.tls.client_ca)
-        if not known and not _is_own(self.host):
+        """Raise ConfigError for an address that strangers can reach and come in by."""
+        known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
+        if not known and not self.anonymous and not _is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
-            fix = (
-                "Set HEADRACE_REGISTRY_TOKEN, or HEADRACE_REGISTRY_SSL_CLIENT_CA with a "
-                "certificate, or listen on 127.0.0.1."
-            )
-            raise ConfigError(problem, field="--host", fix=fix)
+            raise ConfigError(problem, field="--host", fix=self.advice)
 
-    def lets_in(self, authorization: str | None) -> bool:
-        """Say whether an Authorization header shows the token."""
-        if self.token is None:
-            return True
+    def admits(self, authorization: str | None) -> Principal | None:
+        """Return whom an Authorization header shows; None if it shows no token of a client."""
+        if self.keys is None:
+            return ANYONE
         shown = _shown(authorization or "")
-        return hmac.compare_digest(shown.encode(), self.token.encode())
+        return self.keys.principal(shown) if shown else None
 
+    def is_strange(self, headers: Headers) -> bool:
+        """Return whether a browser sends this for a page of somebody else.
 
-class TokenRequired:
-    """Answers 401 to requests that do not show the door's token."""
-
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        """Stand before an application."""
-        self._app = app
-        self._door = door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] == "http":
-            shown = Headers(scope=scope).get("authorization")
-            if not self._door.lets_in(shown):
-                asked = {"WWW-Authenticate": 'Bearer, Basic realm="headrace"'}
-                answer = RegistryJson(_UNAUTHORIZED, status_code=401, headers=asked)
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        Where no token is asked for, a page in a browser on this machine could have it do so:
+        by a form, or under a name that it makes lead here (DNS rebinding). Browsers tell both
+        by what they add to the request, which no page can change.
+        """
+        if self.keys is not None or self.anonymous or not _is_own(self.host):
+            return False
+        origin = headers.get("origin")
+        hosts = [headers.get("host", "localhost")]
+        if origin is not None:
+            hosts.append(urlsplit(origin).netloc)
+        return not all(_is_own(_name(host)) for host in hosts)
 
 
 class RawPath:
@@ -105,6 +106,14 @@ def _is_own(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _name(netloc: str) -> str:
+    """Return the host of ``host:port``; nothing for what is none."""
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _shown(authorization: str) -> str:

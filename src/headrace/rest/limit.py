@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from headrace.rest.registry_answers import RegistryJson
-
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from headrace.rest.guard import Refuse
 
 __all__ = ["BodyLimit"]
 
@@ -20,9 +21,10 @@ class BodyLimit:
     Bodies are read here as a whole, as the application would have to do anyway.
     """
 
-    def __init__(self, app: ASGIApp, size_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, size_bytes: int, refuse: Refuse) -> None:
         """Stand before an application that takes bodies of at most ``size_bytes``."""
         self._app = app
+        self._refuse = refuse
         self._size_bytes = size_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -33,7 +35,7 @@ class BodyLimit:
         declared = Headers(scope=scope).get("content-length", "0")
         body = None if int(declared) > self._size_bytes else await self._body(receive)
         if body is None:
-            await self._refusal()(scope, receive, send)
+            await self._refusal(scope)(scope, receive, send)
             return
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -57,10 +59,7 @@ class BodyLimit:
             more = message["type"] == "http.request" and message.get("more_body", False)
         return b"".join(parts)
 
-    def _refusal(self) -> RegistryJson:
-        told = {
-            "error_code": 413,
-            "message": f"The request is larger than {self._size_bytes} bytes.",
-        }
+    def _refusal(self, scope: Scope) -> Response:
+        told = f"The request is larger than {self._size_bytes} bytes."
         # What was not read of the body would be taken for the next request.
-        return RegistryJson(told, status_code=413, headers={"Connection": "close"})
+        return self._refuse(scope["path"], 413, told, {"Connection": "close"})

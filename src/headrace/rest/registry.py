@@ -4,22 +4,20 @@ docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-from urllib.parse import unquote
 
-from fastapi import APIRouter, Body, Depends, FastAPI, Path, Query, Response
-from pydantic import AfterValidator
+from fastapi import APIRouter, Body, Depends, FastAPI, Query, Response
 
 from headrace import __version__
-from headrace.rest.door import Door, RawPath, TokenRequired
-from headrace.rest.limit import BodyLimit
-from headrace.rest.registry_answers import RegistryJson, add_error_handlers
+from headrace.rest.door import Door
+from headrace.rest.guard import behind, needs_admin_to_change
+from headrace.rest.registry_answers import RegistryJson, add_error_handlers, refusal
 from headrace.rest.registry_bodies import ModeBody, SchemaBody, found_json, schema_json
+from headrace.rest.requests import Encoded
 from headrace.schemaregistry import Config, Listing, RegistryService
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-Encoded = Annotated[str, Path(), AfterValidator(unquote)]
 Json: TypeAlias = Any
 ALL = -1
 """How clients ask for a list without a limit."""
@@ -36,8 +34,7 @@ def registry_app(registry: RegistryService, door: Door) -> "ASGIApp":
     add_error_handlers(app)
     for routes in (_subjects, _versions, _schemas, _compatibility, _config, _mode, _about):
         app.include_router(routes(registry))
-    # Who may not come in has no body read.
-    return RawPath(TokenRequired(BodyLimit(app, door.body_bytes), door))
+    return behind(app, door, refusal, needs_admin_to_change)
 
 
 def _page(offset: Annotated[int, Query(ge=0)] = 0, limit: int = ALL) -> slice:

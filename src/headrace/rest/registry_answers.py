@@ -13,11 +13,15 @@ from headrace.sdk import ConfigError, HeadraceError
 from headrace.sdk.schemaregistry import SchemaRegistryError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fastapi import FastAPI, Request
 
 log = structlog.get_logger(__name__)
 
 _STORE_ERROR = 50001
+_UNAUTHORIZED = 401
+_UNAUTHORIZED_CODE = 40101
 
 
 class RegistryJson(JSONResponse):
@@ -64,3 +68,9 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def _answer(status: int, error_code: int, message: str) -> RegistryJson:
     return RegistryJson({"error_code": error_code, "message": message}, status_code=status)
+
+
+def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> RegistryJson:
+    """Refuse a request before it is read, see Refuse."""
+    code = _UNAUTHORIZED_CODE if status == _UNAUTHORIZED else status
+    return RegistryJson({"error_code": code, "message": message}, status, dict(headers))

@@ -13,13 +13,14 @@ import uvicorn
 from headrace.sdk import SetupError
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from starlette.types import ASGIApp
 
     from headrace.rest.door import Door
 
 _GRACE_SECONDS = 5
+_LOOK_SECONDS = 1
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -27,15 +28,17 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 class Serving:
     """An application that is being served. Use it in a ``with``, which ends it.
 
-    It listens once the block begins; requests that come before `run` or `start` wait.
+    It listens once the block begins; requests that come before `start` or `run` wait.
 
     Args:
         app: The application.
         door: Where it listens.
+        option: What the port is called on the command line.
     """
 
     app: ASGIApp
     door: Door
+    option: str = "--port"
 
     def __post_init__(self) -> None:
         """Take the address.
@@ -56,8 +59,8 @@ class Serving:
         except OSError as error:
             self._socket.close()
             problem = f"{self.door.host}:{self.door.port} cannot be used: {error.strerror}."
-            fix = "Choose another port with --port, or stop what listens there."
-            raise SetupError(problem, field="--port", fix=fix) from None
+            fix = f"Choose another port with {self.option}, or stop what listens there."
+            raise SetupError(problem, field=self.option, fix=fix) from None
         config = uvicorn.Config(
             self.app,
             log_config=None,
@@ -77,19 +80,38 @@ class Serving:
         return f"{scheme}://{host}:{self._socket.getsockname()[1]}"
 
     def run(self) -> None:
-        """Serve in this thread, the main one, until Ctrl-C or SIGTERM, which end it well."""
-        # uvicorn raises the signal again when it has stopped; nobody is left to hear it.
-        kept = {each: signal.signal(each, _ignore) for each in _STOPS}
-        try:
-            self._serve()
-        finally:
-            for each, handler in kept.items():
-                signal.signal(each, handler)
+        """Serve until Ctrl-C or SIGTERM, also where it has been started already.
+
+        Called in the main thread, as only that one hears signals.
+        """
+        if self._thread is None:
+            self.start()
+        self._wait()
+        self.stop()
 
     def start(self) -> None:
         """Serve in a thread of its own."""
         self._thread = threading.Thread(target=self._serve, name="headrace-rest")
         self._thread.start()
+
+    def _wait(self) -> None:
+        """Return at Ctrl-C, at SIGTERM, or when nothing is served any more."""
+        asked = threading.Event()
+        kept = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
+        try:
+            while self._thread is not None and self._thread.is_alive():
+                if asked.wait(_LOOK_SECONDS):
+                    return
+        finally:
+            for each, handler in kept.items():
+                signal.signal(each, handler)
+
+    def stop(self) -> None:
+        """Finish the requests that are being served, and take no more."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        self._socket.close()
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
@@ -105,11 +127,4 @@ class Serving:
         trace: TracebackType | None,
     ) -> None:
         """Stop serving."""
-        self._server.should_exit = True
-        if self._thread is not None:
-            self._thread.join()
-        self._socket.close()
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing at a signal."""
+        self.stop()

@@ -24,12 +24,14 @@ class Tls:
         key_password: The key's password.
         client_ca: The certificates of whom the server trusts to sign its clients'. Clients
             have to show one then; None asks them for none.
+        settings: What the settings that name these files begin with, for errors.
     """
 
     certificate: Path
     key: Path | None = None
     key_password: str | None = field(default=None, repr=False)
     client_ca: Path | None = None
+    settings: str = "registry"
 
     def context(self) -> ssl.SSLContext:
         """Return what the server needs. Raises ConfigError when a file does not do."""
@@ -42,7 +44,7 @@ class Tls:
             raise ConfigError(
                 problem=f"{files} cannot be used as certificate and key: {_told(error)}.",
                 fix="Name PEM files of a certificate and of its key, and the key's password.",
-                field="registry_ssl_certificate",
+                field=f"{self.settings}_ssl_certificate",
             ) from None
         if self.client_ca is None:
             return context
@@ -52,7 +54,7 @@ class Tls:
             raise ConfigError(
                 problem=f"{self.client_ca} holds no certificates: {_told(error)}.",
                 fix="Name a PEM file of the certificates that sign those of the clients.",
-                field="registry_ssl_client_ca",
+                field=f"{self.settings}_ssl_client_ca",
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
         return context

@@ -1,0 +1,249 @@
+"""Kafka Connect's REST API, so that its clients and tools work as they are."""
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from headrace import __version__
+from headrace.control import Connectors, Offset, Offsets
+from headrace.model import TargetState
+from headrace.rest.connect_answers import ConnectManners, add_connect_errors, refusal
+from headrace.rest.connect_json import connector_json, status_json, task_json, tasks_json
+from headrace.rest.connect_plugins import plugin_routes
+from headrace.rest.connect_roles import needed_role
+from headrace.rest.door import Door
+from headrace.rest.guard import behind, caller
+from headrace.rest.loggers import Loggers, logger_routes
+from headrace.rest.requests import Encoded, Flag
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+Json: TypeAlias = Any
+
+
+def _text(value: object) -> object:
+    """Return a scalar of JSON as a configuration holds it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+ConfigBody = Annotated[dict[str, Text], Body()]
+PatchBody = Annotated[dict[str, Text | None], Body()]
+
+
+class NewConnector(BaseModel):
+    """A connector that a client sends."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    config: dict[str, Text]
+    initial_state: str | None = None
+
+
+class OffsetBody(BaseModel):
+    """The offset of a partition that a client sends; null stands for the beginning."""
+
+    partition: dict[str, Any]
+    offset: dict[str, Any] | None
+
+
+class OffsetsBody(BaseModel):
+    """Offsets that a client sends."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    offsets: list[OffsetBody] | None = None
+
+
+def connect_app(connectors: Connectors, door: Door) -> "ASGIApp":
+    """Return the API over an installation's connectors, behind a door."""
+    app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
+    add_connect_errors(app)
+    for routes in (_about, _connectors, _configs, _states, _tasks, _topics, _offsets):
+        app.include_router(routes(connectors))
+    app.include_router(plugin_routes(connectors.registry))
+    app.include_router(logger_routes(Loggers()))
+    return behind(ConnectManners(app), door, refusal, needed_role)
+
+
+def _location(request: Request, name: str) -> dict[str, str]:
+    base = str(request.base_url).rstrip("/")
+    return {"Location": f"{base}/connectors/{quote(name, safe='')}"}
+
+
+def _about(connectors: Connectors) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/")
+    def root() -> Json:
+        return {"version": __version__, "commit": "", "kafka_cluster_id": "headrace"}
+
+    @router.get("/health")
+    def health() -> Json:
+        connectors.names()  # what cannot be listed cannot be served
+        told = "Worker has completed startup and is ready to handle requests."
+        return {"status": "healthy", "message": told}
+
+    return router
+
+
+def _info(connectors: Connectors, name: str) -> Json:
+    return connector_json(connectors.get(name), connectors.wanted.tasks(name))
+
+
+def _expanded(connectors: Connectors, expand: list[str]) -> dict[str, Json]:
+    """Return what is asked for of each connector; nothing of what is not known."""
+    found: dict[str, Json] = {}
+    for view in connectors.views():
+        each = view.connector
+        shown = found.setdefault(each.name, {})
+        if "status" in expand:
+            shown["status"] = status_json(view, connectors.version_of(each))
+        if "info" in expand:
+            shown["info"] = connector_json(each, view.tasks)
+    return found
+
+
+def _connectors(connectors: Connectors) -> APIRouter:
+    router = APIRouter(prefix="/connectors")
+
+    @router.get("")
+    def list_connectors(expand: Annotated[list[str] | None, Query()] = None) -> Json:
+        return _expanded(connectors, expand) if expand else connectors.names()
+
+    @router.post("", status_code=201)
+    def create(body: NewConnector, request: Request) -> Response:
+        name = (body.name or "").strip()
+        target = connectors.target(body.initial_state)
+        made = connectors.create(name, body.config, caller(request), target)
+        shown = _info(connectors, made.name)
+        return JSONResponse(shown, 201, _location(request, made.name))
+
+    @router.get("/{name}")
+    def show(name: Encoded) -> Json:
+        return _info(connectors, name)
+
+    @router.delete("/{name}", status_code=204)
+    def delete(name: Encoded, request: Request) -> None:
+        connectors.delete(name, caller(request))
+
+    return router
+
+
+def _configs(connectors: Connectors) -> APIRouter:
+    router = APIRouter(prefix="/connectors")
+
+    @router.get("/{name}/config")
+    def config(name: Encoded) -> Json:
+        return dict(connectors.get(name).config)
+
+    @router.put("/{name}/config")
+    def configure(name: Encoded, body: ConfigBody, request: Request) -> Response:
+        _, created = connectors.configure(name, body, caller(request))
+        headers = _location(request, name) if created else {}
+        return JSONResponse(_info(connectors, name), 201 if created else 200, headers)
+
+    @router.patch("/{name}/config")
+    def patch(name: Encoded, body: PatchBody, request: Request) -> Json:
+        connectors.patch(name, body, caller(request))
+        return _info(connectors, name)
+
+    return router
+
+
+def _states(connectors: Connectors) -> APIRouter:
+    router = APIRouter(prefix="/connectors/{name}")
+
+    @router.get("/status")
+    def status(name: Encoded) -> Json:
+        view = connectors.view(name)
+        return status_json(view, connectors.version_of(view.connector))
+
+    @router.put("/pause", status_code=202, response_class=Response)
+    def pause(name: Encoded, request: Request) -> None:
+        connectors.aim(name, TargetState.PAUSED, caller(request))
+
+    @router.put("/resume", status_code=202, response_class=Response)
+    def resume(name: Encoded, request: Request) -> None:
+        connectors.aim(name, TargetState.RUNNING, caller(request))
+
+    @router.put("/stop", status_code=204)
+    def stop(name: Encoded, request: Request) -> None:
+        connectors.aim(name, TargetState.STOPPED, caller(request))
+
+    @router.post("/restart")
+    def restart(
+        name: Encoded,
+        request: Request,
+        tasks: Annotated[Flag, Query(alias="includeTasks")] = False,  # noqa: FBT002 - a query
+        only_failed: Annotated[Flag, Query(alias="onlyFailed")] = False,  # noqa: FBT002
+    ) -> Response:
+        view = connectors.restart(name, caller(request), tasks=tasks, only_failed=only_failed)
+        if not tasks and not only_failed:
+            return Response(status_code=204)
+        return JSONResponse(status_json(view, connectors.version_of(view.connector)), 202)
+
+    return router
+
+
+def _tasks(connectors: Connectors) -> APIRouter:
+    router = APIRouter(prefix="/connectors/{name}/tasks")
+
+    @router.get("")
+    def list_tasks(name: Encoded) -> Json:
+        return tasks_json(name, connectors.tasks(name))
+
+    @router.get("/{number}/status")
+    def status(name: Encoded, number: int) -> Json:
+        version = connectors.version_of(connectors.get(name))
+        return task_json(connectors.task(name, number), version)
+
+    @router.post("/{number}/restart", status_code=204)
+    def restart(name: Encoded, number: int, request: Request) -> None:
+        connectors.restart_task(name, number, caller(request))
+
+    return router
+
+
+def _offsets(connectors: Connectors) -> APIRouter:
+    router = APIRouter(prefix="/connectors/{name}/offsets")
+    offsets = Offsets(connectors)
+
+    @router.get("")
+    def view(name: Encoded) -> Json:
+        shown = offsets.view(name)
+        return {"offsets": [{"partition": o.partition, "offset": o.offset} for o in shown]}
+
+    @router.patch("")
+    def alter(name: Encoded, body: OffsetsBody, request: Request) -> Json:
+        given = [Offset(each.partition, each.offset) for each in body.offsets or ()]
+        offsets.alter(name, given, caller(request))
+        return {"message": "The offsets for this connector have been altered successfully"}
+
+    @router.delete("")
+    def reset(name: Encoded, request: Request) -> Json:
+        offsets.reset(name, caller(request))
+        return {"message": "The offsets for this connector have been reset successfully"}
+
+    return router
+
+
+def _topics(connectors: Connectors) -> APIRouter:
+    router = APIRouter(prefix="/connectors/{name}/topics")
+
+    @router.get("")
+    def topics(name: Encoded) -> Json:
+        return {name: {"topics": list(connectors.wanted.topics(name))}}
+
+    @router.put("/reset", status_code=202, response_class=Response)
+    def reset(name: Encoded) -> None:
+        connectors.wanted.reset_topics(name)
+
+    return router

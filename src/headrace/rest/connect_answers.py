@@ -1,0 +1,177 @@
+"""How Kafka Connect's REST API answers: its errors, and what it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import structlog
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+
+from headrace.rest.requests import methods_at
+from headrace.sdk import (
+    ConfigError,
+    ConfigErrors,
+    HeadraceError,
+    PluginNotFoundError,
+    StateError,
+)
+from headrace.store import (
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    StoreUnavailableError,
+    TaskNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI, Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = structlog.get_logger(__name__)
+
+_STATUSES: dict[type[HeadraceError], int] = {
+    ConnectorExistsError: 409,
+    ConfigError: 400,
+    PluginNotFoundError: 400,
+    StateError: 400,
+    StoreUnavailableError: 503,
+}
+_METHOD_NOT_ALLOWED = 405
+_UNKNOWN = {
+    ("GET", "/status"): "No status found for connector {name}",
+    ("GET", "/tasks/{number}/status"): "No status found for task {name}-{number}",
+    ("POST", "/tasks/{number}/restart"): "Unknown task: {name}-{number}",
+    ("POST", "/restart"): "Unknown connector: {name}",
+    ("PUT", "/pause"): "Unknown connector {name}",
+    ("PUT", "/resume"): "Unknown connector {name}",
+    ("PUT", "/stop"): "Unknown connector {name}",
+}
+"""What Kafka Connect says of a connector or a task that is not there, by request."""
+
+
+def add_connect_errors(app: FastAPI) -> None:
+    """Make the application answer every error as Kafka Connect does."""
+
+    @app.exception_handler(HeadraceError)
+    def failed(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HeadraceError)
+        status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), 500)
+        return answer(status, _told(error))
+
+    @app.exception_handler(ConnectorNotFoundError)
+    @app.exception_handler(TaskNotFoundError)
+    def missing(request: Request, _: Exception) -> JSONResponse:
+        return answer(404, _unknown(request))
+
+    @app.exception_handler(RequestValidationError)
+    def misunderstood(_: Request, error: Exception) -> JSONResponse:
+        # Kafka Connect answers 500 to a body that it cannot read, which is the caller's.
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        broken = first["type"] == "json_invalid"  # its place is a number of characters
+        return answer(400, first["msg"] if broken or not where else f"{where}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    def unknown(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        if error.status_code != _METHOD_NOT_ALLOWED:
+            return answer(error.status_code, str(error.detail))
+        methods = methods_at(app, request.scope)
+        extra = {"OPTIONS", "HEAD"} if "GET" in methods else {"OPTIONS"}
+        allowed = {"Allow": ",".join(sorted(methods | extra))}
+        if request.method == "OPTIONS":
+            return JSONResponse(None, headers=allowed)
+        told = f"HTTP {error.status_code} {error.detail}"
+        return answer(error.status_code, told, headers=allowed)
+
+    @app.exception_handler(Exception)
+    def broken(_: Request, error: Exception) -> JSONResponse:
+        log.error("a request failed", exc_info=error)
+        return answer(500, f"Internal error: {type(error).__name__}")
+
+
+def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JSONResponse:
+    """Refuse a request before it is read, see Refuse."""
+    return answer(status, message, dict(headers))
+
+
+def answer(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """Return an error in Kafka Connect's form."""
+    return JSONResponse({"error_code": status, "message": message}, status, headers)
+
+
+def _told(error: HeadraceError) -> str:
+    if isinstance(error, ConnectorExistsError):
+        return error.problem.removesuffix(".")
+    if isinstance(error, ConfigErrors):
+        lines = "".join(f"{each.problem}\n" for each in error.errors)
+        return (
+            "Connector configuration is invalid and contains the following "
+            f"{len(error.errors)} error(s):\n{lines}You can also find the above list of errors "
+            "at the endpoint `/connector-plugins/{connectorType}/config/validate`"
+        )
+    if error.field == "connector.class":  # as Kafka Connect names the classes that there are
+        return f"{error.problem} {error.fix}".rstrip()
+    return error.problem
+
+
+def _unknown(request: Request) -> str:
+    """Say what is not there, in the words that Kafka Connect has for each request."""
+    names = {key: unquote(value) for key, value in request.path_params.items()}
+    path = request.scope["route"].path_format
+    _, _, rest = path.partition("{name}")
+    words = _UNKNOWN.get((request.method, rest), "Connector {name} not found")
+    return words.format(**names)
+
+
+class ConnectManners:
+    """Takes requests as Kafka Connect's server does, before they are routed.
+
+    A slash at the end of a path does not matter; HEAD is a GET without its body; a body that is
+    not said to be JSON is refused, and so is a client that does not take JSON.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Stand before an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = _refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        path = scope["path"].rstrip("/") or "/"
+        raw = scope["raw_path"].rstrip(b"/") or b"/" if scope.get("raw_path") else None
+        changed: dict[str, Any] = {"path": path, "raw_path": raw}
+        if scope["method"] != "HEAD":
+            await self._app({**scope, **changed}, receive, send)
+            return
+
+        async def bodiless(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**scope, **changed, "method": "GET"}, receive, bodiless)
+
+
+def _refusal(scope: Scope) -> JSONResponse | None:
+    headers = Headers(scope=scope)
+    accepted = [each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")]
+    if not {"", "*/*", "application/*", "application/json"} & set(accepted):
+        return answer(406, "HTTP 406 Not Acceptable")
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if has_body and kind != "application/json":
+        return answer(415, "HTTP 415 Unsupported Media Type")
+    return None

@@ -1,0 +1,143 @@
+"""Stands before an application: who may come in, how often, and for what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from headrace.rest.door import RawPath
+from headrace.rest.limit import BodyLimit
+from headrace.rest.tokens import Principal, Role
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from fastapi import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from headrace.rest.door import Door
+
+__all__ = ["Refuse", "behind", "caller", "client_of", "needs_admin_to_change"]
+
+Refuse: TypeAlias = Callable[[str, int, str, Mapping[str, str]], Response]
+"""Gives the answer that refuses a request, in the form of the API that it is for, from its
+path, the status, what is to be said, and headers."""
+Needs: TypeAlias = Callable[[str, str], Role]
+"""Gives the role that a request needs, from its method and its path as it was sent."""
+
+audit = structlog.get_logger("headrace.audit")
+_PRINCIPAL = "headrace.principal"
+_READS = {"GET", "HEAD", "OPTIONS"}
+_OPEN = {"/health"}
+"""What anyone may ask: whether it works, which probes ask without a token."""
+
+
+def behind(app: ASGIApp, door: Door, refuse: Refuse, needs: Needs) -> ASGIApp:
+    """Return an application behind a door.
+
+    What stands in the paths of its requests is as it was sent. Who may not come in has no
+    body read.
+    """
+    limited = BodyLimit(app, door.body_bytes, refuse)
+    return RawPath(_Guard(limited, door, refuse, needs))
+
+
+def needs_admin_to_change(method: str, path: str) -> Role:
+    """Return the role for a request of an API in which whoever changes must be an admin."""
+    return Role.VIEWER if method in _READS else Role.ADMIN
+
+
+def caller(request: Request) -> str:
+    """Say who asks, for the record of what was changed: the name, and the address."""
+    principal: Principal | None = request.scope.get(_PRINCIPAL)
+    name = "anonymous" if principal is None else principal.name
+    return f"{name}@{client_of(request.scope)}"
+
+
+def client_of(scope: Scope) -> str:
+    """Return the address that a request comes from; empty where there is none."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _recorded(scope: Scope, send: Send) -> Send:
+    """Return how to answer, so that a change is in the log before its caller knows of it."""
+    if scope["method"] in _READS:
+        return send
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            _record(scope, "asked", message["status"])
+        await send(message)
+
+    return told
+
+
+def _record(scope: Scope, event: str, status: int) -> None:
+    """Write to the log who asked for what. A path as it was sent holds no line breaks."""
+    principal: Principal | None = scope.get(_PRINCIPAL)
+    audit.info(
+        event,
+        by="" if principal is None else principal.name,
+        role="" if principal is None else principal.role.value,
+        address=client_of(scope),
+        method=scope["method"],
+        path=scope["path"],
+        status=status,
+    )
+
+
+class _Guard:
+    """Answers 401, 403 and 429 to requests that do not come in."""
+
+    def __init__(self, app: ASGIApp, door: Door, refuse: Refuse, needs: Needs) -> None:
+        self._app = app
+        self._door = door
+        self._refuse = refuse
+        self._needs = needs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        wait = self._door.rate.take(client_of(scope))
+        refusal = None if wait is None else self._later(path, wait)
+        if refusal is None and path not in _OPEN:
+            found = self._admitted(scope)
+            if isinstance(found, Principal):
+                scope = {**scope, _PRINCIPAL: found}
+            else:
+                # Whoever shows a token is never kept out by others at the same address.
+                wait = self._door.rate.refuse(client_of(scope))
+                refusal = found if wait is None else self._later(path, wait)
+                if wait is None:  # whoever guesses on does not fill the log
+                    _record(scope, "refused", found.status_code)
+        if refusal is None:
+            await self._app(scope, receive, _recorded(scope, send))
+        else:
+            await refusal(scope, receive, send)
+
+    def _later(self, path: str, wait: timedelta) -> Response:
+        headers = {"Retry-After": str(round(wait.total_seconds()))}
+        return self._refuse(path, 429, "Too many requests: wait a while.", headers)
+
+    def _admitted(self, scope: Scope) -> Principal | Response:
+        headers, path = Headers(scope=scope), scope["path"]
+        if self._door.is_strange(headers):
+            told = "Without a token, only requests to this machine's own names are taken."
+            return self._refuse(path, 403, told, {})
+        principal = self._door.admits(headers.get("authorization"))
+        if principal is None:
+            asked = {"WWW-Authenticate": 'Bearer, Basic realm="headrace"'}
+            return self._refuse(path, 401, "Unauthorized", asked)
+        needed = self._needs(scope["method"], path)
+        if not principal.role.covers(needed):
+            told = f"This needs the role {needed}; {principal.name} is {principal.role}."
+            return self._refuse(path, 403, told, {})
+        return principal

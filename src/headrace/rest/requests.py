@@ -1,0 +1,41 @@
+"""What requests hold, in the forms in which Java's servers take it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote
+
+from fastapi import Path, Query
+from pydantic import AfterValidator, BeforeValidator
+from starlette.routing import Match
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import Scope
+
+
+def storable(text: str) -> str:
+    """Return a text without the character that PostgreSQL cannot take: nothing is named so."""
+    return text.replace("\x00", "\x1a")
+
+
+Encoded = Annotated[str, Path(), AfterValidator(unquote), AfterValidator(storable)]
+"""A part of a path, which is routed as it was sent, so that it may hold a slash as %2F."""
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+Flag = Annotated[bool, BeforeValidator(_is_true), Query()]
+"""A boolean of a query as Java reads it: all but ``true``, in whatever case, is false."""
+
+
+def methods_at(app: FastAPI, scope: Scope) -> set[str]:
+    """Return the methods that are served at the path of a request."""
+    return {
+        method
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
+        for route in app.routes
+        if route.matches({**scope, "method": method})[0] is Match.FULL
+    }

@@ -1,0 +1,100 @@
+"""Our own API, under /v1/: what the APIs of other systems have no word for."""
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+from typing_extensions import override
+
+from headrace import __version__
+from headrace.control import Connectors
+from headrace.rest.door import Door
+from headrace.rest.guard import behind
+from headrace.rest.v1.backups import backup_routes
+from headrace.rest.v1.bulk import bulk_routes
+from headrace.rest.v1.connectors import connector_routes
+from headrace.rest.v1.counts import count_routes
+from headrace.rest.v1.dead_letters import letter_routes
+from headrace.rest.v1.events import event_routes
+from headrace.rest.v1.given import said_once
+from headrace.rest.v1.logs import log_routes
+from headrace.rest.v1.offsets import offset_routes
+from headrace.rest.v1.problems import PREFIX, Problem, add_problems, problems, refusal
+from headrace.rest.v1.roles import needed_role
+from headrace.rest.v1.schemas import schema_routes
+from headrace.rest.v1.trials import trial_routes
+from headrace.rest.v1.versions import version_routes
+from headrace.rest.v1.workbench import Workbench
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+_ABOUT = (
+    "What Headrace can do beyond the APIs that it shares with other systems. "
+    "Every answer that is no success is a problem, as RFC 9457 has it, with a code, what is "
+    "wrong and how to put it right. A name in a path may hold a slash as %2F. Fields and "
+    "paths may be added to this version; none is changed or taken away."
+)
+_ALWAYS = (400, 401, 403, 413, 422, 429, 503)
+"""What any route may answer: a request that is not understood, or a store that is away."""
+
+
+def v1_app(connectors: Connectors, bench: Workbench, door: Door) -> "ASGIApp":
+    """Return the API over an installation's connectors, behind a door."""
+    return behind(v1_api(connectors, bench), door, refusal, needed_role)
+
+
+def v1_api(connectors: Connectors, bench: Workbench) -> FastAPI:
+    """Return the API without a door; it also describes itself."""
+    app = _V1(
+        title="Headrace",
+        version=__version__,
+        description=_ABOUT,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,  # its page would be fetched from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    add_problems(app)
+    # To add an area: a module with `xxx_routes(...) -> APIRouter`, and a line here.
+    for router in (
+        connector_routes(connectors),
+        bulk_routes(connectors),
+        version_routes(connectors),
+        count_routes(connectors),
+        offset_routes(connectors),
+        event_routes(connectors),
+        log_routes(bench),
+        schema_routes(connectors, bench),
+        letter_routes(connectors, bench),
+        trial_routes(connectors, bench),
+        backup_routes(bench.backups),
+    ):
+        app.include_router(
+            router,
+            prefix=PREFIX,
+            responses=problems(*_ALWAYS),
+            dependencies=[Depends(said_once)],
+        )
+    return app
+
+
+class _V1(FastAPI):
+    """An application whose OpenAPI has the problem's schema, which no route returns."""
+
+    @override
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            made = get_openapi(
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                routes=self.routes,
+            )
+            schemas = made.setdefault("components", {}).setdefault("schemas", {})
+            told = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= {**told.pop("$defs"), "Problem": told}
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(unused, None)
+            self.openapi_schema = made
+        return self.openapi_schema

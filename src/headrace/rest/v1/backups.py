@@ -1,0 +1,44 @@
+"""Backups of the store."""
+
+from datetime import datetime
+from typing import Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from headrace.control import Backup, Backups
+from headrace.rest.v1.problems import problems
+
+
+class BackupShown(BaseModel):
+    """A copy of the store, as it was at one moment."""
+
+    file: str = Field(description="Where it is, on the server's machine.")
+    size_bytes: int
+    at: datetime
+
+    @classmethod
+    def of(cls, backup: Backup) -> Self:
+        """Show a backup."""
+        return cls(file=str(backup.file), size_bytes=backup.size_bytes, at=backup.at)
+
+
+def backup_routes(backups: Backups) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/store/backups", tags=["store"])
+
+    @router.get("", summary="List backups of the store")
+    def list_backups() -> list[BackupShown]:
+        """Answer with the newest first."""
+        return [BackupShown.of(each) for each in backups.all()]
+
+    @router.post("", status_code=201, summary="Back up the store", responses=problems(409))
+    def back_up() -> BackupShown:
+        """Copy the store to a file in the home folder, while it is in use.
+
+        Connectors, positions, batches, events and registered schemas are in it; the data of
+        topics is not. A store in PostgreSQL is refused: that has a tool of its own.
+        """
+        return BackupShown.of(backups.make())
+
+    return router

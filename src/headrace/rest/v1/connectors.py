@@ -1,0 +1,154 @@
+"""The connectors of an installation, as our own API shows them."""
+
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.control import ConnectorFilter, Connectors, ConnectorView, TaskView
+from headrace.model import ConnectorKind, ConnectorState, TargetState, TaskState
+from headrace.rest.requests import Encoded
+from headrace.rest.v1.problems import problems
+
+NAME = "Patterns of names, as file names have them: `*`, `?` and `[a-z]`."
+KIND = "What they copy between."
+STATE = "How they are."
+TASK_STATE = "How at least one of their tasks is."
+PLUGIN = "Their plugins, by name, alias or class."
+
+
+class Choice(BaseModel):
+    """Which connectors; of several values one will do, and no value takes all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: list[str] = Field(default=[], description=NAME)
+    kind: list[ConnectorKind] = Field(default=[], description=KIND)
+    state: list[ConnectorState] = Field(default=[], description=STATE)
+    task_state: list[TaskState] = Field(default=[], description=TASK_STATE)
+    plugin: list[str] = Field(default=[], description=PLUGIN)
+
+    def filter(self) -> ConnectorFilter:
+        """Return the filter that is meant."""
+        return ConnectorFilter(
+            names=self.name,
+            kinds=self.kind,
+            states=self.state,
+            task_states=self.task_state,
+            plugins=self.plugin,
+        )
+
+
+class ChoicePage(Choice):
+    """Which connectors, and which page of them."""
+
+    after: str | None = Field(
+        default=None, description="Begin after this name: the `next` of the page before."
+    )
+    limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
+
+
+class TaskSummary(BaseModel):
+    """How a task is."""
+
+    task: int = Field(description="Its number, from 0.")
+    state: TaskState
+    worker: str = Field(description="The worker that runs it; empty while none does.")
+    trace: str | None = Field(description="Why it failed.")
+
+    next_try: datetime | None = Field(
+        description="When it is started anew by itself, if it is."
+    )
+    restarts: int = Field(description="How often it was started anew after it had failed.")
+
+    @classmethod
+    def of(cls, task: TaskView) -> Self:
+        """Show a task."""
+        status = task.status
+        return cls(
+            task=task.number,
+            state=status.state,
+            worker=task.worker,
+            trace=status.trace,
+            next_try=status.next_try,
+            restarts=status.restarts,
+        )
+
+
+class ConnectorSummary(BaseModel):
+    """A connector, how it is, and how its tasks are."""
+
+    name: str
+    kind: ConnectorKind
+    plugin: str | None = Field(
+        description="The name of its plugin; null if that is not installed."
+    )
+    plugin_version: str | None
+    delivery: str | None = Field(
+        description="What the plugin says of records that it moves twice."
+    )
+    config_version: int = Field(description="The number of its configuration, from 1.")
+    target: TargetState = Field(description="What is wanted of it.")
+    state: ConnectorState
+    worker: str = Field(description="The worker that runs it; empty while none does.")
+    trace: str | None = Field(description="Why it failed.")
+    tasks: list[TaskSummary]
+
+    @classmethod
+    def of(cls, view: ConnectorView, connectors: Connectors, **more: object) -> Self:
+        """Show a connector."""
+        found, status = view.connector, view.status
+        plugin = connectors.plugin_of(found)
+        shown = {
+            "name": found.name,
+            "kind": found.kind,
+            "plugin": plugin and plugin.name,
+            "plugin_version": plugin and plugin.version,
+            "delivery": plugin and plugin.plugin.delivery.value,
+            "config_version": found.version,
+            "target": found.target,
+            "state": status.state,
+            "worker": status.worker,
+            "trace": status.trace,
+            "tasks": [TaskSummary.of(task) for task in view.tasks],
+        }
+        return cls.model_validate({**shown, **more})
+
+
+class ConnectorDetail(ConnectorSummary):
+    """All that is known of a connector."""
+
+    config: dict[str, str]
+    topics: list[str] = Field(description="The topics that it has used.")
+
+
+class ConnectorPage(BaseModel):
+    """Some of the connectors that were asked for, by name."""
+
+    items: list[ConnectorSummary]
+    total: int = Field(description="How many there are on all pages.")
+    next: str | None = Field(description="The `after` of the next page; null on the last.")
+
+
+def connector_routes(connectors: Connectors) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/connectors", tags=["connectors"])
+
+    @router.get("", summary="List connectors")
+    def list_connectors(asked: Annotated[ChoicePage, Query()]) -> ConnectorPage:
+        found = connectors.chosen(asked.filter())
+        left = [each for each in found if each.connector.name > (asked.after or "")]
+        page = [ConnectorSummary.of(e, connectors) for e in islice(left, asked.limit)]
+        more = len(left) > len(page)
+        return ConnectorPage(items=page, total=len(found), next=page[-1].name if more else None)
+
+    @router.get("/{name}", summary="Show a connector", responses=problems(404))
+    def show(name: Encoded) -> ConnectorDetail:
+        view = connectors.view(name)
+        topics = list(connectors.wanted.topics(name))
+        config = dict(view.connector.config)
+        return ConnectorDetail.of(view, connectors, config=config, topics=topics)
+
+    return router

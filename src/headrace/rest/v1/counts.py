@@ -1,0 +1,170 @@
+"""What became of records: counts by task and by batch, and whether they are in balance."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.control import BALANCE, Connectors, Tallies, Tally
+from headrace.model import Batch, BatchState, Counts
+from headrace.rest.requests import Encoded
+from headrace.rest.v1.connectors import Choice
+from headrace.rest.v1.given import Moment
+from headrace.rest.v1.problems import problems
+from headrace.sdk import Position
+
+TaskNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="The task, from 0.")]
+
+
+class SinkShare(BaseModel):
+    """What one of several sinks took."""
+
+    written: int
+    rejected: int
+
+
+class RecordCounts(BaseModel):
+    """What became of records. In balance: read = written + filtered + rejected.
+
+    With several sinks, what is written is what arrived in all of them.
+    """
+
+    read: int
+    written: int
+    filtered: int
+    rejected: int = Field(description="Sent to the dead letters.")
+    size_bytes: int = Field(description="Of what was read where the source knows it.")
+    balanced: bool
+    filters: dict[str, int] = Field(description="What was filtered, by transform.")
+    causes: dict[str, int] = Field(description="What was rejected, by stage and error.")
+    sinks: dict[str, SinkShare] = Field(
+        description="What each sink took, by its number from 0, where they differ."
+    )
+
+    @classmethod
+    def of(cls, counts: Counts) -> Self:
+        """Show counts."""
+        return cls(
+            read=counts.read,
+            written=counts.written,
+            filtered=counts.filtered,
+            rejected=counts.rejected,
+            size_bytes=counts.size_bytes,
+            balanced=counts.balanced,
+            filters=dict(counts.filters),
+            causes=dict(counts.causes),
+            sinks={n: SinkShare.model_validate(each) for n, each in counts.sinks.items()},
+        )
+
+
+class TaskCounts(BaseModel):
+    """The counts of a task."""
+
+    task: int
+    counts: RecordCounts
+
+
+class ConnectorCounts(BaseModel):
+    """The counts of a connector."""
+
+    name: str
+    balance: str = Field(default=BALANCE, description="The equation that is to hold.")
+    total: RecordCounts = Field(description="The sum over its tasks.")
+    tasks: list[TaskCounts] = Field(description="Those that have ever run.")
+    replays: RecordCounts = Field(
+        description="Of dead letters that were sent again: they count as rejected above."
+    )
+
+    @classmethod
+    def of(cls, tally: Tally) -> Self:
+        """Show the counts of a connector."""
+        return cls(
+            name=tally.connector,
+            total=RecordCounts.of(tally.total),
+            tasks=[
+                TaskCounts(task=number, counts=RecordCounts.of(counts))
+                for number, counts in tally.tasks.items()
+            ],
+            replays=RecordCounts.of(tally.replays),
+        )
+
+
+class Place(BaseModel):
+    """Where a task stands in a partition of its source, in the source's own words."""
+
+    partition: dict[str, Any]
+    offset: dict[str, Any]
+
+    @classmethod
+    def all(cls, position: Position) -> list[Self]:
+        """Show a position."""
+        return [cls(partition=dict(p), offset=dict(o)) for p, o in position.items()]
+
+
+class BatchShown(BaseModel):
+    """A batch: one step of a task from a position to another."""
+
+    id: int = Field(description="Grows by one with each batch of the task.")
+    state: BatchState
+    start: list[Place] = Field(description="The position before it.")
+    end: list[Place] = Field(description="The position after it.")
+    begun: datetime
+    finished: datetime | None
+    counts: RecordCounts | None = Field(description="Null while it is not finished.")
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        """Show a batch."""
+        done = batch.state is BatchState.FINISHED
+        return cls(
+            id=batch.id,
+            state=batch.state,
+            start=Place.all(batch.start),
+            end=Place.all(batch.end),
+            begun=batch.begun,
+            finished=batch.finished,
+            counts=RecordCounts.of(batch.counts) if done else None,
+        )
+
+
+class Since(BaseModel):
+    """From when on to count."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: Moment | None = Field(
+        default=None,
+        description="Only batches that began then or later. The store keeps the newest "
+        "thousand of a task, and more where a limit of the connector needs them.",
+    )
+
+
+def count_routes(connectors: Connectors) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["counts"])
+    tallies = Tallies(connectors)
+
+    @router.get("/counts", summary="Count the records of connectors")
+    def counts(asked: Annotated[Choice, Query()]) -> list[ConnectorCounts]:
+        return [ConnectorCounts.of(each) for each in tallies.chosen(asked.filter())]
+
+    one = "/connectors/{name}"
+
+    @router.get(
+        f"{one}/counts", summary="Count the records of a connector", responses=problems(404)
+    )
+    def counts_of(name: Encoded, asked: Annotated[Since, Query()]) -> ConnectorCounts:
+        return ConnectorCounts.of(tallies.of(name, asked.since))
+
+    @router.get(
+        f"{one}/tasks/{{task}}/batches",
+        summary="List the newest batches of a task",
+        responses=problems(404),
+    )
+    def batches(
+        name: Encoded, task: TaskNumber, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> list[BatchShown]:
+        return [BatchShown.of(each) for each in tallies.batches(name, task, limit)]
+
+    return router

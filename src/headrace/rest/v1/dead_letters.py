@@ -1,0 +1,256 @@
+"""Dead letters: records that were rejected, to be looked at, discarded or sent again."""
+
+import json
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from fastapi import APIRouter, Body, Query
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from headrace.control import Connectors, definition_of
+from headrace.rest.requests import Encoded
+from headrace.rest.v1.given import Moment, given
+from headrace.rest.v1.problems import Fault, problems
+from headrace.rest.v1.workbench import Workbench
+from headrace.sdk import HeadraceError
+from headrace.store import existing
+
+if TYPE_CHECKING:
+    from headrace.dataplane import LetterFilter
+
+
+CONNECTOR = "The connector that rejected them."
+STAGE = "Kafka Connect's name of the stage."
+EXCEPTION = "The class of the error, with or without its package."
+SINCE = "Rejected by batches that began then or later."
+UNTIL = "Rejected by batches that began before."
+IDS = "The letters themselves."
+
+
+class LetterChoice(BaseModel):
+    """Which letters; what is left out does not matter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stage: str | None = Field(default=None, description=STAGE)
+    exception: str | None = Field(default=None, description=EXCEPTION)
+    since: Moment | None = Field(default=None, description=SINCE)
+    until: Moment | None = Field(default=None, description=UNTIL)
+    id: list[str] = Field(default=[], description=IDS)
+
+    def filter(self, connector: str | None) -> "LetterFilter":
+        """Return the filter that is meant."""
+        # It brings pyspark, which the schema registry's server does without.
+        from headrace.dataplane import LetterFilter  # noqa: PLC0415
+
+        return LetterFilter(
+            connector=connector,
+            stage=self.stage and self.stage.upper(),
+            exception=self.exception,
+            since=self.since,
+            until=self.until,
+            ids=tuple(self.id),
+        )
+
+
+class ConnectorLetters(LetterChoice):
+    """Which letters, of one connector or of all."""
+
+    connector: str | None = Field(default=None, description=CONNECTOR)
+
+
+class LetterPage(ConnectorLetters):
+    """Which letters, and how many of them."""
+
+    limit: int = Field(default=20, ge=1, le=1000, description="How many at most.")
+
+
+class LetterGroup(BaseModel):
+    """Letters that were rejected for one cause and are open."""
+
+    topic: str = Field(description="The dead-letter topic.")
+    connector: str | None
+    stage: str | None
+    class_: str | None = Field(alias="class", description="The plugin that rejected them.")
+    exception: str | None
+    letters: int
+    first: datetime | None
+    last: datetime | None
+
+
+class LetterHeader(BaseModel):
+    """A header of a record."""
+
+    key: str | None = None
+    value: str | None = None
+    type: str | None = None
+
+
+class Letter(BaseModel):
+    """A record that was rejected, and why."""
+
+    id: str
+    connector: str | None = None
+    task: int | None = None
+    stage: str | None = None
+    class_: str | None = Field(
+        default=None, alias="class", description="The plugin that rejected it."
+    )
+    exception: str | None = None
+    message: str | None = None
+    rejected: datetime | None = Field(
+        default=None, description="When the batch began that rejected it."
+    )
+    topic: str | None = Field(default=None, description="Where the record came from.")
+    partition: int | None = None
+    position: str | None = None
+    sink: int | None = Field(default=None, description="The sink that alone refused it.")
+    timestamp: datetime | None = None
+    headers: list[LetterHeader] | None = None
+    key: Any = None
+    value: Any = None
+
+
+class Discard(BaseModel):
+    """Which letters are to be closed. It must say something."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+
+    all: Literal[True] = given(description="All that the rest of this does not keep out.")
+    connector: str = given(description=CONNECTOR)
+    stage: str = given(description=STAGE)
+    exception: str = given(description=EXCEPTION)
+    since: Moment = given(description=SINCE)
+    until: Moment = given(description=UNTIL)
+    id: list[str] = given(description=IDS, min_length=1)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            problem = "Say which letters, or set all to true"
+            raise ValueError(problem)
+        return self
+
+    def filter(self) -> "LetterFilter":
+        """Return the filter that is meant."""
+        told = self.model_dump(exclude_unset=True, exclude={"all"})
+        chosen = ConnectorLetters.model_construct(**told)  # it is checked already
+        return chosen.filter(chosen.connector)
+
+
+class Discarded(BaseModel):
+    """What was closed."""
+
+    discarded: int
+
+
+class Repaired(BaseModel):
+    """A letter as it is to be sent; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    key: Any = None
+    value: Any = None
+    headers: list[LetterHeader] | None = None
+
+
+class Replay(LetterChoice):
+    """Which letters are to be sent again."""
+
+    repaired: list[Repaired] | None = Field(
+        default=None, description="Only these, as they are repaired."
+    )
+
+
+class Replayed(BaseModel):
+    """What was sent again."""
+
+    records: int = Field(description="How many letters were taken on.")
+    unrepaired: int = Field(description="How many are no record yet, and were left.")
+    unknown: int = Field(description="How many that are not open were named.")
+    error: Fault | None = Field(
+        description="Why the replay ended early; the next one finishes it."
+    )
+
+
+def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["dead letters"])
+
+    @router.get("/dead-letters", summary="Count open dead letters by cause")
+    def groups(asked: Annotated[ConnectorLetters, Query()]) -> list[LetterGroup]:
+        return [
+            LetterGroup.model_validate({"topic": topic, **group})
+            for topic in _with_letters(bench)
+            for group in bench.letterbox(topic).groups(asked.filter(asked.connector))
+        ]
+
+    @router.get(
+        "/dead-letters/{topic}", summary="List open dead letters", responses=problems(404)
+    )
+    def letters(topic: Encoded, asked: Annotated[LetterPage, Query()]) -> list[Letter]:
+        """Answer with the oldest first."""
+        chosen = asked.filter(asked.connector)
+        lines = bench.letterbox(topic).lines(chosen, asked.limit)
+        return [Letter.model_validate(line) for line in lines]
+
+    @router.post(
+        "/dead-letters/{topic}/discard",
+        summary="Close dead letters",
+        responses=problems(404, 409),
+    )
+    def discard(topic: Encoded, asked: Annotated[Discard, Body()]) -> Discarded:
+        """Close letters that are not worth a replay. The topic keeps them."""
+        closed = bench.letterbox(topic).discard(asked.filter())
+        return Discarded(discarded=closed)
+
+    @router.post(
+        "/connectors/{name}/dead-letters/replay",
+        summary="Send dead letters again",
+        responses=problems(404, 409),
+    )
+    def replay(name: Encoded, asked: Annotated[Replay, Body()]) -> Replayed:
+        """Send letters through their connector's own chain to its sinks, each once.
+
+        Answers when that is done. A record that fails again becomes a new letter.
+        """
+        # As it is kept: what is shown of it has its passwords hidden.
+        kept = existing(name, connectors.wanted.connector(name))
+        definition = definition_of(kept, connectors.registry)
+        with tempfile.TemporaryDirectory(prefix="headrace-letters-") as folder:
+            file = _file(asked, Path(folder))
+            chosen = asked.filter(None)  # the replay knows its connector
+            claimed, outcome = bench.replay(definition, chosen, file)
+        error = next(iter(outcome.errors.values()), None)
+        return Replayed(
+            records=claimed.records,
+            unrepaired=claimed.unrepaired,
+            unknown=claimed.unknown,
+            error=None if error is None else _fault(error),
+        )
+
+    return router
+
+
+def _with_letters(bench: Workbench) -> list[str]:
+    topics = bench.topics.list()
+    return [topic.name for topic in topics if topic.schema().field("cause") is not None]
+
+
+def _file(asked: Replay, folder: Path) -> Path | None:
+    """Return the repaired letters as a file of lines, which is how they are read."""
+    if asked.repaired is None:
+        return None
+    lines = (each.model_dump(exclude_unset=True) for each in asked.repaired)
+    file = folder / "letters"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def _fault(error: Exception) -> Fault:
+    if isinstance(error, HeadraceError):
+        return Fault.of(error)
+    return Fault(code="internal", field=None, problem=f"{error}", fix="")

@@ -1,0 +1,179 @@
+"""What happened to connectors: pages of events, and a stream that is told as it happens."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from headrace.control import Connectors
+from headrace.model import Event
+from headrace.rest.requests import storable
+from headrace.store import ConnectorStore
+
+Storable = Annotated[str, AfterValidator(storable)]
+_MOST = 2**63 - 1
+_LOOK_SECONDS = 0.5
+"""How often a stream asks for what is new."""
+_HEARTBEAT_SECONDS = 15
+_PAGE = 500
+_STREAM = "text/event-stream"
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "string", "contentMediaType": "application/json"},
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "retry": {"type": "integer", "minimum": 0},
+    },
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The events.", "content": {_STREAM: {"itemSchema": _EVENT}}}
+}
+"""What OpenAPI is told of a stream, event by event."""
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events.
+
+    FastAPI's own answer of this kind fails loudly when a client goes while it is told.
+    """
+
+    def __init__(self, told: AsyncIterator[bytes]) -> None:
+        """Send events as they come; proxies are told to pass them on at once."""
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(told, media_type=_STREAM, headers=headers)
+
+
+class EventShown(BaseModel):
+    """Something that happened to a connector or one of its tasks."""
+
+    id: int = Field(description="Grows with time.")
+    at: datetime
+    connector: str
+    task: int | None = Field(description="Null for the connector itself.")
+    kind: str = Field(examples=["created", "configured", "target", "restart", "state"])
+    by: str = Field(description="Who made it happen: a caller, or a worker.")
+    detail: dict[str, Any] = Field(description="What else is known, by kind.")
+
+    @classmethod
+    def of(cls, event: Event) -> Self:
+        """Show an event."""
+        return cls(
+            id=event.id,
+            at=event.at,
+            connector=event.connector,
+            task=event.task,
+            kind=event.kind,
+            by=event.by,
+            detail=dict(event.detail),
+        )
+
+
+class EventPage(BaseModel):
+    """Some events, the oldest first."""
+
+    items: list[EventShown]
+    next: int = Field(description="The `after` of the next page, which may be empty yet.")
+
+
+class EventQuery(BaseModel):
+    """Which events."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    connector: Storable | None = Field(default=None, description="Only those of one connector.")
+    after: int = Field(default=0, ge=0, le=_MOST, description="Only those after this id.")
+    limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
+
+
+class StreamQuery(BaseModel):
+    """Which events, and for how long."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    connector: Storable | None = Field(default=None, description="Only those of one connector.")
+    after: int | None = Field(
+        default=None,
+        ge=0,
+        le=_MOST,
+        description="Begin after this id; without it, with what happens from now on.",
+    )
+    seconds: float | None = Field(
+        default=None,
+        ge=0,
+        le=86_400,
+        description="End after so long; without it, when the client goes.",
+    )
+
+
+LastEventId = Annotated[
+    str,
+    Header(
+        alias="Last-Event-ID",
+        pattern=r"^[0-9]{0,18}$",
+        description="The id that was seen last: a client that connects again misses nothing.",
+    ),
+]
+
+
+def event_routes(connectors: Connectors) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/events", tags=["events"])
+    store = connectors.wanted
+
+    @router.get("", summary="List events")
+    def list_events(asked: Annotated[EventQuery, Query()]) -> EventPage:
+        found = store.events(asked.after, asked.limit, asked.connector)
+        newest = found[-1].id if found else asked.after
+        return EventPage(items=[EventShown.of(each) for each in found], next=newest)
+
+    @router.get(
+        "/stream",
+        summary="Follow events",
+        status_code=200,
+        response_class=EventStream,
+        responses=_EVENTS,
+    )
+    def stream(
+        asked: Annotated[StreamQuery, Query()], last_event_id: LastEventId = ""
+    ) -> EventStream:
+        """Send events as they happen, with a comment every 15 seconds while none does.
+
+        The data of each is what a page of events holds of it, its id is the event's, and its
+        name the event's kind.
+        """
+        seen = int(last_event_id) if last_event_id else asked.after
+        seen = store.last_event() if seen is None else seen
+        return EventStream(_told(store, seen, asked.connector, asked.seconds))
+
+    return router
+
+
+async def _told(
+    store: ConnectorStore, seen: int, connector: str | None, seconds: float | None
+) -> AsyncIterator[bytes]:
+    """Yield events as they happen; the client's going ends it wherever it is."""
+    start = quiet = time.monotonic()
+    yield format_sse_event(comment=f"after {seen}", retry=1000)
+    while True:
+        found = await run_in_threadpool(store.events, seen, _PAGE, connector)
+        for each in found:
+            data = EventShown.of(each).model_dump_json()
+            yield format_sse_event(data_str=data, event=each.kind, id=f"{each.id}")
+        now = time.monotonic()
+        if found:
+            seen, quiet = found[-1].id, now
+        if seconds is not None and now >= start + seconds:
+            return
+        if now >= quiet + _HEARTBEAT_SECONDS:
+            yield KEEPALIVE_COMMENT
+            quiet = now
+        if not found:
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,90 @@
+"""The server's own log, as our own API shows it."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from headrace.control import LogChoice, LogLine, LogPlace
+from headrace.rest.v1.workbench import Workbench
+
+_PLACE = r"^[0-9]{1,20}-[0-9]{1,18}$"
+
+
+class Level(StrEnum):
+    """How much a line matters."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogLineShown(BaseModel):
+    """A line of the log. Secrets are hidden."""
+
+    at: str
+    level: str
+    logger: str = Field(description="What told it.")
+    text: str
+    connector: str | None = Field(description="Null for the server itself.")
+    task: int | None = Field(description="The number of the task.")
+    detail: dict[str, Any] = Field(description="What else is known.")
+    trace: str | None = Field(description="The traceback, where there is one.")
+
+    @classmethod
+    def of(cls, line: LogLine) -> Self:
+        """Show a line."""
+        return cls(
+            at=line.at,
+            level=line.level,
+            logger=line.logger,
+            text=line.text,
+            connector=line.connector,
+            task=line.task,
+            detail=dict(line.detail),
+            trace=line.trace,
+        )
+
+
+class LogPage(BaseModel):
+    """Some lines, the oldest first."""
+
+    items: list[LogLineShown]
+    next: str = Field(description="The `after` of the next page, which may be empty yet.")
+
+
+class LogQuery(BaseModel):
+    """Which lines."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    connector: str | None = Field(default=None, description="Only those of one connector.")
+    task: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Only of this task.")
+    level: Level = Field(default=Level.INFO, description="Only those that matter so much.")
+    after: str | None = Field(
+        default=None,
+        pattern=_PLACE,
+        description="Go on after this place; without it, the newest lines are given.",
+    )
+    limit: int = Field(default=100, ge=1, le=1000, description="How many of the newest.")
+
+
+def log_routes(bench: Workbench) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["logs"])
+
+    @router.get("/logs", summary="Read the server's log")
+    def logs(asked: Annotated[LogQuery, Query()]) -> LogPage:
+        """Answer with the newest lines, or with those after a place, to follow the log."""
+        choice = LogChoice(asked.connector, asked.task, asked.level.value)
+        if asked.after is None:
+            found, place = bench.log.newest(choice, asked.limit)
+        else:
+            file, _, offset = asked.after.partition("-")
+            found, place = bench.log.after(LogPlace(int(file), int(offset)), choice)
+        items = [LogLineShown.of(each) for each in found]
+        return LogPage(items=items, next=f"{place.file}-{place.offset}")
+
+    return router

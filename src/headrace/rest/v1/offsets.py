@@ -1,0 +1,192 @@
+"""Where connectors stand: seen, changed while they are stopped, and changed back."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from fastapi import APIRouter, Request
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
+from headrace.rest.guard import caller
+from headrace.rest.requests import Encoded
+from headrace.rest.v1.problems import problems
+from headrace.sdk import ConfigError, StateError
+
+_STOPPED = "The connector has to be stopped, and without an unfinished batch."
+
+
+class OffsetEntry(BaseModel):
+    """Where a connector stands in a partition, in Kafka Connect's form."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partition: dict[str, Any]
+    offset: dict[str, Any] | None = Field(description="Null stands for the beginning.")
+
+
+class OffsetList(BaseModel):
+    """Where a connector stands."""
+
+    offsets: list[OffsetEntry]
+
+
+class NewOffsets(BaseModel):
+    """Where a connector is to stand."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    offsets: list[OffsetEntry] = Field(min_length=1)
+
+
+class OffsetStep(BaseModel):
+    """A partition whose offset was changed, and what that does to the data."""
+
+    partition: dict[str, Any]
+    before: dict[str, Any] | None = Field(description="Null stands for the beginning.")
+    after: dict[str, Any] | None = Field(description="Null stands for the beginning.")
+    effect: OffsetEffect = Field(
+        description="Whether what lies in between is read again or left out."
+    )
+    meaning: str = Field(description="The same in a sentence.")
+
+    @classmethod
+    def of(cls, change: OffsetChange) -> Self:
+        """Show a change."""
+        return cls(
+            partition=dict(change.partition),
+            before=None if change.before is None else dict(change.before),
+            after=None if change.after is None else dict(change.after),
+            effect=change.effect,
+            meaning=change.meaning,
+        )
+
+
+class OffsetSteps(BaseModel):
+    """What a request changed; nothing if all was so already."""
+
+    changes: list[OffsetStep]
+
+    @classmethod
+    def of(cls, changes: list[OffsetChange]) -> Self:
+        """Show changes."""
+        return cls(changes=[OffsetStep.of(each) for each in changes])
+
+
+class OffsetRecord(BaseModel):
+    """A change that somebody made."""
+
+    event: int = Field(description="The number of its event.")
+    action: str = Field(description="`alter`, `reset`, `rewind` or `undo`.")
+    at: datetime
+    by: str
+    changes: list[OffsetStep]
+
+
+class Reset(BaseModel):
+    """Nothing more needs to be said."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Rewind(BaseModel):
+    """To when."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    to: AwareDatetime = Field(description="What came then, or later, is read again.")
+
+
+class Undo(BaseModel):
+    """How careful to be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    force: bool = Field(
+        default=False, description="Go back although data has moved since the change."
+    )
+
+
+@contextmanager
+def _refusal() -> Iterator[None]:
+    """Say that it is the connector, or a topic, that does not take what is well-formed."""
+    try:
+        yield
+    except ConfigError as error:
+        raise StateError(error.problem, fix=error.fix, field=error.field) from error
+
+
+def offset_routes(connectors: Connectors) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/connectors/{name}/offsets", tags=["offsets"])
+    offsets = Offsets(connectors)
+
+    @router.get("", summary="Show where a connector stands", responses=problems(404))
+    def show(name: Encoded) -> OffsetList:
+        shown = [
+            OffsetEntry(
+                partition=dict(each.partition),
+                offset=None if each.offset is None else dict(each.offset),
+            )
+            for each in offsets.view(name)
+        ]
+        return OffsetList(offsets=shown)
+
+    @router.patch(
+        "",
+        summary="Make a connector go on from elsewhere",
+        description=f"{_STOPPED} Partitions that are not named stay.",
+        responses=problems(404, 409),
+    )
+    def alter(name: Encoded, body: NewOffsets, request: Request) -> OffsetSteps:
+        given = [Offset(each.partition, each.offset) for each in body.offsets]
+        with _refusal():
+            return OffsetSteps.of(offsets.alter(name, given, caller(request)))
+
+    @router.post(
+        "/reset",
+        summary="Make a connector begin anew",
+        description=_STOPPED,
+        responses=problems(404, 409),
+    )
+    def reset(name: Encoded, body: Reset, request: Request) -> OffsetSteps:
+        return OffsetSteps.of(offsets.reset(name, caller(request)))
+
+    _add_ways_back(router, offsets)
+    return router
+
+
+def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
+    @router.post(
+        "/rewind",
+        summary="Make a connector go back to a time",
+        description=f"{_STOPPED} Sinks can, and sources that know when their data came.",
+        responses=problems(404, 409),
+    )
+    def rewind(name: Encoded, body: Rewind, request: Request) -> OffsetSteps:
+        with _refusal():
+            return OffsetSteps.of(offsets.rewind(name, body.to, caller(request)))
+
+    @router.post(
+        "/undo",
+        summary="Undo the last change of a connector's offsets",
+        description=f"{_STOPPED} Undoing an undo does the change once more.",
+        responses=problems(404, 409),
+    )
+    def undo(name: Encoded, body: Undo, request: Request) -> OffsetSteps:
+        return OffsetSteps.of(offsets.undo(name, caller(request), force=body.force))
+
+    @router.get("/history", summary="List changes of offsets", responses=problems(404))
+    def history(name: Encoded) -> list[OffsetRecord]:
+        """Answer with who changed what and when, newest first."""
+        return [
+            OffsetRecord(
+                event=each.id,
+                action=each.action,
+                at=each.at,
+                by=each.by,
+                changes=[OffsetStep.of(change) for change in each.changes],
+            )
+            for each in offsets.history(name)
+        ]

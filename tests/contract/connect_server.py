@@ -1,0 +1,93 @@
+"""A server of Kafka Connect's API: its connectors are real, its tasks are written down."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tests.unit.worker.reconciled import Reconciled
+from tests.unit.worker.scripts import now, until
+
+from headrace.control import Connectors
+from headrace.plugins import Registry
+from headrace.rest import Door, Serving, connect_app, rocketmq_app
+from headrace.store import SqlConnectorStore, SqlStore
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+
+
+class Server(Reconciled):
+    """What is behind the doors."""
+
+    url = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.connectors = Connectors(
+            wanted=self.wanted,
+            state=self.state_store,
+            registry=Registry(),
+            clock=now,
+            changed=self.reconciler.wake,
+            workers=lambda: ["w1:8083"],
+        )
+
+    def empty(self) -> None:
+        """Delete every connector, and wait until nothing of them runs."""
+        for name in self.connectors.names():
+            self.connectors.delete(name, "test")
+        self.broken.clear()
+        until(lambda: not self.state_store.leases())
+
+
+def _connect(server: Server, door: Door) -> "ASGIApp":
+    return connect_app(server.connectors, door)
+
+
+@contextmanager
+def serving(
+    server: Server | None = None,
+    app: "Callable[[Server, Door], ASGIApp]" = _connect,
+    door: Door | None = None,
+) -> Iterator[Server]:
+    """Serve for as long as this lasts."""
+    server = server or Server()
+    door = door or Door(port=0)
+    threads = [
+        threading.Thread(target=run) for run in (server.worker.run, server.reconciler.run)
+    ]
+    with Serving(app(server, door), door) as served:
+        served.start()
+        server.url = served.url
+        for thread in threads:
+            thread.start()
+        try:
+            yield server
+        finally:
+            server.reconciler.stop()
+            server.worker.stop()
+            for thread in threads:
+                thread.join()
+
+
+def _rocketmq(server: Server, door: Door) -> "ASGIApp":
+    return rocketmq_app(server.connectors, door)
+
+
+@contextmanager
+def rocketmq_serving() -> Iterator[Server]:
+    """Serve RocketMQ Connect's API over a store in a file for as long as this lasts."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "store.db"
+        with (
+            closing(SqlStore(place)) as state,
+            closing(SqlConnectorStore(place)) as wanted,
+            serving(Server(state, wanted_store=wanted), _rocketmq) as server,
+        ):
+            yield server

@@ -1,0 +1,20 @@
+"""Runs schemathesis on a server, as a user would."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+_CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+
+
+def schemathesis(url: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Send requests of all kinds, those that the description does not allow too."""
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli"),
+        *("--config-file", str(_CONFIGURATION), "run", f"{url}/openapi.json"),
+        *("--checks", "all", "--continue-on-failure", "--suppress-health-check", "all"),
+        *options,
+    ]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=3000
+    )

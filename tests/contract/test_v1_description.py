@@ -1,0 +1,33 @@
+"""Our own REST API keeps to its description, whatever it is sent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.contract.schemathesis_run import schemathesis
+from tests.contract.v1_client import SINKING, V1, v1_client
+
+ON_SPARK = "/(preview|transforms/try|dead-letters)"
+
+
+@pytest.fixture(scope="module")
+def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V1]:
+    with v1_client(tmp_path_factory.mktemp("v1")) as client:
+        client.make("lines/in")
+        client.make("out", **SINKING)
+        yield client
+
+
+def test_no_answer_is_outside_the_description(v1: V1, tmp_path: Path) -> None:
+    found = schemathesis(
+        v1.url,
+        tmp_path,
+        *("--exclude-path-regex", ON_SPARK, "--max-examples", "10", "--seed", "1"),
+    )
+    assert found.returncode == 0, found.stdout[-6000:]
+
+
+def test_a_query_says_once_what_there_is_one_of(v1: V1) -> None:
+    refused = v1("GET", "/connectors?limit=1&limit=2")
+    assert (refused.status_code, refused.json()["field"]) == (422, "limit")
+    assert v1("GET", "/connectors?name=a&name=b").status_code == 200
