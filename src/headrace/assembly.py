@@ -28,6 +28,7 @@ from headrace.dataplane import (
     parse_start,
 )
 from headrace.dataplane.host import CaptureSpec, Pace
+from headrace.model import file_name
 from headrace.sdk import (
     CaptureSource,
     CodeTransform,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import SinkPlan, SourcePlan, StepPlan, TaskPlan
+    from headrace.control import SinkPlan, StepPlan, TaskPlan
     from headrace.dataplane import SourceReader, Topics
     from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import FrameSink, SourceTask
@@ -117,7 +118,7 @@ class Assembler:
                 application=application,
                 topic=plan.stream,
                 source=source,
-                steps=self.steps(plan, self.state / application, started),
+                steps=self.steps(plan, self.state / file_name(application), started),
                 sinks=sinks,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
@@ -140,7 +141,7 @@ class Assembler:
 
     def application(self, plan: TaskPlan) -> str:
         """Return the name of a task in marks, unique over stores and re-creations."""
-        uid = self.store.register(plan.id.connector)
+        uid = plan.identity or self.store.register(plan.id.connector)
         return f"{plan.id.connector}-{uid}-{plan.id.number}"
 
     def capture_spec(self, plan: TaskPlan, topics_dir: Path) -> CaptureSpec:
@@ -162,23 +163,30 @@ class Assembler:
             context_headers=errors.context_headers,
             log_errors=errors.log,
             log_messages=errors.log_messages,
-            scratch=str(self.scratch / str(plan.id)),
+            scratch=str(self.scratch / plan.id.file_name),
             pace=Pace(poll_interval_ms=poll),
             evolution=plan.evolution,
         )
 
-    def source_task(self, source: SourcePlan, name: str) -> SourceTask:
-        """Return the source plugin's task object, configured but not started."""
-        connector = source.connector()
-        context = connector_context(self.store, name)
-        config = source.connector.config_def().parse(source.config)
+    def source_task(self, plan: TaskPlan, started: ExitStack) -> SourceTask:
+        """Return the task object of a plan's source, configured but not started.
+
+        Closing ``started`` stops the connector that has made it.
+        """
+        if plan.source is None:
+            raise AssertionError(plan)
+        connector = plan.source.connector()
+        context = connector_context(self.store, plan.id.connector, plan.identity)
+        config = plan.source.connector.config_def().parse(plan.source.config)
+        started.callback(connector.stop)
         connector.start(config, context)
         return connector.task(config)
 
     def _context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
         stop_asked = threading.Event()
         started.callback(stop_asked.set)
-        return StoredTaskContext(self.store, lease, self.scratch / str(plan.id), stop_asked)
+        folder = self.scratch / plan.id.file_name
+        return StoredTaskContext(self.store, lease, folder, stop_asked, plan.identity)
 
     def _source(
         self,
@@ -189,7 +197,7 @@ class Assembler:
     ) -> tuple[SourceReader, bool]:
         if plan.source is None:
             return self.topic_source(plan, sinks, started), False
-        task = self.source_task(plan.source, plan.id.connector)
+        task = self.source_task(plan, started)
         started.callback(task.stop)
         task.start(context)
         return reader_of(task, strict=not plan.common.errors.tolerant), task.ends
@@ -202,11 +210,12 @@ class Assembler:
         reader = TopicReader(topic, start=parse_start(topic, plan.common.topics_start))
         # A rejected record keeps its place; nobody pays for it before there is one.
         ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
+        ordered = ordered or any(step.transform.ordered for step in plan.steps)
         source = TopicSource(reader, ordered=ordered)
         converters = () if plan.to_topic else self._converters(plan, started)
         if not converters:
             return source
-        folder = self.scratch / f"{plan.id}-decoded"
+        folder = self.scratch / f"{plan.id.file_name}-decoded"
         return ConvertingReader(source, converters, folder)
 
     def _converters(self, plan: TaskPlan, started: ExitStack) -> list[PartConverter]:
@@ -216,7 +225,7 @@ class Assembler:
             context = ConverterContext(
                 part=each.part,
                 topic=str(plan.to_topic or plan.from_topic),
-                schemas=StoredSchemas(self.store, plan.id.connector),
+                schemas=StoredSchemas(self.store, plan.id.connector, plan.identity),
                 registry=self.registry,
             )
             name = f"{each.plugin.__module__}.{each.plugin.__qualname__}"
@@ -230,7 +239,8 @@ class Assembler:
     ) -> FrameSink:
         connector = sink.connector()
         config = sink.connector.config_def().parse(sink.config)
-        connector.start(config, connector_context(self.store, context.connector))
+        offered = connector_context(self.store, context.connector, context.identity)
+        connector.start(config, offered)
         started.callback(connector.stop)
         task = connector.task(config)
         started.callback(task.stop)
@@ -305,14 +315,20 @@ def started_steps(
     return steps
 
 
-def connector_context(store: Store, name: str) -> StoredConnectorContext:
+def connector_context(
+    store: Store, name: str, identity: str | None = None
+) -> StoredConnectorContext:
     """Return the context of a connector that is planned or started for one run."""
-    return StoredConnectorContext(store, name, _ignore, _raise)
+    mine = threading.get_ident()
+
+    def fail(error: Exception) -> None:
+        if threading.get_ident() == mine:
+            raise error
+        # A thread of its own cannot fail anything; on a server another object is heard.
+        log.warning("connector says that it fails", connector=name, why=str(error))
+
+    return StoredConnectorContext(store, name, _ignore, fail, identity)
 
 
 def _ignore() -> None:
     """Take a request for new task configurations: tasks are planned once a run."""
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -12,20 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
-import structlog
-
-from headrace.assembly import (
-    Assembler,
-    connector_context,
-    guard_of,
-    reader_of,
-    started_steps,
-)
+from headrace.assembly import Assembler, reader_of, started_steps
 from headrace.control import (
+    Connectors,
     Findings,
     check_definition,
     check_names,
-    plan_tasks,
     read_definitions,
     try_transforms,
 )
@@ -38,49 +31,58 @@ from headrace.dataplane import (
     preview,
     try_chain,
 )
-from headrace.dataplane.host import Targets
-from headrace.dataplane.topics import Upkeep
+from headrace.dataplane.topics import TopicPlaces, kept
+from headrace.making import Planner, TaskMaker, check_topics
+from headrace.measuring import Measuring
 from headrace.model import TaskId
-from headrace.plugins import PluginKind, Registry
+from headrace.plugins import Secrets
+from headrace.providing import open_registry
 from headrace.replay import Replay
 from headrace.schemaregistry import EmbeddedRegistry, service_in
-from headrace.sdk import CaptureSource, ConfigError
-from headrace.store import MemoryStore, SqliteStore
+from headrace.sdk import CaptureSource
+from headrace.standalone import (
+    Standalone,
+    only_in_store,
+    only_server,
+    open_served,
+    restart_policy,
+    retention,
+)
+from headrace.store import MemoryStore, SqlConnectorStore, SqlStore
 from headrace.worker import (
-    Backoff,
     BatchTask,
-    CaptureKeeping,
-    CaptureTask,
     HostSupervisor,
     Owner,
     Progress,
+    Reconciler,
     StoredTaskContext,
     Worker,
+    bury_dead,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import StepPlan, TaskPlan
+    from headrace.control import StepPlan
     from headrace.dataplane import Claimed, LetterFilter, SourceReader, Stage
     from headrace.model import Definition
+    from headrace.plugins import Registry
     from headrace.settings import Settings
     from headrace.store import Store
     from headrace.worker import BatchLoop, Events, Outcome, Task
 
 
-log = structlog.get_logger(__name__)
-
-_UPKEEP_SECONDS = 10.0
-"""How often the topics are looked at; a look that finds nothing to do costs microseconds."""
-
-
 def now() -> datetime:
     """Return the present, aware."""
     return datetime.now(UTC)
+
+
+def _end() -> None:
+    """End this process as if it had been told to."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @dataclass
@@ -91,11 +93,15 @@ class Runtime:
         settings: The process's settings.
         store: Where state is kept; one file in the home folder by default.
         short_lived: Whether the process ends soon, so that a quick start counts most.
+        serving: Whether configurations come from others.
+        secrets: Gets to know what must not show.
     """
 
     settings: Settings
     store: Store | None = None
     short_lived: bool = False
+    serving: bool = False
+    secrets: Secrets = field(default_factory=Secrets)
     _worker: Worker | None = field(default=None, init=False)
     _hosts: HostSupervisor | None = field(default=None, init=False)
     _stop_asked: bool = field(default=False, init=False)
@@ -104,7 +110,7 @@ class Runtime:
     @cached_property
     def registry(self) -> Registry:
         """Return the installed plugins."""
-        return Registry()
+        return open_registry(self.settings, self.secrets, serving=self.serving)
 
     @cached_property
     def topics(self) -> Topics:
@@ -114,12 +120,12 @@ class Runtime:
     @cached_property
     def state(self) -> Store:
         """Return the store."""
-        return self.store or SqliteStore(self.settings.store_file)
+        return self.store or SqlStore(self.settings.store_place)
 
     @cached_property
     def schema_registry(self) -> EmbeddedRegistry:
         """Return the embedded schema registry as converters use it."""
-        return EmbeddedRegistry(service_in(self.settings.store_file))
+        return EmbeddedRegistry(service_in(self.settings.store_place))
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -137,9 +143,14 @@ class Runtime:
         """Return this process as an owner of leases."""
         return Owner(self.settings.home / "workers")
 
+    @cached_property
+    def measuring(self) -> Measuring:
+        """Return what is measured."""
+        return Measuring(self.owner.name, self.settings, self.registry, now)
+
     def definitions(self, files: Sequence[Path]) -> list[Definition]:
         """Read definitions from files."""
-        found = [d for file in files for d in read_definitions(file, self._is_source)]
+        found = [d for file in files for d in read_definitions(file, self.registry.reads)]
         check_names(found)
         return found
 
@@ -149,39 +160,75 @@ class Runtime:
 
     def run(self, definitions: Sequence[Definition], events: Events, *, once: bool) -> Outcome:
         """Run connectors until they end, or ``stop`` is called from another thread."""
-        self._bury_dead_owners()
-        plans = [plan for d in definitions for plan in self._all_plans(d)]
+        bury_dead(self.owner, self.state, now())
+        plans = [plan for d in definitions for plan in self._planner.all_plans(d)]
         if once:
-            self._check_topics(plans)
-        worker = Worker(
-            store=self.state,
-            owner=self.owner.name,
-            events=events,
-            clock=now,
-            threads=self.settings.worker_threads,
-            lease=self.settings.lease,
-            once=once,
-        )
-        self._worker = worker
+            check_topics(plans, self.topics)
+        worker = self._new_worker(events, once=once)
         if self._stop_asked:
             worker.stop()
-        jobs = SparkJobs(self.spark)
         hosts = self._hosts = HostSupervisor()
-        ended = threading.Event()
-        upkeep = threading.Thread(
-            target=self._keep_topics, args=[ended], name="headrace-upkeep"
+        with kept(self.topics, now), closing(hosts), self.measuring.running(self.spark, hosts):
+            try:
+                maker = self._maker(hosts, worker)
+                tasks = [maker.task(plan) for plan in plans]
+                self._tasks = {task.id: task for task in tasks}
+                worker.add(tasks)
+                return worker.run()
+            finally:
+                self._stop_asked = False
+        raise AssertionError  # no context here lets anything pass in silence
+
+    @contextmanager
+    def server(self, events: Events) -> Iterator[Connectors]:
+        """Run what is wanted of the store's connectors for as long as this lasts."""
+        with (
+            only_server(self.settings.home),
+            only_in_store(self.settings, self.owner, _end) as former,
+            self._served(events, former) as connectors,
+        ):
+            yield connectors
+
+    @contextmanager
+    def _served(self, events: Events, former: str | None) -> Iterator[Connectors]:
+        bury_dead(self.owner, self.state, now(), former)
+        hosts = HostSupervisor()
+        worker = self._new_worker(events, serving=True)
+        maker = self._maker(hosts, worker)
+        wanted = SqlConnectorStore(self.settings.store_place)
+        reconciler = Reconciler(
+            store=wanted,
+            worker=worker,
+            open_plan=lambda each: open_served(
+                each, self._planner, maker, reconciler.reconfigure
+            ),
+            clock=now,
+            policy=lambda each: restart_policy(each, self.registry, self.settings),
+            keep=retention(self.settings),
+            grace=self.settings.task_shutdown_graceful_timeout,
+            listener=self.measuring.book,
+            cleaned=self.secrets.cleaned,
         )
-        upkeep.start()
-        try:
-            tasks = [self._task(plan, jobs, hosts) for plan in plans]
-            self._tasks = {task.id: task for task in tasks}
-            worker.add(tasks)
-            return worker.run()
-        finally:
-            self._stop_asked = False
-            ended.set()
-            hosts.close()
-            upkeep.join()
+        connectors = Connectors(
+            wanted=wanted,
+            state=self.state,
+            registry=self.registry,
+            clock=now,
+            changed=reconciler.wake,
+            workers=lambda: [self.owner.name],
+            places=TopicPlaces(self.topics),
+        )
+        served = Standalone(
+            connectors=connectors, worker=worker, reconciler=reconciler, hosts=hosts
+        )
+        self.measuring.scraped = True
+        with (
+            closing(wanted),
+            kept(self.topics, now),
+            self.measuring.running(self.spark, hosts),
+            served,
+        ):
+            yield connectors
 
     def progress(self, task: TaskId) -> Progress | None:
         """Return what a task of the run is doing; None when it waits. Any thread may ask."""
@@ -199,11 +246,11 @@ class Runtime:
         if self._hosts is not None:
             self._hosts.drain()
         if self._worker is not None:
-            self._worker.stop()
+            self._worker.stop(self.settings.task_shutdown_graceful_timeout)
 
     def loop(self, definition: Definition) -> BatchLoop:
         """Return the batch loop of a definition's first task, to be stepped by hand."""
-        plan = self._plans(definition)[0]
+        plan = self._planner.plans(definition)[0]
         lease = self.state.lease(plan.id, self.owner.name, now(), self.settings.lease)
         return self._assembler.parts(self.spark, plan, lease).loop
 
@@ -215,7 +262,7 @@ class Runtime:
         self, definition: Definition, chosen: LetterFilter, file: Path | None, events: Events
     ) -> tuple[Claimed, Outcome]:
         """Send rejected records through their connector's chain again, see Replay."""
-        self._bury_dead_owners()
+        bury_dead(self.owner, self.state, now())
         replay = Replay(
             spark=self.spark,
             assembler=self._assembler,
@@ -224,23 +271,26 @@ class Runtime:
             lease=self.settings.lease,
             clock=now,
         )
-        return replay.run(self._plans(definition)[0], chosen, file, events)
+        return replay.run(self._planner.plans(definition)[0], chosen, file, events)
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
         """Return the first records at the source and after each step; nothing is kept."""
         scratch = Runtime(self.settings, MemoryStore())
+        scratch.registry = self.registry
         scratch.spark = self.spark
         scratch.schema_registry = self.schema_registry
-        plan = scratch._plans(definition)[0]
+        plan = scratch._planner.plans(definition)[0]
         assembler = scratch._assembler
         lease = scratch.state.lease(plan.id, "preview", now(), self.settings.lease)
-        folder = self.settings.home / "scratch" / f"{plan.id}-preview"
         with ExitStack() as started:
+            # Several may be asked for at once, of one name too.
+            made = started.enter_context(TemporaryDirectory(prefix="headrace-preview-"))
+            folder = Path(made)
             steps = assembler.steps(plan, folder / "state", started)
             if plan.source is None:
                 source: SourceReader | CaptureSource = assembler.topic_source(plan, [], started)
             else:
-                task = assembler.source_task(plan.source, plan.id.connector)
+                task = assembler.source_task(plan, started)
                 started.callback(task.stop)
                 context = StoredTaskContext(scratch.state, lease, folder, threading.Event())
                 task.start(context)
@@ -298,92 +348,45 @@ class Runtime:
             registry=self.schema_registry,
         )
 
+    @cached_property
+    def _planner(self) -> Planner:
+        return Planner(
+            store=self.state,
+            registry=self.registry,
+            topics=self.topics,
+            assembler=self._assembler,
+        )
+
+    def _maker(self, hosts: HostSupervisor, worker: Worker) -> TaskMaker:
+        return TaskMaker(
+            planner=self._planner,
+            spark=self.spark,
+            jobs=SparkJobs(self.spark),
+            hosts=hosts,
+            topics_dir=self.settings.topics_dir,
+            appended=self._appended,
+            clock=now,
+            grace=self.settings.task_shutdown_graceful_timeout,
+            planned=self.measuring.planned,
+            told=worker.wake_task,
+        )
+
+    def _new_worker(
+        self, events: Events, *, once: bool = False, serving: bool = False
+    ) -> Worker:
+        self._worker = Worker(
+            store=self.state,
+            owner=self.owner.name,
+            events=events,
+            clock=now,
+            threads=self.settings.worker_threads,
+            lease=self.settings.lease,
+            once=once,
+            serving=serving,
+            cleaned=self.secrets.cleaned,
+        )
+        return self.measuring.watched(self._worker)
+
     def _appended(self, topic: str) -> None:
         if self._worker is not None:
             self._worker.wake(topic)
-
-    def _keep_topics(self, ended: threading.Event) -> None:
-        """Compact and prune the topics now and then, beside whatever moves."""
-        upkeep = Upkeep(self.topics, now)
-        while not ended.wait(_UPKEEP_SECONDS):
-            try:
-                upkeep.run_once()
-            except Exception:
-                log.warning("topics could not be kept", exc_info=True)
-
-    def _is_source(self, plugin: str) -> bool:
-        kind = self.registry.connector_kind(plugin, field="connector.class")
-        return kind is PluginKind.SOURCE
-
-    def _plans(self, definition: Definition) -> list[TaskPlan]:
-        context = connector_context(self.state, definition.name)
-        return plan_tasks(definition, self.registry, context, self._matching)
-
-    def _matching(self, pattern: str) -> list[str]:
-        return [topic.name for topic in self.topics.matching(pattern)]
-
-    def _all_plans(self, definition: Definition) -> list[TaskPlan]:
-        """Return the tasks, with those whose source is a capture divided where needed."""
-        plans = self._plans(definition)
-        if not any(self._is_capture(plan) for plan in plans):
-            return plans
-        if not (plans[0].steps or plans[0].sinks or plans[0].converters):
-            return plans
-        divided = [plan.behind_capture(len(plans)) for plan in plans]
-        return [*(capture for capture, _ in divided), divided[0][1]]
-
-    def _is_capture(self, plan: TaskPlan) -> bool:
-        if plan.source is None:
-            return False
-        task = self._assembler.source_task(plan.source, plan.id.connector)
-        return isinstance(task, CaptureSource)
-
-    def _task(self, plan: TaskPlan, jobs: SparkJobs, hosts: HostSupervisor) -> Task:
-        errors = plan.common.errors
-        backoff = Backoff(errors.retry_delay_max, errors.retry_timeout)
-        if self._is_capture(plan):
-            return self._capture(plan, hosts, backoff)
-        return BatchTask(
-            plan.id,
-            lambda lease: self._assembler.parts(self.spark, plan, lease),
-            jobs,
-            reads=plan.from_topic,
-            writes=plan.to_topic,
-            routes=plan.routes,
-            poll_interval=plan.common.poll_interval,
-            backoff=backoff,
-        )
-
-    def _capture(self, plan: TaskPlan, hosts: HostSupervisor, backoff: Backoff) -> Task:
-        keeping = CaptureKeeping(
-            store=self.state,
-            hosts=hosts,
-            targets=lambda spec: Targets(
-                self.settings.topics_dir, spec.topic, spec.application
-            ),
-            appended=self._appended,
-            clock=now,
-        )
-        spec = self._assembler.capture_spec(plan, self.settings.topics_dir)
-        return CaptureTask(plan.id, spec, keeping, backoff=backoff, guard=guard_of(plan))
-
-    def _check_topics(self, plans: Sequence[TaskPlan]) -> None:
-        if any(plan.routes for plan in plans):
-            return  # the data says which topics are written
-        written = {plan.to_topic for plan in plans}
-        for plan in plans:
-            topic = plan.from_topic
-            if topic and topic not in written and not self.topics.get(topic).exists():
-                problem = f"Topic {topic} does not exist, and nothing here writes it."
-                fix = "Run its source connector first, or in the same command."
-                raise ConfigError(problem, field="topics", fix=fix)
-
-    def _bury_dead_owners(self) -> None:
-        """Release the leases of processes on this machine that are gone."""
-        leases = self.state.leases()
-        dead = {lease.owner for lease in leases if self.owner.is_dead(lease.owner)}
-        for lease in leases:
-            if lease.owner in dead:
-                self.state.release(lease)
-        for owner in dead:
-            self.owner.bury(owner)

@@ -67,7 +67,9 @@ class Replay:
         held = store.lease(plan.id, self.owner, self.clock(), self.lease)
         try:
             chosen = replace(chosen, connector=plan.id.connector)
-            claimed = Letterbox(self.spark, topic, self.topics_dir).claim(chosen, file)
+            box = Letterbox(self.spark, topic, self.topics_dir)
+            # Without sinks of its own a connector writes one topic.
+            claimed = box.claim(chosen, file, max(len(plan.sinks), 1))
         finally:
             store.release(held)
         reader = ReplayReader(name, self.topics_dir)

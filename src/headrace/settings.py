@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -39,17 +39,27 @@ def _java_home() -> Path | None:
     return Path(home) if home else None
 
 
+def _duration(value: object) -> object:
+    """Read a text such as ``30``, ``0.5 s`` or ``30 s`` as seconds; pydantic reads the rest."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value.strip().removesuffix("s"))
+    except ValueError:
+        return value
+
+
 FullPath = Annotated[Path, AfterValidator(_full_path)]
-Duration = Annotated[timedelta, Field(gt=timedelta(0))]
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
 
 
 class Settings(BaseSettings):
     """What a process needs to know before it starts; frozen.
 
     A value comes from the caller, else from the variable `HEADRACE_<FIELD>`, else from the
-    file, else from the default. Durations are seconds or ISO 8601 (`PT30S`); `spark_conf` in
-    the environment is a JSON object. Build it with `load_settings`, which reports a bad value
-    as a `ConfigError` that names the field.
+    file, else from the default. Durations are seconds or ISO 8601 (`PT30S`); `spark_conf` and
+    `config_providers` in the environment are JSON objects. Build it with `load_settings`,
+    which reports a bad value as a `ConfigError` that names the field.
     """
 
     model_config = SettingsConfigDict(
@@ -62,6 +72,12 @@ class Settings(BaseSettings):
     cache: FullPath = Field(
         default_factory=_cache_home,
         description="What set-up can make again: Spark's jars and the class archive.",
+    )
+    store_url: SecretStr | None = Field(
+        default=None,
+        description="A PostgreSQL database for the store, as postgresql://user@host/database, "
+        "where several machines share it; else it is a file in `home`. It may hold a password, "
+        "which is shown nowhere.",
     )
     topics_dir: FullPath = Field(
         default_factory=lambda data: data.get("home", Path()) / "topics",
@@ -86,6 +102,83 @@ class Settings(BaseSettings):
     lease: Duration = Field(
         default=timedelta(seconds=30),
         description="How long a task stays with a worker that is not heard of.",
+    )
+    server_tokens: FullPath = Field(
+        default_factory=lambda data: data.get("home", Path()) / "tokens.json",
+        description="The tokens of the clients of `headrace server`, which `headrace token` "
+        "writes; where the file is, nobody comes in without one.",
+    )
+    server_ssl_certificate: FullPath | None = Field(
+        default=None,
+        description="A PEM file of the certificate with which `headrace server` speaks TLS, "
+        "and of those that lead to its root; without it, it speaks plain HTTP.",
+    )
+    server_ssl_key: FullPath | None = Field(
+        default=None, description="A PEM file of its key; else in the certificate's file."
+    )
+    server_ssl_key_password: SecretStr | None = Field(
+        default=None, description="The key's password."
+    )
+    server_ssl_client_ca: FullPath | None = Field(
+        default=None,
+        description="A PEM file of the certificates that sign those of the server's clients, "
+        "which then have to show one.",
+    )
+    server_max_request_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=1,
+        description="How large a request to the server may be.",
+    )
+    server_requests_per_minute: int = Field(
+        default=30_000,
+        ge=1,
+        description="How many requests an address may send to the server in a minute.",
+    )
+    task_shutdown_graceful_timeout: Duration = Field(
+        default=timedelta(seconds=5),
+        description="How long a task that is to end may finish what it moves; then it is "
+        "cancelled, and after as long again its lease is taken away.",
+    )
+    restart_failed: bool = Field(
+        default=False,
+        description="Whether `headrace server` starts failed tasks and connectors anew by "
+        "itself, as `errors.restart.enable` says for one connector. What must be mended first, "
+        "such as a configuration, is not.",
+    )
+    restart_delay: Duration = Field(
+        default=timedelta(seconds=5),
+        description="The wait before the first restart; it doubles with each further one, and "
+        "up to half of it is taken off at random.",
+    )
+    restart_delay_max: Duration = Field(
+        default=timedelta(minutes=5), description="The longest wait before a restart."
+    )
+    restart_attempts: int = Field(
+        default=10,
+        ge=-1,
+        description="After how many restarts in a row a task is given up; -1 for never.",
+    )
+    restart_quiet: Duration = Field(
+        default=timedelta(minutes=10),
+        description="How long a task must run until its restarts are counted from the first.",
+    )
+    history_age: Duration = Field(
+        default=timedelta(days=7),
+        description="How long the states that connectors and tasks were in are remembered.",
+    )
+    history_count: int = Field(
+        default=1000,
+        ge=1,
+        description="How many of these, the newest, of each connector and each task.",
+    )
+    audit_age: Duration = Field(
+        default=timedelta(days=365),
+        description="How long it is remembered who changed what; never shorter than states.",
+    )
+    config_providers: Mapping[str, Mapping[str, str]] = Field(
+        default_factory=dict,
+        description="Keys of the configuration providers, by the name that references have, "
+        "which stands for a provider of that name unless the key `class` names another.",
     )
     registry_token: SecretStr | None = Field(
         default=None,
@@ -113,10 +206,55 @@ class Settings(BaseSettings):
         description="A PEM file of the certificates that `headrace registry` trusts when it is "
         "given a URL; else the system's.",
     )
+    registry_ssl_client_certificate: FullPath | None = Field(
+        default=None,
+        description="A PEM file of the certificate that `headrace registry` shows to a "
+        "registry at a URL, and of those that lead to its root.",
+    )
+    registry_ssl_client_key: FullPath | None = Field(
+        default=None, description="A PEM file of its key; else in the certificate's file."
+    )
+    registry_ssl_client_key_password: SecretStr | None = Field(
+        default=None, description="The password of that key."
+    )
     registry_max_request_bytes: int = Field(
         default=8 * 1024 * 1024,
         ge=1,
         description="How large a request to the served schema registry may be.",
+    )
+    log_max_bytes: int = Field(
+        default=10_000_000,
+        ge=1,
+        description="The size at which the log, `logs/headrace.log` in `home`, is put aside "
+        "and a new one begun.",
+    )
+    log_kept_files: int = Field(
+        default=5, ge=1, le=99, description="How many logs that were put aside are kept."
+    )
+    metrics_interval: Duration = Field(
+        default=timedelta(seconds=15),
+        description="How often the memory of processes, the JVM and Spark are looked at for "
+        "the metrics; a scrape does not wait for them.",
+    )
+    server: str = Field(
+        default="http://127.0.0.1:8083",
+        description="The server that `headrace connector` and the like speak to.",
+    )
+    token: SecretStr | None = Field(
+        default=None, description="What that server is shown, where it asks for a token."
+    )
+    token_file: FullPath | None = Field(
+        default=None, description="A file that holds it, and nothing else."
+    )
+    server_ca: FullPath | None = Field(
+        default=None,
+        description="A PEM file of certificates that may sign the server's; else the system's.",
+    )
+    reporters: Mapping[str, Mapping[str, str]] = Field(
+        default_factory=dict,
+        description="Who is told the metrics every `metrics_interval`, beside Prometheus: "
+        "under a name of your choice, the `type` of a plugin, and its keys. In the environment "
+        "it is a JSON object.",
     )
     progress: Literal["auto", "always", "never"] = Field(
         default="auto", description="Progress on the terminal; auto: when there is one."
@@ -131,9 +269,20 @@ class Settings(BaseSettings):
         return self.home / "store.db"
 
     @property
+    def store_place(self) -> Path | str:
+        """Where the store is: its file, or the URL of its database."""
+        url = self.store_url
+        return self.store_file if url is None else url.get_secret_value()
+
+    @property
     def logs(self) -> Path:
         """The folder of log files."""
         return self.home / "logs"
+
+    @property
+    def log_file(self) -> Path:
+        """The file of the log; when it is full it is renamed, and a new one begun."""
+        return self.logs / "headrace.log"
 
     @override
     @classmethod

@@ -10,19 +10,25 @@ import typer
 from typer.main import get_command
 
 from headrace.cli import (
+    connector,
     demo,
     dlq,
+    following,
     plugins,
     preview,
     registry,
     run,
     schema,
+    server,
     setup,
+    token,
+    top,
     topic,
     transform,
     validate,
     version,
 )
+from headrace.cli.gitops import apply, export
 from headrace.cli.invocation import Invocation, invocation_of
 
 if TYPE_CHECKING:
@@ -32,13 +38,22 @@ app = typer.Typer(
     name="headrace",
     help="Brings data to and from every system over one engine, Apache Spark.",
     epilog="Global options may stand before or after the command. Exit codes: 0 done, "
-    "1 the run failed, 2 wrong usage or configuration, 3 the machine lacks something.",
+    "1 it failed, 2 wrong usage or configuration, 3 the machine lacks something or no server "
+    "answers, 4 a dry run found something to change.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("preview")(preview.preview)
+app.command("server")(server.server)
+app.add_typer(token.app, name="token")
+app.add_typer(connector.app, name="connector")
+app.command("logs")(following.logs)
+app.command("events")(following.events)
+app.command("top")(top.top)
+app.command("export")(export)
+app.command("apply")(apply)
 app.add_typer(topic.app, name="topic")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(transform.app, name="transform")
@@ -50,7 +65,7 @@ app.command("demo")(demo.demo)
 app.command("version")(version.version)
 
 _FLAGS = {"--verbose", "-v", "--quiet", "-q", "--no-color"}
-_WITH_VALUE = {"--config", "--home"}
+_WITH_VALUE = {"--config", "--home", "--server", "--server-ca", "--token-file"}
 _OWN = {"transform try": "--config"}
 """Commands with an option of the name of a global one, which stands before them only."""
 
@@ -64,6 +79,19 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
     home: Annotated[
         Path | None, typer.Option(help="Folder of state, topics and logs (~/.headrace).")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The server to speak to (HEADRACE_SERVER, http://127.0.0.1:8083).",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the server's token (else HEADRACE_TOKEN).")
+    ] = None,
+    server_ca: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificates to trust it by.")
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show tracebacks and more of the log.")
     ] = False,
@@ -76,7 +104,12 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
 ) -> None:
     """Take the options that hold for every command."""
     invocation_of(context).take(
-        config=config, home=home, verbose=verbose, quiet=quiet, color=not no_color
+        config=config,
+        home=home,
+        verbose=verbose,
+        quiet=quiet,
+        color=not no_color,
+        server={"server": server, "token_file": token_file, "server_ca": server_ca},
     )
 
 

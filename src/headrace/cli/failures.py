@@ -41,6 +41,7 @@ def exit_code(errors: Iterable[Exception]) -> int:
 def report(error: Exception, invocation: Invocation) -> int:
     """Show what ended a command, log it if it is a fault of ours, return the exit code."""
     terminal = invocation.terminal
+    error = invocation.cleaned(error)
     known = _from_typer(error) or _from_system(error) or _known(error, invocation)
     if invocation.verbose:
         terminal.err.print("".join(traceback.format_exception(error)), soft_wrap=True, end="")

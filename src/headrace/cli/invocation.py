@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headrace.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
     from pathlib import Path
 
     import typer
 
     from headrace.bootstrap import Runtime
+    from headrace.client import Client
+    from headrace.plugins import Secrets
     from headrace.settings import Settings
 
 
@@ -28,6 +32,7 @@ class Invocation:
         verbose: Whether tracebacks and the log are shown.
         quiet: Whether only errors and asked-for output are shown.
         color: Whether colours may be used.
+        server: Settings that say which server to speak to, and how.
     """
 
     as_json: bool = False
@@ -36,6 +41,8 @@ class Invocation:
     verbose: bool = False
     quiet: bool = False
     color: bool = True
+    server: dict[str, object] = field(default_factory=dict)
+    _secrets: Secrets | None = None
 
     def take(
         self,
@@ -45,8 +52,10 @@ class Invocation:
         verbose: bool,
         quiet: bool,
         color: bool,
+        server: Mapping[str, object],
     ) -> None:
         """Set the global options, once they are parsed."""
+        self.server = {key: value for key, value in server.items() if value is not None}
         self.config, self.home = config, home
         self.verbose, self.quiet, self.color = verbose, quiet, color
 
@@ -59,19 +68,50 @@ class Invocation:
     def settings(self) -> Settings:
         """Return the settings; the first use reads them and opens the log."""
         from headrace.cli.logs import LOGS, configure_logs
+
+        settings = self._load()
+        configure_logs(
+            settings.home / LOGS,
+            self.terminal,
+            verbose=self.verbose,
+            redact=lambda text: self._secrets.redacted(text) if self._secrets else text,
+            max_bytes=settings.log_max_bytes,
+            kept_files=settings.log_kept_files,
+        )
+        return settings
+
+    def _load(self) -> Settings:
         from headrace.settings import load_settings
 
         values = {} if self.home is None else {"home": self.home}
-        settings = load_settings(self.config, **values)
-        configure_logs(settings.home / LOGS, self.terminal, verbose=self.verbose)
-        return settings
+        return load_settings(self.config, **values, **self.server)
 
-    def runtime(self, *, short_lived: bool = False) -> Runtime:
-        """Return the runtime, to be used in a ``with``; nothing is started yet."""
+    def client(self, timeout: timedelta | None = None) -> Client:
+        """Return a client of the server, to be used in a ``with``; nothing is opened yet.
+
+        It leaves the home folder alone, which is the server's where that is on this machine.
+        """
+        from headrace.cli.serverlink import client_of
+
+        return client_of(self._load(), self.terminal, timeout)
+
+    def cleaned(self, error: Exception) -> Exception:
+        """Return an error that shows nothing that configurations keep secret."""
+        return error if self._secrets is None else self._secrets.cleaned(error)
+
+    def runtime(self, *, short_lived: bool = False, serving: bool = False) -> Runtime:
+        """Return the runtime, to be used in a ``with``; nothing is started yet.
+
+        Args:
+            short_lived: Whether the process ends soon.
+            serving: Whether others send configurations.
+        """
         settings = self.settings
         from headrace.bootstrap import Runtime
 
-        return Runtime(settings, short_lived=short_lived)
+        found = Runtime(settings, short_lived=short_lived, serving=serving)
+        self._secrets = found.secrets  # what it meets is shown neither in the log nor here
+        return found
 
 
 def invocation_of(context: typer.Context) -> Invocation:

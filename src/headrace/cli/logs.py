@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from typing_extensions import override
 from headrace.sdk import SetupError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
     from pathlib import Path
 
     from headrace.cli.terminal import Terminal
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 LOGS = "logs"
 """The folder below the home folder that holds all logs."""
 LOG_FILE = "headrace.log"
-MAX_SIZE_BYTES = 10_000_000
-KEPT_FILES = 5
 HIDDEN = "[hidden]"
 
 log = structlog.get_logger("headrace.cli")
@@ -38,16 +37,34 @@ _SECRET_TEXT = re.compile(
 )
 
 
-def configure_logs(folder: Path, terminal: Terminal, *, verbose: bool = False) -> None:
+def configure_logs(
+    folder: Path,
+    terminal: Terminal,
+    *,
+    verbose: bool = False,
+    redact: Callable[[str], str] = str,
+    max_bytes: int = 10_000_000,
+    kept_files: int = 5,
+) -> None:
     """Send all logging of this process to the folder's file and the terminal.
 
     Called once, by the command line. The file takes INFO and above, the terminal
     WARNING and above, or INFO when verbose. Python's warnings go to the file only.
+    A line that concerns a connector or a task has them as ``connector`` and ``task``.
+    Secrets that are known by ``redact`` are taken out of every text.
+
+    Args:
+        folder: Where the file is.
+        terminal: Where short lines go.
+        verbose: Whether they are of INFO and above.
+        redact: Takes known secrets out of a text.
+        max_bytes: The size at which the file is put aside, and a new one begun.
+        kept_files: How many files that were put aside are kept.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = RotatingFileHandler(
-            folder / LOG_FILE, maxBytes=MAX_SIZE_BYTES, backupCount=KEPT_FILES, encoding="utf-8"
+            folder / LOG_FILE, maxBytes=max_bytes, backupCount=kept_files, encoding="utf-8"
         )
     except OSError as error:
         problem = f"Cannot write logs to {folder}: {error.strerror}."
@@ -60,6 +77,7 @@ def configure_logs(folder: Path, terminal: Terminal, *, verbose: bool = False) -
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         hide_secrets,
+        lambda _logger, _method, event: _redacted(event, redact),
     ]
     structlog.configure(
         processors=[
@@ -94,13 +112,32 @@ def hide_secrets(
 ) -> MutableMapping[str, Any]:
     """Hide values whose key sounds secret, and passwords inside texts."""
     for key, value in event.items():
-        if _SECRET_KEY.search(key):
-            event[key] = HIDDEN
-        elif isinstance(value, str):
-            event[key] = _SECRET_TEXT.sub(lambda m: f"{m[1] or m[2]}{HIDDEN}", value)
-        elif isinstance(value, dict):
-            event[key] = hide_secrets(_logger, _method, dict(value))
+        event[key] = HIDDEN if _SECRET_KEY.search(key) else _without_secrets(value)
     return event
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a value of the log with all texts in it redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redacted(item, redact) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(item, redact) for item in value]
+    return value
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SECRET_TEXT.sub(lambda m: f"{m[1] or m[2]}{HIDDEN}", value)
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if _SECRET_KEY.search(str(key)) else _without_secrets(each)
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(each) for each in value]
+    return value
 
 
 class TerminalHandler(logging.Handler):
@@ -130,4 +167,10 @@ def _short(_logger: object, _method: str, event: MutableMapping[str, Any]) -> st
         event.pop(hidden, None)
     details = [f"{key}={value}" for key, value in event.items() if value is not None]
     tail = f" ({', '.join(details)})" if details else ""
-    return f"{level}: {text}{tail}{': ' + exception if exception else ''}"
+    line = f"{level}: {text}{tail}{': ' + exception if exception else ''}"
+    return "".join(c if c.isprintable() else _escaped(c) for c in line)
+
+
+def _escaped(character: str) -> str:
+    """Return what stands for a character that could begin a line or steer a terminal."""
+    return character.encode("unicode_escape").decode()

@@ -20,7 +20,8 @@ app = typer.Typer(help="Look at the installed plugins.")
 def list_plugins(
     context: typer.Context,
     kind: Annotated[
-        str | None, typer.Option(help="Only source, sink, transform, predicate or converter.")
+        str | None,
+        typer.Option(help="Only source, sink, transform, predicate, converter or provider."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -92,6 +93,8 @@ def _loaded(registry: Registry, kind: PluginKind, name: str) -> PluginInfo:
         PluginKind.TRANSFORM: registry.transform,
         PluginKind.PREDICATE: registry.predicate,
         PluginKind.CONVERTER: registry.converter,
+        PluginKind.PROVIDER: registry.provider,
+        PluginKind.REPORTER: registry.reporter,
     }
     return PluginInfo(name, kind, find[kind](name))
 

@@ -13,7 +13,6 @@ from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
     from headrace.cli.invocation import Invocation
-    from headrace.rest import Tls
     from headrace.sdk import ConfigError
     from headrace.sdk.schemaregistry import SchemaReference, SchemaRegistryAdmin, SchemaText
     from headrace.settings import Settings
@@ -64,28 +63,27 @@ def serve(
     password of any user. The settings registry_ssl_certificate and registry_ssl_key make it
     speak TLS; with registry_ssl_client_ca clients have to show a certificate too.
     """
-    from headrace.rest import Door, Serving, registry_app
+    from headrace.cli.serving import serve, tls_of
+    from headrace.rest import Door, Serving, SharedToken, registry_app
     from headrace.schemaregistry import service_in
 
     invocation = invocation_of(context)
     settings = invocation.settings
     secret = settings.registry_token
     door = Door(
-        host,
-        port,
-        None if secret is None else secret.get_secret_value(),
-        _tls(settings),
-        settings.registry_max_request_bytes,
+        host=host,
+        port=port,
+        keys=None if secret is None else SharedToken(secret.get_secret_value()),
+        advice="Set HEADRACE_REGISTRY_TOKEN, or HEADRACE_REGISTRY_SSL_CLIENT_CA with a "
+        "certificate, or listen on 127.0.0.1.",
+        tls=tls_of(settings, "registry"),
+        body_bytes=settings.registry_max_request_bytes,
     )
     with (
-        closing(service_in(invocation.settings.store_file)) as service,
+        closing(service_in(invocation.settings.store_place)) as service,
         Serving(registry_app(service, door), door) as serving,
     ):
-        if as_json:
-            invocation.terminal.print_json({"event": "serving", "url": serving.url})
-        else:
-            invocation.terminal.print(f"The schema registry is at {serving.url}")
-        serving.run()
+        serve(serving, invocation.terminal, "The schema registry", as_json=as_json)
 
 
 @app.command()
@@ -275,28 +273,6 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
         invocation.terminal.print(found)
 
 
-def _tls(settings: Settings) -> Tls | None:
-    from headrace.rest import Tls
-    from headrace.sdk import ConfigError
-
-    secret = settings.registry_ssl_key_password
-    if settings.registry_ssl_certificate is not None:
-        return Tls(
-            settings.registry_ssl_certificate,
-            settings.registry_ssl_key,
-            None if secret is None else secret.get_secret_value(),
-            settings.registry_ssl_client_ca,
-        )
-    if settings.registry_ssl_key is not None or settings.registry_ssl_client_ca is not None:
-        # Serving in plain text to someone who asked for TLS would be worse than not at all.
-        raise ConfigError(
-            problem="There is a key or clients' certificates for TLS, but no certificate.",
-            fix="Set HEADRACE_REGISTRY_SSL_CERTIFICATE too.",
-            field="registry_ssl_certificate",
-        )
-    return None
-
-
 def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
     """Open the registry that a command is about; to be used in a ``with``."""
     return closing(_registry(invocation, url))
@@ -314,15 +290,27 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
 
     if url == EMBEDDED:
         # Without a runtime, which would load Spark first.
-        return EmbeddedRegistry(service_in(invocation.settings.store_file))
-    values = {URL_KEY: url, "max.retries": "0"}
-    if invocation.settings.registry_ssl_ca is not None:
-        values["schema.registry.ssl.ca.location"] = str(invocation.settings.registry_ssl_ca)
-    secret = invocation.settings.registry_token
+        return EmbeddedRegistry(service_in(invocation.settings.store_place))
+    settings = invocation.settings
+    values = {URL_KEY: url, "max.retries": "0", **_client_tls(settings)}
+    secret = settings.registry_token
     if secret is not None and "@" not in url:
         values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
         values["bearer.auth.token"] = secret.get_secret_value()
     return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
+
+
+def _client_tls(settings: Settings) -> dict[str, str]:
+    """Return a client's keys for the certificates that the settings name."""
+    secret = settings.registry_ssl_client_key_password
+    given = {
+        "ca.location": settings.registry_ssl_ca,
+        "certificate.location": settings.registry_ssl_client_certificate,
+        "key.location": settings.registry_ssl_client_key,
+        "key.password": None if secret is None else secret.get_secret_value(),
+    }
+    found = {name: str(value) for name, value in given.items() if value is not None}
+    return {f"schema.registry.ssl.{name}": value for name, value in found.items()}
 
 
 def _read(file: Path, references: list[str]) -> SchemaText:

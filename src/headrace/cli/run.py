@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,8 @@ import typer
 from headrace.cli.invocation import Invocation, invocation_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.bootstrap import Runtime
     from headrace.cli.scoreboard import Scoreboard
     from headrace.cli.summary import Summary
@@ -29,6 +31,14 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events and the summary as JSON lines.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Show metrics at this port of 127.0.0.1 meanwhile; 0 takes any free one.",
+        ),
+    ] = None,
 ) -> int:
     """Run the connectors of definition files, until they end or Ctrl-C.
 
@@ -50,10 +60,27 @@ def run(
         if checked.errors:
             return exit_code(finding.error for finding in checked.errors)
         definitions = [definition for _, definition in checked.definitions]
-        summary = _watched(runtime, definitions, invocation, once=once)
+        with _scraped(runtime, metrics_port, terminal):
+            summary = _watched(runtime, definitions, invocation, once=once)
         _show(summary, invocation, as_json=as_json)
         errors_of_tasks = [score.error for score in summary.scores if score.error is not None]
         return exit_code(errors_of_tasks) or (1 if once and summary.stopped else 0)
+
+
+@contextmanager
+def _scraped(runtime: Runtime, port: int | None, terminal: Terminal) -> Iterator[None]:
+    """Show the metrics meanwhile, if a port is given for them."""
+    if port is None:
+        yield
+        return
+    from headrace.rest import Door, Serving, metrics_app
+
+    door = Door(port=port)
+    with Serving(metrics_app(runtime.measuring.exposition, door), door) as serving:
+        serving.start()
+        runtime.measuring.scraped = True
+        terminal.note(f"metrics are at {serving.url}/metrics")
+        yield
 
 
 def _watched(

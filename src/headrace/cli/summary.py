@@ -87,13 +87,19 @@ def _cells(counts: Counts, batches: int, seconds: float) -> list[str]:
     rate = count(counts.read / seconds) if seconds else ""
     return [
         count(counts.read),
-        count(counts.written),
+        _of_sinks(counts),
         _split(counts.filtered, counts.filters),
         _split(counts.rejected, counts.causes),
         count(batches),
         f"{seconds:,.1f}",
         rate,
     ]
+
+
+def _of_sinks(counts: Counts) -> str:
+    """Return what all sinks have, with what each of them has below it where they differ."""
+    lines = [f"\nsink {n} {count(share['written'])}" for n, share in counts.sinks.items()]
+    return count(counts.written) + "".join(lines)
 
 
 def _split(total: int, parts: Mapping[str, int]) -> str:
@@ -126,6 +132,7 @@ def _task_json(score: TaskScore) -> dict[str, object]:
         "connector": score.task.connector,
         "state": score.state.value,
         **_counts_json(score.counts),
+        "sinks": {number: dict(share) for number, share in score.counts.sinks.items()},
         "batches": score.batches,
         "seconds": round(busy, 6),
         "rows_per_second": round(score.counts.read / busy, 3) if busy else None,

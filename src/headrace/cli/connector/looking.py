@@ -1,0 +1,203 @@
+"""Shows connectors, how they are, their tasks and their topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.connector.choosing import chosen, counted
+from headrace.cli.connector.options import Json, MaybeNames, Name, Names
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.text import Text
+
+    from headrace.client import ConnectorInfo, ConnectorStatus
+
+_STYLES = {
+    "RUNNING": "green",
+    "COMPLETED": "cyan",
+    "FAILED": "bold red",
+    "PAUSED": "yellow",
+    "STOPPED": "yellow",
+}
+
+
+def state_text(state: str) -> Text:
+    """Return a state in its colour."""
+    from rich.text import Text
+
+    return Text(state, style=_STYLES.get(state, ""))
+
+
+def list_connectors(
+    context: typer.Context,
+    names: MaybeNames = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only those that are in this state, or have a task in it."),
+    ] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="Only source or sink.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List connectors with their states."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        every = client.overview()
+        wanted = set(chosen(client, names)) if names else set(every)
+    found = [
+        (info, status)
+        for name, (info, status) in every.items()
+        if name in wanted and _fits(status, state, kind)
+    ]
+    if as_json:
+        invocation.terminal.print_json([_summary(*each) for each in found])
+        return
+    if not found:
+        invocation.terminal.note("no connectors" if not every else "no connector is like that")
+        return
+    shown = table("name", "type", "state", "tasks", "class")
+    for info, status in found:
+        plugin = info.config.get("connector.class", "")
+        tasks = counted(status) or "none"
+        shown.add_row(
+            info.name, status.kind, state_text(status.state), tasks, plugin.rpartition(".")[2]
+        )
+    invocation.terminal.print(shown)
+
+
+def _fits(status: ConnectorStatus, state: str | None, kind: str | None) -> bool:
+    states = {status.state, *(task.state for task in status.tasks)}
+    return (state is None or state.upper() in states) and kind in {None, status.kind}
+
+
+def _summary(info: ConnectorInfo, status: ConnectorStatus) -> dict[str, object]:
+    return {
+        "name": info.name,
+        "type": status.kind,
+        "state": status.state,
+        "class": info.config.get("connector.class", ""),
+        "tasks": [{"id": task.number, "state": task.state} for task in status.tasks],
+    }
+
+
+def get(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """Show a connector: its type, state, tasks and configuration."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.client() as client:
+        info = client.info(name)
+        if as_json:
+            terminal.print_json(info.to_json())
+            return
+        status = client.status(name)
+    tasks = counted(status) or "no tasks"
+    terminal.print(f"{info.name} ({info.kind}) is {status.state}: {tasks}")
+    shown = table("key", "value")
+    for key, value in sorted(info.config.items()):
+        shown.add_row(key, value)
+    terminal.print(shown)
+
+
+def status(
+    context: typer.Context,
+    names: MaybeNames = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Show errors in full.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how connectors and their tasks are, and why what failed did."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = [client.status(name) for name in chosen(client, names)]
+    if as_json:
+        invocation.terminal.print_json([each.to_json() for each in found])
+        return
+    if not found:
+        invocation.terminal.note("no connectors")
+        return
+    shown = table("part", "state", "worker", "why")
+    for each in found:
+        _add(shown.add_row, each.name, each.state, each.worker, each.trace, whole=trace)
+        for task in each.tasks:
+            part = f"{each.name}-{task.number}"
+            _add(shown.add_row, part, task.state, task.worker, task.trace, whole=trace)
+    invocation.terminal.print(shown)
+
+
+def _add(
+    add: object, part: str, state: str, worker: str, why: str | None, *, whole: bool
+) -> None:
+    assert callable(add)
+    text = (why or "").strip()
+    add(part, state_text(state), worker, text if whole else text.partition("\n")[0])
+
+
+def tasks(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """Show the tasks of a connector with their configurations."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        configs = client.task_configs(name)
+        states = {task.number: task for task in client.status(name).tasks}
+    if as_json:
+        invocation.terminal.print_json(
+            [
+                {
+                    "id": {"connector": name, "task": number},
+                    "state": states[number].state if number in states else None,
+                    "worker_id": states[number].worker if number in states else None,
+                    "config": config,
+                }
+                for number, config in sorted(configs.items())
+            ]
+        )
+        return
+    if not configs:
+        invocation.terminal.note(f"{name} has no tasks now")
+        return
+    shown = table("task", "state", "worker", "configuration")
+    for number, config in sorted(configs.items()):
+        task = states.get(number)
+        state, worker = (task.state, task.worker) if task else ("", "")
+        shown.add_row(str(number), state_text(state), worker, _lines(config))
+    invocation.terminal.print(shown)
+
+
+def _lines(config: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={value}" for key, value in sorted(config.items()))
+
+
+def topics(
+    context: typer.Context,
+    names: Names,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget them; the topics themselves stay.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the topics that connectors have used."""
+    invocation = invocation_of(context)
+    found: dict[str, list[str]] = {}
+    with invocation.client() as client:
+        for name in chosen(client, names):
+            if reset:
+                client.reset_topics(name)
+            found[name] = client.topics(name)
+    if as_json:
+        invocation.terminal.print_json(found)
+        return
+    several = len(found) > 1
+    for name, used in found.items():
+        invocation.terminal.print(*(f"{name}: {each}" if several else each for each in used))
+        if not used:
+            invocation.terminal.note(f"{name} has used no topic")

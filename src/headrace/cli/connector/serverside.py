@@ -1,0 +1,91 @@
+"""What a server has and is: its plugins and its loggers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.connector.options import Json
+from headrace.cli.invocation import invocation_of
+
+
+def plugins(
+    context: typer.Context,
+    plugin: Annotated[
+        str | None, typer.Argument(metavar="[CLASS]", help="Show the keys of this one.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Transforms, predicates and converters too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the plugins that the server has, or the keys of one."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    if plugin is not None:
+        _keys(context, plugin)
+        return
+    with invocation.client() as client:
+        found = client.plugins(only_connectors=not every)
+    if as_json:
+        invocation.terminal.print_json([each.to_json() for each in found])
+        return
+    shown = table("type", "class", "version")
+    for each in found:
+        shown.add_row(each.kind, each.class_name, each.version)
+    invocation.terminal.print(shown)
+
+
+def _keys(context: typer.Context, plugin: str) -> None:
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.plugin_keys(plugin)
+    if invocation.terminal.as_json:
+        invocation.terminal.print_json(found)
+        return
+    shown = table("key", "type", "default", "what it does")
+    for key in found:
+        default = "required" if key["required"] else str(key["default_value"] or "")
+        shown.add_row(key["name"], key["type"].lower(), default, key["documentation"])
+    invocation.terminal.print(shown)
+
+
+def loggers(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[LOGGER]", help="This one; all by default.")
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="Set it, and those below it: TRACE, DEBUG, INFO, WARN, ERROR, OFF."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show or set how much the server's loggers tell, until it ends."""
+    from headrace.cli.failures import unknown
+    from headrace.cli.terminal import table
+    from headrace.sdk import ConfigError
+
+    if level is not None and name is None:
+        problem = "--level needs the name of a logger."
+        raise ConfigError(problem, field="LOGGER", fix="Name one; root is all of them.")
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        changed = {name} if name is not None else None
+        if level is not None and name is not None:
+            changed = set(client.set_logger(name, level))
+        known = client.loggers()
+    found = [each for each in known if changed is None or each.name in changed]
+    if not found and name is not None:
+        raise unknown(name, [each.name for each in known], noun="logger", field="LOGGER")
+    if as_json:
+        invocation.terminal.print_json([each.to_json() for each in found])
+        return
+    shown = table("logger", "level")
+    for each in found:
+        shown.add_row(each.name, each.level)
+    invocation.terminal.print(shown)

@@ -1,0 +1,140 @@
+"""Pauses, resumes, stops, restarts and deletes connectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.connector.choosing import Action, act, carry_out, chosen, is_pattern
+from headrace.cli.connector.options import Json, Names, Seconds, Wait
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.client import Client
+
+
+def pause(
+    context: typer.Context,
+    names: Names,
+    wait: Wait = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """End the tasks of connectors for now. They keep their places; see resume."""
+    from headrace.client import Client, Goal
+
+    goal = Goal.PAUSED if wait else None
+    run = Client.pause
+    act(
+        context,
+        names,
+        Action(asked="pausing", done="paused", run=run, goal=goal, seconds=timeout),
+    )
+
+
+def resume(
+    context: typer.Context,
+    names: Names,
+    wait: Wait = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Let connectors run that were paused or stopped."""
+    from headrace.client import Client, Goal
+
+    goal = Goal.RUNNING if wait else None
+    run = Client.resume
+    act(
+        context,
+        names,
+        Action(asked="resuming", done="running", run=run, goal=goal, seconds=timeout),
+    )
+
+
+def stop(
+    context: typer.Context,
+    names: Names,
+    wait: Wait = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """End the tasks of connectors, so that their offsets may be changed; see resume."""
+    from headrace.client import Client, Goal
+
+    goal = Goal.STOPPED if wait else None
+    run = Client.stop
+    act(
+        context,
+        names,
+        Action(asked="stopping", done="stopped", run=run, goal=goal, seconds=timeout),
+    )
+
+
+def restart(
+    context: typer.Context,
+    names: Names,
+    *,
+    task: Annotated[
+        int | None, typer.Option("--task", min=0, help="Only the task of this number.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what has failed.")] = False,
+    only_connector: Annotated[
+        bool, typer.Option("--only-connector", help="Plan anew, and leave the tasks alone.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Restart connectors with their tasks, or some of that."""
+    from headrace.client import Goal
+
+    def run(client: Client, name: str) -> None:
+        if task is not None:
+            client.restart_task(name, task)
+        else:
+            client.restart(name, tasks=not only_connector, only_failed=failed)
+
+    goal = Goal.RUNNING if wait else None
+    action = Action(asked="restarting", done="running", run=run, goal=goal, seconds=timeout)
+    act(context, names, action)
+
+
+def delete(
+    context: typer.Context,
+    names: Names,
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask about those that a pattern matches.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Delete connectors. What they have written stays; so do topics."""
+    from headrace.client import Client, Goal
+
+    goal = Goal.GONE if wait else None
+    run = Client.delete
+    action = Action(asked="deleted", done="deleted", run=run, goal=goal, seconds=timeout)
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = chosen(client, names)
+        if any(map(is_pattern, names)) and not yes:
+            _confirm(found, as_json=as_json)
+        carry_out(client, found, action, invocation.terminal)
+
+
+def _confirm(names: Sequence[str], *, as_json: bool) -> None:
+    """Ask whether all of them may go; where there is nobody to ask, nothing may."""
+    import sys
+
+    from headrace.sdk import ConfigError
+
+    if as_json or not sys.stdin.isatty():
+        problem = f"The pattern matches {len(names)}: {', '.join(names)}."
+        raise ConfigError(problem, field="--yes", fix="Add --yes to delete all of them.")
+    typer.echo("\n".join(names), err=True)
+    typer.confirm(f"Delete these {len(names)}?", abort=True, err=True)

@@ -1,0 +1,102 @@
+"""The configurations that a connector has had: what changed, and the way back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connector.choosing import Action, carry_out
+from headrace.cli.connector.options import Json, Name, Seconds, Wait
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+
+
+def versions(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """List the configurations that a connector has had, the newest first."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.versions(name)
+    if as_json:
+        invocation.terminal.print_json(found)
+        return
+    shown = table("version", "at", "by", "changed", right=("version",))
+    for each in found:
+        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        shown.add_row(str(each["version"]), at, each["by"], ", ".join(each["changed"]))
+    invocation.terminal.print(shown)
+
+
+def diff(
+    context: typer.Context,
+    name: Name,
+    before: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="[BEFORE]", min=1, help="A version; the last but one by default."
+        ),
+    ] = None,
+    after: Annotated[
+        int | None,
+        typer.Argument(metavar="[AFTER]", min=1, help="Another; the present one by default."),
+    ] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show what differs between two configurations that a connector has had."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        newest = client.versions(name)[0]["version"]
+        last = after or newest
+        first = before or max(1, last - 1)
+        found = client.differences(name, first, last)
+    if as_json:
+        invocation.terminal.print_json({"before": first, "after": last, "changes": found})
+        return
+    for each in found:
+        invocation.terminal.print(*_lines(each))
+    if not found:
+        invocation.terminal.note(f"{name}: versions {first} and {last} are the same")
+
+
+def rollback(
+    context: typer.Context,
+    name: Name,
+    version: Annotated[
+        int | None,
+        typer.Option("--to", min=1, help="The version; the last but one by default."),
+    ] = None,
+    *,
+    wait: Wait = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Give a connector a configuration that it has had, as its next version."""
+    from headrace.client import Goal
+    from headrace.sdk import ConfigError
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        known = [each["version"] for each in client.versions(name)]
+        if version is None and len(known) == 1:
+            problem = f"{name} has had one configuration only."
+            raise ConfigError(problem, field="NAME", fix="Change it with: connector config.")
+        number = version or known[1]
+
+        def run(client: Client, name: str) -> None:
+            client.restore(name, number)
+
+        goal = Goal.RUNNING if wait else None
+        told = f"back to version {number}"
+        action = Action(asked=told, done=told, run=run, goal=goal, seconds=timeout)
+        carry_out(client, [name], action, invocation.terminal)
+
+
+def _lines(change: dict[str, Any]) -> list[str]:
+    old = [] if change["before"] is None else [f"- {change['key']}: {change['before']}"]
+    new = [] if change["after"] is None else [f"+ {change['key']}: {change['after']}"]
+    return [*old, *new]

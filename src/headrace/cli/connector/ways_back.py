@@ -1,0 +1,118 @@
+"""The ways back of a connector's offsets: to a time, and to what they were."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connector.offsets import Stop, as_text, stopped
+from headrace.cli.connector.options import Json, Name, Seconds
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.cli.invocation import Invocation
+
+
+def rewind(
+    context: typer.Context,
+    name: Name,
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="TIME",
+            help="Such as 2026-11-21T10:00; in this machine's time zone unless it names one.",
+        ),
+    ],
+    *,
+    stop: Stop = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Let a stopped connector read again what came at a time or later."""
+    when = _time(to)
+    invocation = invocation_of(context)
+    with (
+        invocation.client() as client,
+        stopped(client, invocation, name, timeout, stop=stop),
+    ):
+        changes = client.rewind_offsets(name, when)
+    _tell(invocation, name, changes, as_json=as_json)
+
+
+def undo(
+    context: typer.Context,
+    name: Name,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go back although data has moved since.")
+    ] = False,
+    stop: Stop = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Undo the last change of a stopped connector's offsets; an undo can be undone."""
+    invocation = invocation_of(context)
+    with (
+        invocation.client() as client,
+        stopped(client, invocation, name, timeout, stop=stop),
+    ):
+        changes = client.undo_offsets(name, force=force)
+    _tell(invocation, name, changes, as_json=as_json)
+
+
+def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """List who changed a connector's offsets and when, the newest change first."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.offset_history(name)
+    if as_json:
+        invocation.terminal.print_json(found)
+        return
+    shown = table("at", "by", "action", "partition", "before", "after")
+    for each in found:
+        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        for change in each["changes"]:
+            shown.add_row(at, each["by"], each["action"], *_texts(change))
+    if shown.row_count:
+        invocation.terminal.print(shown)
+    else:
+        invocation.terminal.note(f"{name}: nobody has changed its offsets")
+
+
+def _time(text: str) -> datetime:
+    from headrace.sdk import ConfigError
+
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError) as error:
+        problem = f"{text!r} is no time."
+        fix = "Write it as 2026-11-21T10:00, or with a zone as 2026-11-21T10:00Z."
+        raise ConfigError(problem, field="TIME", fix=fix) from error
+
+
+def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:
+    return as_text(change["partition"]), as_text(change["before"]), as_text(change["after"])
+
+
+def _tell(
+    invocation: Invocation,
+    name: str,
+    changes: Sequence[Mapping[str, Any]],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        invocation.terminal.print_json({"name": name, "changes": list(changes)})
+        return
+    for each in changes:
+        partition, before, after = _texts(each)
+        invocation.terminal.print(f"{name}: {partition}: {before} -> {after}")
+        invocation.terminal.note(each["meaning"])
+    if not changes:
+        invocation.terminal.print(f"{name}: its offsets are as they were")

@@ -1,0 +1,145 @@
+"""``headrace logs`` and ``headrace events``: what a server tells, once or as it comes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connector.options import Json, known_names
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.cli.terminal import Terminal
+    from headrace.client import Client
+
+LOOK_SECONDS = 0.5
+"""How often a command that follows asks for what is new."""
+_MOST = 1000
+_STYLES = {"warning": "yellow", "error": "red", "critical": "bold red"}
+
+MaybeName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", help="Only of this connector.", autocompletion=known_names
+    ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+]
+Lines = Annotated[
+    int, typer.Option("--lines", "-n", min=0, max=_MOST, help="How many of the newest.")
+]
+
+
+def logs(
+    context: typer.Context,
+    name: MaybeName = None,
+    *,
+    task: Annotated[
+        int | None, typer.Option(min=0, help="Only of the task of this number.")
+    ] = None,
+    level: Annotated[
+        str, typer.Option(help="Of this level and above: debug, info, warning, error.")
+    ] = "info",
+    lines: Lines = 50,
+    follow: Follow = False,
+    as_json: Json = False,
+) -> None:
+    """Show the server's log, of one connector or of all; tracebacks with --verbose."""
+    invocation = invocation_of(context)
+    chosen: dict[str, Any] = {"connector": name, "task": task, "level": level.lower()}
+    with invocation.client() as client:
+        if name is not None:
+            client.info(name)  # which says so if there is no such connector
+        found, place = client.logs(limit=max(1, lines), **chosen)
+        _tell_lines(invocation.terminal, found[-lines:] if lines else [], invocation.verbose)
+        while follow:
+            if not found:
+                time.sleep(LOOK_SECONDS)
+            found, place = client.logs(after=place, **chosen)
+            _tell_lines(invocation.terminal, found, invocation.verbose)
+
+
+def events(
+    context: typer.Context,
+    name: MaybeName = None,
+    *,
+    lines: Lines = 50,
+    follow: Follow = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened to connectors: who changed what, and the states that followed."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        if name is not None:
+            client.info(name)
+        found, newest = _newest(client, name, lines)
+        _tell_events(invocation.terminal, found)
+        while follow:
+            if not found:
+                time.sleep(LOOK_SECONDS)
+            found, newest = client.events(after=newest, connector=name)
+            _tell_events(invocation.terminal, found)
+
+
+def _newest(client: Client, name: str | None, lines: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the newest events, and the ``after`` of what follows."""
+    newest = 0
+    kept: list[dict[str, Any]] = []
+    while True:
+        found, newest = client.events(after=newest, connector=name, limit=_MOST)
+        kept = [*kept, *found][-lines:] if lines else []
+        if len(found) < _MOST:
+            return kept, newest
+
+
+def _tell_lines(terminal: Terminal, found: list[dict[str, Any]], verbose: bool) -> None:
+    from rich.text import Text
+
+    for each in found:
+        if terminal.as_json:
+            terminal.print_json(each)
+            continue
+        level = each["level"]
+        parts = [
+            each["at"].partition(".")[0].replace("T", " "),
+            f"{level:7}",
+            _of(each),
+            each["text"],
+        ]
+        line = Text(" ".join(part for part in parts if part), style=_STYLES.get(level, ""))
+        if each["detail"]:
+            line.append(f" ({_pairs(each['detail'])})")
+        terminal.out.print(line, soft_wrap=True)
+        if verbose and each["trace"]:
+            terminal.out.print(each["trace"], soft_wrap=True)
+
+
+def _tell_events(terminal: Terminal, found: list[dict[str, Any]]) -> None:
+    for each in found:
+        if terminal.as_json:
+            terminal.print_json(each)
+            continue
+        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        told = " ".join(part for part in (at, _of(each), each["kind"]) if part)
+        detail = f" {_pairs(each['detail'])}" if each["detail"] else ""
+        terminal.out.print(f"{told}{detail}, by {each['by']}", soft_wrap=True)
+
+
+def _of(each: Mapping[str, Any]) -> str:
+    """Return the connector or the task that something is about."""
+    if each["connector"] is None:
+        return ""
+    return each["connector"] if each["task"] is None else f"{each['connector']}-{each['task']}"
+
+
+def _pairs(detail: Mapping[str, Any]) -> str:
+    """Return the rest that is known in one line, without what is not."""
+    texts = {
+        key: str(value).partition("\n")[0] for key, value in detail.items() if value is not None
+    }
+    return ", ".join(f"{key}={text}" for key, text in texts.items())

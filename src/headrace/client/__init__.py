@@ -1,0 +1,54 @@
+"""A typed client of a server's REST API, for programs and for the command line.
+
+>>> from headrace.client import Client
+>>> with Client("http://127.0.0.1:8083") as client:
+...     client.create("lines-in", {"connector.class": "FileStreamSource", "file": "in.txt"})
+...     client.status("lines-in").state
+
+It works with a server of Kafka Connect too, but for what only ours has.
+"""
+
+from headrace.client.client import Client
+from headrace.client.errors import (
+    AccessDeniedError,
+    ConflictError,
+    ConnectorFailedError,
+    NotThereError,
+    RefusedError,
+    ServerError,
+    ServerUnreachableError,
+    TooLateError,
+)
+from headrace.client.figures import TaskFigures
+from headrace.client.nouns import (
+    ConnectorInfo,
+    ConnectorStatus,
+    LoggerLevel,
+    OffsetInfo,
+    PluginSummary,
+    TaskHealth,
+    Validation,
+)
+from headrace.client.waiting import Goal, Wait
+
+__all__ = [
+    "AccessDeniedError",
+    "Client",
+    "ConflictError",
+    "ConnectorFailedError",
+    "ConnectorInfo",
+    "ConnectorStatus",
+    "Goal",
+    "LoggerLevel",
+    "NotThereError",
+    "OffsetInfo",
+    "PluginSummary",
+    "RefusedError",
+    "ServerError",
+    "ServerUnreachableError",
+    "TaskFigures",
+    "TaskHealth",
+    "TooLateError",
+    "Validation",
+    "Wait",
+]

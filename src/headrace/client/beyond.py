@@ -1,0 +1,117 @@
+"""What only a server of Headrace can be asked: its API under /v1/, and its metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from headrace.client.figures import task_figures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from headrace.client.figures import TaskFigures
+    from headrace.client.http import Http
+
+__all__ = ["Beyond"]
+
+_PAGE = "1000"
+
+
+class Beyond:
+    """The part of a client that a server of Kafka Connect has no answer to."""
+
+    http: Http
+
+    def targets(self) -> dict[str, str]:
+        """Return what is wanted of each connector: RUNNING, PAUSED or STOPPED."""
+        found: dict[str, str] = {}
+        query = {"limit": _PAGE}
+        while True:
+            page = self.http.send("GET", "/v1/connectors", query=query)
+            found |= {each["name"]: each["target"] for each in page["items"]}
+            if page["next"] is None:
+                return found
+            query = {"limit": _PAGE, "after": page["next"]}
+
+    def figures(self) -> list[TaskFigures]:
+        """Return what each task has done since the server began."""
+        return task_figures(str(self.http.send("GET", "/metrics", text=True)))
+
+    def events(
+        self, *, after: int = 0, connector: str | None = None, limit: int = 100
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return what happened, oldest first, and the ``after`` of what follows."""
+        query = {"after": str(after), "limit": str(limit), **_given(connector=connector)}
+        page = self.http.send("GET", "/v1/events", query=query)
+        return list(page["items"]), int(page["next"])
+
+    def logs(
+        self,
+        *,
+        after: str | None = None,
+        connector: str | None = None,
+        task: int | None = None,
+        level: str = "info",
+        limit: int = 100,
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return lines of the server's log, oldest first, and the ``after`` of what follows.
+
+        Without ``after`` they are the newest.
+        """
+        number = None if task is None else str(task)
+        query = {"level": level, "limit": str(limit)}
+        query |= _given(after=after, connector=connector, task=number)
+        page = self.http.send("GET", "/v1/logs", query=query)
+        return list(page["items"]), str(page["next"])
+
+    def versions(self, name: str) -> list[dict[str, Any]]:
+        """Return when a connector was given which configuration, newest first."""
+        return list(self.http.send("GET", f"{_path(name)}/versions"))
+
+    def version(self, name: str, number: int) -> dict[str, str]:
+        """Return a configuration that a connector has had."""
+        return dict(self.http.send("GET", f"{_path(name)}/versions/{number}")["config"])
+
+    def differences(self, name: str, before: int, after: int) -> list[dict[str, Any]]:
+        """Return the keys that differ between two configurations, by name."""
+        query = {"before": str(before), "after": str(after)}
+        found = self.http.send("GET", f"{_path(name)}/versions/diff", query=query)
+        return list(found["changes"])
+
+    def restore(self, name: str, number: int) -> int:
+        """Give a connector a configuration that it has had; return the number of the new."""
+        return int(
+            self.http.send("POST", f"{_path(name)}/versions/{number}/restore")["version"]
+        )
+
+    def rewind_offsets(self, name: str, to: datetime) -> list[dict[str, Any]]:
+        """Let a stopped connector read again what came then or later; return what changed.
+
+        The time is aware.
+        """
+        body = {"to": to.isoformat()}
+        return self._steps(f"{_path(name)}/offsets/rewind", body)
+
+    def undo_offsets(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
+        """Undo the last change of a stopped connector's offsets; return what changed.
+
+        It is refused when data has moved since, unless it is forced.
+        """
+        return self._steps(f"{_path(name)}/offsets/undo", {"force": force})
+
+    def offset_history(self, name: str) -> list[dict[str, Any]]:
+        """Return who changed a connector's offsets, when and how, newest first."""
+        return list(self.http.send("GET", f"{_path(name)}/offsets/history"))
+
+    def _steps(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return list(self.http.send("POST", path, body=body)["changes"])
+
+
+def _path(name: str) -> str:
+    return f"/v1/connectors/{quote(name, safe='')}"
+
+
+def _given(**values: str | None) -> Mapping[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

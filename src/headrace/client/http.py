@@ -1,0 +1,233 @@
+"""HTTP to a server: where it is, who asks, and what its refusals mean."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from headrace.client.errors import (
+    AccessDeniedError,
+    ConflictError,
+    NotThereError,
+    RefusedError,
+    ServerError,
+    ServerUnreachableError,
+)
+from headrace.sdk.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import httpx2
+
+__all__ = ["Address", "Http"]
+
+DEFAULT_URL = "http://127.0.0.1:8083"
+_FIRST_ERROR = 400
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_MANY = 401, 403, 404, 409, 429
+_SERVER_FAULT, _UNAVAILABLE = 500, 503
+_START = "Start one with: headrace server; or name another with --server or HEADRACE_SERVER."
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server is, and how to come in.
+
+    Args:
+        url: ``http://host:port`` or ``https://host:port``, with a path where one is in front.
+        token: What it is shown as a bearer token; None for none.
+        ca: A PEM file of the certificates to trust; None for the system's.
+        timeout: How long an answer may take.
+    """
+
+    url: str = DEFAULT_URL
+    token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+    timeout: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what is no address, and for a password in one."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            # Not the text itself: it may be a password that was put into the wrong place.
+            problem = "The server's address should begin with http:// or https://."
+            raise ConfigError(problem, field="server", fix=f"Write it as {DEFAULT_URL}.")
+        if "@" in parts.netloc:
+            problem = "The server's address holds a user, which others may see there."
+            fix = "Leave it out, and set HEADRACE_TOKEN."
+            raise ConfigError(problem, field="server", fix=fix)
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether it is on this machine."""
+        host = urlsplit(self.url).hostname or ""
+        if host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def shows_token(self) -> bool:
+        """Return whether the token goes over a network that anyone may read."""
+        return self.token is not None and self.url.startswith("http:") and not self.is_own
+
+
+class Http:
+    """Sends requests to one server. Any thread may use it."""
+
+    def __init__(self, address: Address) -> None:
+        """Open nothing yet; the first request does."""
+        self.address = address
+        self._client: httpx2.Client | None = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Mapping[str, str | list[str]] | None = None,
+        text: bool = False,
+    ) -> Any:
+        """Return what the server answers, as JSON values; None for an empty answer.
+
+        With ``text`` it is no JSON, and is returned as it is. A request that the server put
+        off, as it is starting or has too many, is sent again for as long as an answer may take.
+        Raises ServerError or one of its kinds.
+        """
+        accepted = {"Accept": "text/plain"} if text else {}
+        end = time.monotonic() + self.address.timeout.total_seconds()
+        while True:
+            answer = self._answer(method, path, params=query, headers=accepted, json=body)
+            wait = _put_off(answer)
+            if wait is None or time.monotonic() + wait > end:
+                break
+            time.sleep(wait)
+        return answer.text if text and answer.is_success else self.checked(answer)
+
+    def connected(self) -> httpx2.Client:
+        """Return the open connections."""
+        if self._client is None:
+            self._client = self._open()
+        return self._client
+
+    def checked(self, answer: httpx2.Response) -> Any:
+        """Return what an answer holds, or raise what it refuses."""
+        try:
+            value = answer.json() if answer.content else None
+        except ValueError:
+            value = answer.text
+        if answer.status_code >= _FIRST_ERROR:
+            raise self._error(answer, value)
+        if isinstance(value, str) or answer.is_redirect:
+            raise self._no_server(answer)
+        return value
+
+    def unreachable(self, error: Exception) -> ServerUnreachableError:
+        """Return the error for a request that had no answer."""
+        # Not the error's text: one about the protocol shows the headers, and so the token.
+        kind, cause = type(error).__name__, str(error.__cause__ or "")
+        if "certificate" in cause.lower():
+            problem = f"The certificate of {self.address.url} is not trusted."
+            fix = "Name the file of the one that signed it with --server-ca."
+            return ServerUnreachableError(problem, fix=fix, field="server")
+        if "Timeout" in kind and kind != "ConnectTimeout":
+            seconds = self.address.timeout.total_seconds()
+            problem = f"{self.address.url} did not answer within {seconds:g} s."
+            fix = "See whether it is overloaded; what was asked for may still be done."
+            return ServerUnreachableError(problem, fix=fix, field="server")
+        problem = f"No server answers at {self.address.url} ({kind})."
+        return ServerUnreachableError(problem, fix=_START, field="server")
+
+    def _answer(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        import httpx2  # noqa: PLC0415 - a quarter of a second that --help does not need
+
+        try:
+            return self.connected().request(method, path, **request)
+        except httpx2.TransportError as error:
+            raise self.unreachable(error) from None
+
+    def _open(self) -> httpx2.Client:
+        import httpx2  # noqa: PLC0415 - see _answer
+
+        address = self.address
+        shown = {} if address.token is None else {"Authorization": f"Bearer {address.token}"}
+        return httpx2.Client(
+            base_url=address.url,
+            headers={"Accept": "application/json", **shown},
+            timeout=address.timeout.total_seconds(),
+            verify=_trust(address),
+            # A proxy of the environment is not the way to this machine itself.
+            trust_env=not address.is_own,
+        )
+
+    def _error(self, answer: httpx2.Response, value: object) -> ServerError:
+        status = answer.status_code
+        said = value if isinstance(value, dict) else {}
+        text = said.get("problem") or said.get("message") or said.get("title")
+        problem = _sentence(str(text or f"{self.address.url} answered {status}."))
+        fix = str(said.get("fix") or "")
+        field = str(said["field"]) if said.get("field") else None
+        if status in {_UNAUTHORIZED, _FORBIDDEN}:
+            return self._denied(status, answer, problem)
+        if status == _NOT_FOUND and not said:
+            return self._no_server(answer)
+        kinds: dict[int, type[ServerError]] = {
+            _NOT_FOUND: NotThereError,
+            _CONFLICT: ConflictError,
+            _TOO_MANY: ServerError,
+        }
+        kind = kinds.get(status, ServerError if status >= _SERVER_FAULT else RefusedError)
+        return kind(problem, fix=fix, field=field)
+
+    def _denied(self, status: int, answer: httpx2.Response, problem: str) -> AccessDeniedError:
+        if status == _FORBIDDEN:
+            fix = "Ask with the token of someone who may do that."
+            return AccessDeniedError(problem, fix=fix, field="token")
+        known = "does not know this token" if self.address.token else "asks for a token"
+        return AccessDeniedError(
+            f"{self.address.url} {known}.",
+            fix="Set HEADRACE_TOKEN, or name a file that holds it with --token-file.",
+            field="token",
+        )
+
+    def _no_server(self, answer: httpx2.Response) -> ServerUnreachableError:
+        url, status = self.address.url, answer.status_code
+        problem = f"What answers at {url} ({status}) is no server of connectors."
+        return ServerUnreachableError(problem, fix=_START, field="server")
+
+
+def _put_off(answer: httpx2.Response) -> int | None:
+    """Return after how many seconds to send a request again that was not looked at."""
+    wait = answer.headers.get("Retry-After", "")
+    put_off = answer.status_code in {_TOO_MANY, _UNAVAILABLE} and wait.isdecimal()
+    return int(wait) if put_off else None
+
+
+def _trust(address: Address) -> ssl.SSLContext:
+    if not address.url.startswith("https:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading certificates takes long
+    try:
+        return ssl.create_default_context(cafile=address.ca)
+    except OSError as error:
+        problem = f"{address.ca} cannot be read as certificates: {error}."
+        raise ConfigError(problem, field="server_ca", fix="Name a PEM file.") from error
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "`")) else f"{text}."

@@ -1,0 +1,163 @@
+"""Waits until connectors are as they were asked to be."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ConnectorFailedError, NotThereError, TooLateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from headrace.client.client import Client
+    from headrace.client.nouns import ConnectorStatus
+
+__all__ = ["Goal", "Wait"]
+
+_OVER = {"RUNNING", "COMPLETED"}
+_FEW = 3
+"""How many connectors are asked about one by one."""
+
+
+class Goal(StrEnum):
+    """What connectors are to be."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+    GONE = "GONE"
+
+    def reached(self, status: ConnectorStatus | None) -> bool:
+        """Return whether a connector is so, with all of its tasks; None is one that is gone."""
+        if status is None or self is Goal.GONE:
+            return status is None and self is Goal.GONE
+        if status.state != self.value:
+            return False
+        fitting = _OVER if self is Goal.RUNNING else {self.value}
+        return all(task.state in fitting for task in status.tasks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Waits for connectors; ``started`` is to be called before they are changed.
+
+    What is asked for takes a moment to begin. So a state that is the same as before the change
+    counts only when it has stayed, and RUNNING only when it lasts, as a task that cannot read
+    its source runs for a moment too.
+
+    Args:
+        client: The server.
+        goal: What they are to be.
+        within: How long it may take.
+        told: Called with each status that differs from the one before, and with None for a
+            connector that is gone.
+        every: How long to wait between two looks.
+        steady: How long RUNNING has to last.
+        stale: How long a state that is as before the change has to stay.
+        clock: Gives seconds that only grow.
+        sleep: Waits for as many seconds.
+    """
+
+    client: Client
+    goal: Goal
+    within: timedelta = timedelta(seconds=60)
+    told: Callable[[str, ConnectorStatus | None], None] = lambda _name, _status: None
+    every: timedelta = timedelta(milliseconds=200)
+    steady: timedelta = timedelta(seconds=1)
+    stale: timedelta = timedelta(seconds=3)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _before: dict[str, ConnectorStatus | None] = field(default_factory=dict)
+
+    def started(self, names: Collection[str]) -> None:
+        """Remember how connectors are before they are changed."""
+        self._before.update(self._look(names))
+
+    def until(self, names: Collection[str]) -> dict[str, ConnectorStatus | None]:
+        """Wait for all of them; return how they are then.
+
+        Raises:
+            ConnectorFailedError: One or a task of one has failed.
+            TooLateError: It takes longer.
+            NotThereError: One is not there any more, and was not to be deleted.
+        """
+        begun = self.clock()
+        seen: dict[str, _Seen] = {}
+        while True:
+            now = self.clock()
+            for name, status in self._look(names).items():
+                before = seen.get(name)
+                if before is None or before.status != status:
+                    known = before is None and name in self._before
+                    first = known and status == self._before[name]
+                    seen[name] = _Seen(status, now, stale=first)
+                    if not first:
+                        self.told(name, status)
+            waiting = [name for name in names if not self._settled(name, seen[name], now)]
+            if not waiting:
+                return {name: each.status for name, each in seen.items()}
+            if now - begun > self.within.total_seconds():
+                raise self._too_late(waiting, seen)
+            self.sleep(self.every.total_seconds())
+
+    def _look(self, names: Collection[str]) -> Mapping[str, ConnectorStatus | None]:
+        if len(names) > _FEW:
+            every = self.client.statuses()
+            return {name: every.get(name) for name in names}
+        found: dict[str, ConnectorStatus | None] = {}
+        for name in names:
+            try:
+                found[name] = self.client.status(name)
+            except NotThereError:
+                found[name] = None
+        return found
+
+    def _settled(self, name: str, seen: _Seen, now: float) -> bool:
+        for_ = now - seen.since
+        status = seen.status
+        if seen.stale and for_ < self.stale.total_seconds():
+            return False
+        if status is None and self.goal is not Goal.GONE:
+            raise self.client.not_there(name)
+        if status is not None and self.goal is Goal.RUNNING and status.failures:
+            raise _failed(status)
+        if not self.goal.reached(status):
+            return False
+        return self.goal is not Goal.RUNNING or for_ >= self.steady.total_seconds()
+
+    def _too_late(self, waiting: list[str], seen: Mapping[str, _Seen]) -> TooLateError:
+        shown = ", ".join(f"{name} is {_state(seen[name].status)}" for name in waiting[:5])
+        more = f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""  # noqa: PLR2004 - as above
+        seconds = self.within.total_seconds()
+        wanted = self.goal.value.lower()
+        problem = f"Not {wanted} within {seconds:g} s: {shown}{more}."
+        fix = "It may still come: see headrace connector status, or wait longer with --timeout."
+        return TooLateError(problem, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    status: ConnectorStatus | None
+    since: float
+    stale: bool
+
+
+def _state(status: ConnectorStatus | None) -> str:
+    if status is None:
+        return "not there"
+    tasks: dict[str, int] = {}
+    for task in status.tasks:
+        tasks[task.state] = tasks.get(task.state, 0) + 1
+    shown = ", ".join(f"{count} {state}" for state, count in tasks.items())
+    return f"{status.state} (tasks: {shown})" if shown else f"{status.state} without tasks"
+
+
+def _failed(status: ConnectorStatus) -> ConnectorFailedError:
+    part, trace = next(iter(status.failures.items()))
+    line = trace.strip().partition("\n")[0] or "The server does not say why."
+    fix = f"See headrace connector status {status.name}; mend it, then restart it."
+    return ConnectorFailedError(f"{part} failed: {line}", fix=fix, field=status.name)
