@@ -72,12 +72,14 @@ class Reader:
     """Someone who follows a page in a folder."""
 
     folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
     running: ExitStack = field(default_factory=ExitStack)
 
     @property
     def environment(self) -> dict[str, str]:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return os.environ | {"PATH": programs, "HEADRACE_HOME": str(self.folder / ".home")}
+        home = str(self.folder / ".home")
+        return os.environ | self.variables | {"PATH": programs, "HEADRACE_HOME": home}
 
     def follow(self, block: Block) -> None:
         if (name := block.options.get("title")) is not None:
@@ -134,8 +136,17 @@ class Reader:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+def test_what_a_page_shows_is_what_happens(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     reader = Reader(tmp_path)
+    if "createdb" in page.read_text():
+        server = request.getfixturevalue("postgresql")
+        reader.variables = {
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(server.port),
+            "PGUSER": "postgres",
+        }
     with reader.running:
         for block in blocks(page):
             reader.follow(block)

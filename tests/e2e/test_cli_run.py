@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 pytestmark = pytest.mark.spark
@@ -144,7 +146,11 @@ def test_a_target_that_cannot_be_written_to_is_named_with_its_key(
 def test_sigterm_stops_an_endless_run_cleanly(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    command = [*HEADRACE, "run", "--json", _file(tmp_path, ENDLESS)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shows = ("--metrics-port", str(port))
+    command = [*HEADRACE, "run", "--json", *shows, _file(tmp_path, ENDLESS)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -154,6 +160,7 @@ def test_sigterm_stops_an_endless_run_cleanly(
             lines.append(line)
             if json.loads(line)["event"] == "batch":
                 break
+        metrics = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -162,6 +169,7 @@ def test_sigterm_stops_an_endless_run_cleanly(
     assert summary["state"] == "stopped"
     assert summary["tasks"][0]["state"] == "STOPPED"
     assert summary["read"] == summary["written"] > 0
+    assert 'headrace_task_state{connector="flow",state="RUNNING",task="0"} 1.0\n' in metrics
 
 
 def test_on_a_screen_progress_moves_and_ctrl_c_ends_with_the_summary(

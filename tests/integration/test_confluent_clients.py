@@ -21,11 +21,10 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from tests.registry_server import served
 
-from headrace.rest import Door, Serving, registry_app
-from headrace.schemaregistry import RegistryService
+from headrace.rest import Serving
 from headrace.sdk.schemaregistry import compile_proto
-from headrace.store import MemoryRegistryStore
 
 USER: dict[str, Any] = {
     "type": "record",
@@ -42,10 +41,7 @@ def avro(*more: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
-    door = Door(port=0)
-    app = registry_app(RegistryService(MemoryRegistryStore()), door)
-    with Serving(app, door) as serving:
-        serving.start()
+    with served() as serving:
         yield serving
 
 
@@ -227,14 +223,14 @@ def test_metadata_and_rules_stay_with_the_schema(server: Serving, topic: str) ->
         "metadata": {"properties": {"owner": "us"}},
         "ruleSet": {"domainRules": []},
     }
-    made = httpx2.post(url, json=body)
+    made = httpx2.post(url, json=body, timeout=60)
     assert made.headers["content-type"] == "application/vnd.schemaregistry.v1+json"
-    shown = httpx2.get(f"{url}/latest").json()
+    shown = httpx2.get(f"{url}/latest", timeout=60).json()
     assert (shown["metadata"], shown["ruleSet"]) == (body["metadata"], body["ruleSet"])
-    assert httpx2.get(f"{server.url}/schemas/guids/{shown['guid']}").json()["schema"] == (
-        '"double"'
-    )
-    assert httpx2.get(f"{url}/latest/schema").text == '"double"'
+    assert httpx2.get(f"{server.url}/schemas/guids/{shown['guid']}", timeout=60).json()[
+        "schema"
+    ] == ('"double"')
+    assert httpx2.get(f"{url}/latest/schema", timeout=60).text == '"double"'
 
 
 @pytest.mark.parametrize(
@@ -259,6 +255,8 @@ def test_what_it_does_not_understand_it_refuses_as_confluent_does(
     import httpx2
 
     headers = {"content-type": "application/vnd.schemaregistry.v1+json"}
-    answer = httpx2.request(method, server.url + path, content=body, headers=headers)
+    answer = httpx2.request(
+        method, server.url + path, content=body, headers=headers, timeout=60
+    )
     assert answer.status_code == status
     assert set(answer.json()) == {"error_code", "message"}

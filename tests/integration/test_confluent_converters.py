@@ -2,13 +2,20 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema as ConfluentSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from tests.contract.converting import (
     converter,
     decode,
@@ -18,13 +25,13 @@ from tests.contract.converting import (
     schema_of,
     values_of,
 )
+from tests.registry_server import served
 
 from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.records import record_frame
-from headrace.rest import Door, Serving, registry_app
-from headrace.schemaregistry import RegistryService
+from headrace.rest import Serving
 from headrace.sdk import RetriableError, Schema
-from headrace.store import MemoryRegistryStore
+from headrace.sdk.schemaregistry import compile_proto
 
 pytestmark = pytest.mark.spark
 
@@ -44,10 +51,7 @@ BOB: dict[str, Any] = {"name": "Bob", "age": None, "tags": [], "counts": []}
 
 @pytest.fixture
 def server() -> Iterator[Serving]:
-    door = Door(port=0)
-    app = registry_app(RegistryService(MemoryRegistryStore()), door)
-    with Serving(app, door) as serving:
-        serving.start()
+    with served() as serving:
         yield serving
 
 
@@ -101,7 +105,121 @@ def test_json_of_either_side_is_read_by_the_other(
     assert schema_of(decoded).name == "User"
 
 
-@pytest.mark.parametrize("name", ["JsonSchemaConverter"])
+ORDER = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Other { int32 id = 1; }
+message Order {
+  int64 id = 1;
+  optional string note = 2;
+  State state = 3;
+  google.protobuf.Timestamp at = 4;
+  repeated Item items = 5;
+  map<string, double> tags = 6;
+  oneof paid { string card = 7; uint32 cash = 8; }
+  enum State { NEW = 0; SENT = 1; }
+  message Item { string name = 1; int32 count = 2; }
+}
+"""
+SENT: dict[str, Any] = {
+    "id": 1,
+    "note": None,
+    "state": "SENT",
+    "at": 1_700_000_000_123_456,
+    "items": [{"name": "tea", "count": 2}, {"name": "milk", "count": 0}],
+    "tags": [("a", 0.5)],
+    "paid_0": {"card": None, "cash": 4_000_000_000},
+}
+
+
+def message_type(text: str, name: str) -> type[Message]:
+    """The class of a message of a .proto file."""
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(compile_proto(text, name="order.proto")).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def test_protobuf_of_either_side_is_read_by_the_other(
+    spark, tmp_path: Path, remote, client: SchemaRegistryClient
+) -> None:
+    order: Any = message_type(ORDER, "shop.Order")
+    form = {"use.deprecated.format": False}
+    serializer = ProtobufSerializer(order, client, form)
+    message = order(id=1, state=1, cash=4_000_000_000, tags={"a": 0.5})
+    message.items.add(name="tea", count=2)
+    message.items.add(name="milk")
+    message.at.FromMicroseconds(SENT["at"])
+    theirs = serializer(message, CONTEXT)
+    assert theirs is not None
+
+    decoded = decode(spark, remote("ProtobufConverter"), raw_frame(spark, [theirs]), tmp_path)
+    assert values_of(decoded, "error") == [None]
+    [value] = values_of(decoded)
+    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=SENT["at"])
+    assert value == SENT | {"at": at}
+
+    keys = {"enhanced_protobuf_schema_support": "true", "optional_for_nullables": "true"}
+    again = decode(
+        spark, remote("ProtobufConverter", **keys), raw_frame(spark, [theirs]), tmp_path
+    )
+    schema = schema_of(again).replaced(optional=False)
+    assert schema.name == "shop.Order"
+    client.set_compatibility("t-value", "NONE")
+    [ours] = values_of(encode(spark, remote("ProtobufConverter", **keys), schema, [SENT]))
+    text = client.get_latest_version("t-value").schema.schema_str
+    assert text is not None
+    for type_ in (order, message_type(text, "shop.Order")):
+        read = ProtobufDeserializer(type_, form, client)(ours, CONTEXT)
+        assert read is not None
+        assert read.SerializeToString() == message.SerializeToString()
+
+
+def test_protobuf_of_several_versions_gets_one_schema(
+    spark, tmp_path: Path, remote, client: SchemaRegistryClient
+) -> None:
+    form = {"use.deprecated.format": False}
+    raws = []
+    for text, fields in (
+        ("string name = 1;", {"name": "Ann"}),
+        ("string name = 1; int32 age = 2;", {"name": "Bob", "age": 5}),
+    ):
+        user: Any = message_type(f'syntax = "proto3"; message User {{ {text} }}', "User")
+        raws.append(ProtobufSerializer(user, client, form)(user(**fields), CONTEXT))
+    raws += [raws[0][:5] + b"\x02\x04", raws[0][:5] + b"\x00\x08\x01", b"{}"]
+    frame = raw_frame(spark, raws)
+    decoded = decode(spark, remote("ProtobufConverter"), frame, tmp_path)
+    good = [{"name": "Ann", "age": None}, {"name": "Bob", "age": 5}]
+    assert [value for value in values_of(decoded) if value is not None] == good
+    messages = [error["message"] for error in values_of(decoded, "error") if error]
+    for told, message in zip(
+        ("no message [2]", "another type", "magic"), messages, strict=True
+    ):
+        assert told in message
+
+
+def test_values_that_no_message_can_hold_are_faults(
+    spark, remote, client: SchemaRegistryClient
+) -> None:
+    client.register_schema("t-value", ConfluentSchema(ORDER, "PROTOBUF"))
+    keys = {"auto_register_schemas": "false", "use_latest_version": "true"}
+    each = remote("ProtobufConverter", **keys)
+    schema = Schema.struct({"id": Schema.int64(), "state": Schema.string()}, name="shop.Order")
+    natives = [{"id": 1, "state": "SENT"}, {"id": 2, "state": "LOST"}, None]
+    records = encoded(record_frame(frame_of(spark, schema, natives), "t"), [each])
+    error = f"({records.shape.error}).message AS message"
+    rows = records.frame.selectExpr(f"{records.shape.value.sql()} AS value", error).collect()
+    assert bytes(rows[0].value)[5:] == b"\x02\x02\x08\x01\x18\x01"
+    assert [row.value is None for row in rows] == [False, True, True]
+    assert [row.message is None for row in rows] == [True, False, True]
+    assert "LOST" in rows[1].message
+    assert "at state" in rows[1].message
+    lacking = each.converter.encode("c", "m", Schema.struct({"x": Schema.int32()}))
+    assert "lacks the field x" in lacking.faults[0].message
+
+
+@pytest.mark.parametrize("name", ["JsonSchemaConverter", "ProtobufConverter"])
 def test_a_registry_that_is_down_is_no_records_fault(
     spark, tmp_path: Path, remote, name: str
 ) -> None:

@@ -1,7 +1,6 @@
 """A poisoned stream: every bad record dead-lettered with its cause, and repaired ones once."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from headrace.cli.scoreboard import Scoreboard
 from headrace.dataplane import Letterbox, LetterFilter
 from headrace.model import Counts, TaskId
 from headrace.sdk import ConfigError
-from headrace.settings import load_settings
 
 pytestmark = pytest.mark.spark
 
@@ -92,14 +90,6 @@ class Pipe:
 
     def expected(self, *, without: tuple[int, ...] = ()) -> list[tuple[int, float, int]]:
         return [(n, n + 0.5, n) for n in range(self.rows) if n % 100 not in without]
-
-
-@pytest.fixture
-def runtime(spark, tmp_path: Path) -> Iterator[Runtime]:
-    with Runtime(load_settings(home=tmp_path / "home")) as opened:
-        opened.spark = spark
-        yield opened
-        del opened.spark  # the session is everyone's
 
 
 def repaired(file: Path, target: Path) -> int:
@@ -213,3 +203,68 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
 def test_a_topic_without_letters_is_refused(runtime) -> None:
     with pytest.raises(ConfigError, match="no dead-letter topic"):
         runtime.letterbox("nothing")
+
+
+TWO_SINKS = """
+name: two
+errors.tolerance: all
+source:
+  connector: file
+  path: {folder}/in.csv
+  schema: id bigint, amount string
+transforms:
+  - type: Cast
+    spec: amount:float64
+sinks:
+  - connector: file
+    path: {folder}/first
+    format: json
+  - connector: delta
+    path: {folder}/second
+    mode: upsert
+    key.fields: id
+"""
+
+
+def test_a_letter_of_one_sink_alone_is_replayed_to_that_sink_alone(
+    runtime, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("id,amount\n1,1.5\n,2.5\n3,much\n")
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO_SINKS.format(folder=tmp_path))
+    (definition,) = runtime.definitions([file])
+
+    def first() -> list[Any]:
+        lines = [
+            json.loads(line)
+            for part in (tmp_path / "first").glob("part-*")
+            for line in part.read_text().splitlines()
+        ]
+        return sorted((line.get("id"), line["amount"]) for line in lines if line.get("id"))
+
+    def second() -> list[Any]:
+        table = runtime.spark.read.format("delta").load(str(tmp_path / "second"))
+        return sorted((row["id"], row["amount"]) for row in table.collect())
+
+    assert not runtime.run([definition], Scoreboard(lambda: 0.0), once=True).errors
+    counts = runtime.state.totals(TaskId("two", 0))
+    assert counts.sinks["0"] == {"written": 2, "rejected": 1}
+    assert counts.sinks["1"] == {"written": 1, "rejected": 2}
+    assert (first(), second()) == ([(1, 1.5)], [(1, 1.5)])
+
+    letters = runtime.letterbox("two.dlq").lines(LetterFilter(), 5)
+    assert [(line["stage"], line.get("sink")) for line in letters] == [
+        ("TRANSFORMATION", None),
+        ("TASK_PUT", 1),
+    ]
+    letters[0]["value"]["amount"] = "3.5"
+    letters[1]["value"]["id"] = 2
+    mended = tmp_path / "mended.jsonl"
+    mended.write_text("".join(f"{json.dumps(letter)}\n" for letter in letters))
+    claimed, outcome = runtime.replay(
+        definition, LetterFilter(), mended, Scoreboard(lambda: 0.0)
+    )
+    assert (claimed.records, outcome.errors) == (2, {})
+    # The first sink took record 2 as it was, without an id: it does not get it again.
+    assert first() == [(1, 1.5), (3, 3.5)]
+    assert second() == [(1, 1.5), (2, 2.5), (3, 3.5)]

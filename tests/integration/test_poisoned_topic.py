@@ -1,7 +1,6 @@
 """A topic of bytes that is poisoned at every stage between it and a table."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from headrace.cli.scoreboard import Scoreboard
 from headrace.dataplane import LetterFilter, Topics, TopicWriter
 from headrace.model import Counts, TaskId
 from headrace.sdk import Mark, SinkBatch, from_spark_json
-from headrace.settings import load_settings
 
 pytestmark = pytest.mark.spark
 
@@ -131,14 +129,6 @@ class Poisoned:
         for group in self.runtime.letterbox("poisoned.dlq").groups(LetterFilter()):
             found[group["stage"]] = found.get(group["stage"], 0) + group["letters"]
         return found
-
-
-@pytest.fixture
-def runtime(spark, tmp_path: Path) -> Iterator[Runtime]:
-    with Runtime(load_settings(home=tmp_path / "home")) as opened:
-        opened.spark = spark
-        yield opened
-        del opened.spark  # the session is everyone's
 
 
 def check_every_stage(runtime: Runtime, folder: Path, rows: int) -> None:

@@ -131,3 +131,22 @@ def test_spark_settings_that_are_not_json_are_told(monkeypatch: pytest.MonkeyPat
 
 def test_loaded_settings_are_plain_settings() -> None:
     assert type(load_settings()) is Settings
+
+
+@pytest.mark.parametrize("text", ["6", "6.0", "6 s", "PT6S", "00:00:06"])
+def test_a_duration_is_seconds_or_what_iso_8601_has(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_LEASE", text)
+    assert load_settings().lease == timedelta(seconds=6)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan", "inf"])
+def test_what_is_no_duration_is_refused_with_its_field(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HEADRACE_LEASE", text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    assert caught.value.field is not None
+    assert "lease" in caught.value.field.lower()

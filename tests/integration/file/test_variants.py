@@ -2,15 +2,26 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.dataplane.flow_doubles import NOW, TASK, topic_writer
+from tests.integration.dataplane.flow_doubles import (
+    NOW,
+    TASK,
+    Kept,
+    dead_letters,
+    read_topic,
+    topic_writer,
+    transform,
+    values,
+)
 
 from headrace.dataplane import (
     Flow,
     FrameReader,
+    Step,
     Topic,
     TopicReader,
     Topics,
@@ -19,8 +30,9 @@ from headrace.dataplane import (
 )
 from headrace.dataplane.topics import peek
 from headrace.model import Batch
-from headrace.sdk import Position, ReadLimit, Schema
+from headrace.sdk import ConfigError, Position, ReadLimit, Schema
 from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.transforms import Filter, Sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,3 +131,76 @@ def test_every_target_gets_what_it_can_hold(
     assert in_order([line for some in lines for line in some]) == expected
     texts = spark.read.format("avro").load(str(tmp_path / "avro")).where("id = 2").collect()
     assert {row["v"] for row in texts} == {'"1"'}
+
+
+WHOLE = ['{"a":1,"b":[1,"x"]}', '[1,{"a":2}]', "5", '"t"', "null"]
+
+
+@pytest.fixture
+def whole(spark: "SparkSession", tmp_path: Path, source: Start) -> Topic:
+    """A topic of records that share no shape, into which two bad ones did not go."""
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("\n".join([*WHOLE, "{bad", '{"a":1,"a":2}']) + "\n")
+    reader = FrameReader(source(folder, format="json", schema="variant").task)
+    letters = dead_letters(tmp_path, "dlq")
+    into = replace(
+        flow(spark, tmp_path, reader, [topic_writer(tmp_path, "w")]), dead_letters=letters
+    )
+    end = reader.latest(Position(), ReadLimit())
+    counts = into.run(Batch(TASK, 1, 1, Position(), end, NOW))
+    assert (counts.read, counts.written, counts.rejected) == (7, 5, 2)
+    dead = read_topic(spark, tmp_path, "dlq")
+    messages = [h["value"] for d in dead for h in d["headers"] if "message" in h["key"]]
+    assert [m.startswith("The input is no JSON. File: ") for m in messages] == [True, True]
+    return Topics(tmp_path).get("w")
+
+
+def test_records_that_share_no_shape_reach_every_target(
+    spark: "SparkSession", whole: Topic, tmp_path: Path, sink: Start
+) -> None:
+    assert whole.value_schema() == VARIANT
+    assert sorted(str(record["value"]) for record in peek(whole, 10)) == sorted(WHOLE)
+    reader = TopicReader(whole)
+    props = {"path": str(tmp_path / "delta")}
+    delta = DeltaSink().task(DeltaSink.config_def().parse(props))
+    kinds = ("json", "parquet", "avro", "csv", "text")
+    files = [sink(tmp_path / kind, format=kind) for kind in kinds]
+    out = flow(spark, tmp_path, TopicSource(reader, ordered=True), [delta, *files])
+    end = reader.latest(Position(), ReadLimit())
+    for number in (1, 2):
+        counts = out.run(Batch(TASK, number, 1, Position(), end, NOW))
+        assert (counts.read, counts.written) == (5, 5)
+    expected = sorted(WHOLE * 2)
+    table = spark.read.format("delta").load(str(tmp_path / "delta"))
+    assert table.schema["value"].dataType.typeName() == "variant"
+    for frame in (table, spark.read.parquet(str(tmp_path / "parquet"))):
+        rows = frame.selectExpr("to_json(value) AS text").collect()
+        assert sorted(row.text for row in rows) == expected
+    for kind, pattern in (("json", "part-*.json"), ("text", "part-*.txt")):
+        lines = [p.read_text().splitlines() for p in (tmp_path / kind).glob(pattern)]
+        assert sorted(line for some in lines for line in some) == expected
+    texts = spark.read.format("avro").load(str(tmp_path / "avro")).collect()
+    assert sorted(row["value"] for row in texts) == expected
+
+
+def test_records_that_share_no_shape_get_fields_by_sql(
+    spark: "SparkSession", whole: Topic, tmp_path: Path
+) -> None:
+    kept = Kept()
+    steps = [
+        Step(transform(Filter, "f", condition="schema_of_variant(value) LIKE 'OBJECT%'")),
+        Step(transform(Sql, "s", query="SELECT variant_get(value, '$.b[1]', 'string') AS b")),
+    ]
+    reader = TopicReader(whole)
+    made = flow(spark, tmp_path, TopicSource(reader, ordered=True), [kept])
+    end = reader.latest(Position(), ReadLimit())
+    counts = replace(made, steps=steps).run(Batch(TASK, 1, 1, Position(), end, NOW))
+    assert (counts.read, counts.filtered, counts.written) == (5, 4, 1)
+    assert values(kept) == [{"b": "x"}]
+
+
+def test_only_json_has_records_of_any_kind(tmp_path: Path, source: Start) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    with pytest.raises(ConfigError, match="no one value of any kind"):
+        source(tmp_path / "a.csv", format="csv", schema="VARIANT")

@@ -21,10 +21,10 @@ from tests.contract.converting import (
     values_of,
 )
 from tests.integration.dataplane.flow_doubles import Kept, batch, dead_letters, flow, read_topic
+from tests.registry_server import served
 
 from headrace.dataplane import ConvertingReader, FrameReader
 from headrace.model import Counts
-from headrace.rest import Door, Serving, registry_app
 from headrace.schemaregistry import EmbeddedRegistry, RegistryService
 from headrace.sdk import FrameSource, Position, ReadLimit, RetriableError, Schema
 from headrace.sdk.schemaregistry import SchemaText
@@ -73,7 +73,7 @@ NEWER = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def service() -> RegistryService:
     return RegistryService(MemoryRegistryStore())
 
@@ -83,11 +83,9 @@ def registry(service: RegistryService) -> EmbeddedRegistry:
     return EmbeddedRegistry(service)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def url(service: RegistryService) -> Iterator[str]:
-    door = Door(port=0)
-    with Serving(registry_app(service, door), door) as serving:
-        serving.start()
+    with served(service) as serving:
         yield serving.url
 
 
@@ -101,8 +99,8 @@ def context(topic: str = "t") -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
-def written(client: SchemaRegistryClient, schema: dict[str, Any], value: Any) -> bytes:
-    raw = AvroSerializer(client, json.dumps(schema))(value, context())
+def written(client: SchemaRegistryClient, schema: Any, value: Any, topic: str = "t") -> bytes:
+    raw = AvroSerializer(client, json.dumps(schema))(value, context(topic))
     assert raw is not None
     return bytes(raw)
 
@@ -199,6 +197,93 @@ def test_bad_records_are_dead_lettered_with_their_causes(
     for raw, told in bad.items():
         assert letters[raw]["stage"] == "VALUE_CONVERTER"
         assert told in letters[raw]["message"]
+
+
+def test_numbers_beyond_their_small_types_are_bad_and_nulls_good(
+    spark, tmp_path: Path, client: SchemaRegistryClient, registry: EmbeddedRegistry
+) -> None:
+    byte, short = (
+        {"type": "int", "connect.type": "int8"},
+        {"type": "int", "connect.type": "int16"},
+    )
+    fields = {
+        "a": ["null", byte],
+        "list": {"type": "array", "items": ["null", short]},
+        "map": {"type": "map", "values": byte},
+        "one": ["null", byte, "string"],
+    }
+    schema = {
+        "type": "record",
+        "name": "Small",
+        "fields": [{"name": name, "type": type_} for name, type_ in fields.items()],
+    }
+    good = {"a": -128, "list": [32767, None], "map": {"k": 127}, "one": "x"}
+    nulls: dict[str, Any] = {"a": None, "list": [], "map": {}, "one": None}
+    bad = {
+        "a": {**good, "a": 128},
+        "list item": {**good, "list": [0, 32768]},
+        "map item": {**good, "map": {"k": -129}},
+        "one": {**good, "one": 1000},
+    }
+    values = (good, nulls, *bad.values())
+    raws = [written(client, ["null", schema], value, "small") for value in values]
+    raws += [raws[0][:5] + b"\x00", raws[0][:-1]]
+    each = converter("AvroConverter", registry=registry)
+    decoded = decode(spark, each, raw_frame(spark, raws), tmp_path)
+    small = {"a": -128, "list": [32767, None], "map": [("k", 127)]}
+    empty = {**nulls, "map": []}
+    rows = [{**small, "one": {"int": None, "string": "x"}}, empty, *[None] * len(bad)]
+    assert values_of(decoded) == [*rows, None, None]
+    told = [error and error["message"] for error in values_of(decoded, "error")]
+    beyond = [f"The number at {place} is out of the range" for place in bad]
+    assert [text is None for text in told] == [True, True, *[False] * len(bad), True, False]
+    assert all(part in text for part, text in zip(beyond, told[2:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("string", "a text"),
+        ({"type": "array", "items": ["null", "long"]}, [None, 2**40]),
+        (["long", "string"], "a text"),
+        (["string"], "a text"),
+        (["null", "string"], "a text"),
+    ],
+    ids=["text", "list", "union", "union of one", "optional text"],
+)
+def test_what_is_no_record_is_read_or_bad(
+    spark,
+    tmp_path: Path,
+    client: SchemaRegistryClient,
+    registry: EmbeddedRegistry,
+    told: tuple[Any, Any],
+) -> None:
+    type_, good = told
+    raw = written(client, type_, good, json.dumps(type_))
+    each = converter("AvroConverter", registry=registry)
+    decoded = decode(spark, each, raw_frame(spark, [raw, raw[:-1], None]), tmp_path)
+    read = {"long": None, "string": good} if type_ == ["long", "string"] else good
+    assert values_of(decoded) == [read, None, None]
+    assert [error is None for error in values_of(decoded, "error")] == [True, False, True]
+
+
+def test_records_of_nothing_but_nulls_are_no_bad_ones(
+    spark, tmp_path: Path, client: SchemaRegistryClient, registry: EmbeddedRegistry
+) -> None:
+    types = {"a": ["null", "string"], "b": ["null", "long"]}
+    schema = {"type": "record", "name": "Nulls"}
+    all_ = []
+    for names in (["a", "b"], ["a"]):
+        fields = [{"name": name, "type": types[name], "default": None} for name in names]
+        values = [{"a": None, "b": None}, {"a": "x", "b": None}]
+        each_schema = {**schema, "fields": fields}
+        all_ += [written(client, each_schema, value, "nulls") for value in values]
+    all_.append(all_[0][:6])
+    each = converter("AvroConverter", registry=registry)
+    decoded = decode(spark, each, raw_frame(spark, all_), tmp_path)
+    both = [{"a": None, "b": None}, {"a": "x", "b": None}]
+    assert values_of(decoded) == [*both, *both, None]
+    assert [error is None for error in values_of(decoded, "error")] == [True] * 4 + [False]
 
 
 def test_a_registry_that_cannot_be_reached_fails_the_batch_and_no_record(

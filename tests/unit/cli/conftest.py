@@ -1,11 +1,9 @@
 """What the tests of the command line share."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import structlog
 
 from headrace.model import Batch, Counts, TaskId
 from headrace.sdk import Position
@@ -45,6 +43,7 @@ def batch() -> Callable[..., Batch]:
         filters: Mapping[str, int] | None = None,
         rejected: int = 0,
         size_bytes: int = 0,
+        sinks: Mapping[str, Mapping[str, int]] | None = None,
     ) -> Batch:
         filtered = sum((filters or {}).values())
         counts = Counts(
@@ -54,23 +53,9 @@ def batch() -> Callable[..., Batch]:
             rejected=rejected,
             size_bytes=size_bytes,
             filters=filters or {},
+            sinks=sinks or {},
         )
         begun = Batch(TaskId(task, number), batch_id, 1, Position(), Position(), START)
         return begun.done(counts, START + timedelta(seconds=1))
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def logging_put_back() -> Iterator[None]:
-    """Undo what a command does to the process's logging."""
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in root.handlers:
-        if handler not in before:
-            handler.close()
-    root.handlers, root.level = before, level
-    logging.captureWarnings(capture=False)
-    logging.getLogger("py4j").setLevel(logging.NOTSET)
-    structlog.reset_defaults()

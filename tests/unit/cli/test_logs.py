@@ -68,15 +68,38 @@ def test_pythons_warnings_reach_the_file_and_not_the_terminal(
     assert "old" in str(_lines(tmp_path)[-1]["event"])
 
 
-def test_the_file_is_turned_over_when_it_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.cli.logs.MAX_SIZE_BYTES", 500)
-    configure_logs(tmp_path, Terminal())
-    for number in range(20):
+def test_the_file_is_turned_over_when_it_is_full(tmp_path: Path) -> None:
+    configure_logs(tmp_path, Terminal(), max_bytes=500, kept_files=2)
+    for number in range(40):
         structlog.get_logger("headrace").info("line", number=number)
-    assert (tmp_path / f"{LOG_FILE}.1").exists()
+    kept = {f"{LOG_FILE}{end}" for end in ("", ".1", ".2")}
+    assert {file.name for file in tmp_path.iterdir()} == kept
     assert (tmp_path / LOG_FILE).stat().st_size <= 500
+
+
+def test_a_name_or_a_text_is_no_line_of_its_own_and_does_not_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(tmp_path, Terminal())
+    forged = 'a\nerror: forged\r\x1b[2J\u2028{"connector": "b"}'
+    structlog.get_logger("headrace").warning("it is é", connector=forged, why=forged)
+    (line,) = _lines(tmp_path)
+    assert line["connector"] == forged
+    shown = capsys.readouterr().err
+    assert shown.startswith("warning: it is é (connector=a\\nerror: forged\\r\\x1b[2J")
+    assert [c for c in shown if not c.isprintable()] == ["\n"]
+
+
+def test_whatever_is_logged_while_a_task_is_bound_says_whose_it_is(tmp_path: Path) -> None:
+    configure_logs(tmp_path, Terminal())
+    with structlog.contextvars.bound_contextvars(connector="a", task=0):
+        structlog.get_logger("headrace").info("ours")
+        logging.getLogger("py4j.clientserver").critical("theirs")
+    logging.getLogger("someone").info("nobody's")
+    ours, theirs, nobodys = _lines(tmp_path)
+    for line in (ours, theirs):
+        assert (line["connector"], line["task"]) == ("a", 0)
+    assert not {"connector", "task"} & nobodys.keys()
 
 
 def test_secrets_are_not_logged(tmp_path: Path) -> None:
@@ -86,7 +109,8 @@ def test_secrets_are_not_logged(tmp_path: Path) -> None:
         connection_password="hunter2",  # noqa: S106 - a test's own
         url="mysql://root:hunter2@host/db",
         value=Password("hunter2"),
-        config={"api.key": "hunter2", "host": "h"},
+        config={"api.key": "hunter2", "host": "h", "more": [{"token": "hunter2"}]},
+        tried=["mysql://root:hunter2@host/db", ("password=hunter2",)],
     )
     text = (tmp_path / LOG_FILE).read_text()
     assert "hunter2" not in text

@@ -42,6 +42,24 @@ def test_every_record_is_accounted_for_in_the_table(clock: FakeClock, batch: Mak
     assert "onlyUs 10" in text
 
 
+def test_sinks_that_differ_are_shown_one_by_one(clock: FakeClock, batch: MakeBatch) -> None:
+    board = Scoreboard(clock)
+    shares = {"0": {"written": 996, "rejected": 4}, "1": {"written": 1000, "rejected": 0}}
+    board.batch_finished(batch(read=1000, rejected=4, sinks=shares), timedelta(seconds=4))
+    board.batch_finished(batch(batch_id=2, read=5), timedelta(seconds=1))
+    summary = Summary(board.scores(), 9.0, stopped=False)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(summary.to_table())
+    text = console.export_text()
+    assert "sink 0 1,001" in text
+    assert "sink 1 1,005" in text
+    (task,) = _tasks(summary.to_json())
+    assert task["sinks"] == {
+        "0": {"written": 1001, "rejected": 4},
+        "1": {"written": 1005, "rejected": 0},
+    }
+
+
 def test_the_json_has_totals_and_tasks(clock: FakeClock, batch: MakeBatch) -> None:
     board = _run(clock, batch, TaskState.COMPLETED)
     shown = Summary(board.scores(), 9.0, stopped=False).to_json()

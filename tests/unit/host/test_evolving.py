@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.task_doubles import Schemas
+from tests.task_doubles import Schemas, copying
 
-from headrace.dataplane.host import CaptureSpec, Targets
+from headrace.dataplane.host import Targets
 from headrace.dataplane.host.gathering import Gathering
 from headrace.dataplane.host.staging import Stager
 from headrace.sdk import (
@@ -29,18 +29,7 @@ class Host:
     ) -> None:
         self.folder, self.number = folder, 0
         self.targets = Targets(folder, "t", "copy")
-        spec = CaptureSpec(
-            connector="copy",
-            task=0,
-            class_path="m.C",
-            config={},
-            application="copy",
-            topics_dir=str(folder),
-            topic="t",
-            scratch=str(folder / "scratch"),
-            evolution=policy,
-            tolerant=tolerant,
-        )
+        spec = copying(folder, evolution=policy, tolerant=tolerant)
         self.stager = Stager(spec, self.targets, Schemas())
 
     def append(self, *values: Any) -> int:

@@ -3,7 +3,8 @@
 import pytest
 
 from headrace.sdk import ConfigErrors
-from headrace_plugins.transforms import Mask, Route, Shard, Sql
+from headrace_plugins.predicates import Condition
+from headrace_plugins.transforms import Filter, Mask, Route, Shard, Sql
 from headrace_plugins.transforms.sql import _clauses
 
 
@@ -55,6 +56,21 @@ def test_rules_of_routes_are_checked() -> None:
     assert "half a rule" in problems(Route, routes="a")[0]
     assert "Invalid regex" in problems(Route, routes="a( -> b")[0]
     assert "no rule" in problems(Route, routes=" ; ")[0]
+    assert "No group 1" in problems(Route, routes="a -> $1")[0]
+    assert "No group with name" in problems(Route, routes="(?<x>a) -> ${y}")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [(Sql, "query"), (Filter, "condition"), (Condition, "condition")]
+)
+def test_sql_looks_at_no_other_records(kind, key: str) -> None:
+    window = "SELECT n - lag(n) OVER (ORDER BY n) AS step".removeprefix(
+        "" if kind is Sql else "SELECT "
+    )
+    (problem,) = problems(kind, **{key: window})
+    assert "window function" in problem
+    quoted = "SELECT 'f() OVER (x)' AS over -- f() OVER (x)"
+    assert problems(kind, **{key: quoted}) == []
 
 
 def test_each_way_to_shard_needs_its_key() -> None:
@@ -69,6 +85,17 @@ def test_each_way_to_shard_needs_its_key() -> None:
     assert "shards" in problems(Shard, field="a", shards="0")[0]
     assert "zone" in problems(Shard, field="a", shards="1", time_zone="Mars")[0]
     assert "one name" in problems(Shard, field="a", shards="1", topic_format="x")[0]
+
+
+@pytest.mark.parametrize("pattern", ["yyyyMM", "yyyy-'week'-QQ", "dd''HH[mm]"])
+def test_a_pattern_of_spark_names_shards(pattern: str) -> None:
+    assert problems(Shard, field="a", strategy="date", pattern=pattern) == []
+
+
+@pytest.mark.parametrize("pattern", ["YYYYww", "nope", "yyyy'x", "yyyy#"])
+def test_a_pattern_that_spark_would_refuse_later_is_refused_at_once(pattern: str) -> None:
+    (problem,) = problems(Shard, field="a", strategy="date", pattern=pattern)
+    assert problem.startswith("pattern: ")
 
 
 def test_a_hash_needs_a_salt() -> None:

@@ -1,0 +1,33 @@
+"""A connector's name, whatever it holds, leads to no place outside the home folder."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.bootstrap import Runtime
+from headrace.cli.scoreboard import Scoreboard
+from headrace.model import TaskId
+
+pytestmark = pytest.mark.spark
+NAME = "../../../evil, '; DROP TABLE tasks"
+
+
+def test_a_name_of_dots_slashes_and_quotes_stays_at_home(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    file = tmp_path / "definition.yaml"
+    file.write_text(
+        f'name: "{NAME}"\n'
+        "source: {connector: datagen, rows: 20}\n"
+        "transforms: [{type: ValueToKey, fields: id}, {type: Deduplicate}]\n"
+        f"sinks: [{{connector: file, path: {tmp_path / 'out'}, format: json}}]\n"
+    )
+    definitions = runtime.definitions([file])
+    outcome = runtime.run(definitions, Scoreboard(lambda: 0.0), once=True)
+    assert not outcome.errors
+    assert runtime.state.totals(TaskId(NAME, 0)).read == 20
+    assert {path.name for path in tmp_path.iterdir()} == {"definition.yaml", "home", "out"}
+    assert not list(tmp_path.parent.glob("evil*"))
+    kept = [path.name for path in (tmp_path / "home" / "state").iterdir()]
+    assert all(name.startswith("..%2F..%2F..%2Fevil") for name in kept)
+    assert kept

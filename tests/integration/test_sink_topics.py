@@ -1,0 +1,53 @@
+"""A sink whose list of topics changes goes on in each topic where it was."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.bootstrap import Runtime
+from headrace.cli.scoreboard import Scoreboard
+from headrace.model import TaskId
+
+pytestmark = pytest.mark.spark
+
+
+def run(runtime: Runtime, folder: Path, text: str) -> None:
+    file = folder / "definition.yaml"
+    file.write_text(text)
+    outcome = runtime.run(runtime.definitions([file]), Scoreboard(lambda: 0.0), once=True)
+    assert not outcome.errors
+
+
+def fill(runtime: Runtime, folder: Path, topic: str) -> None:
+    run(
+        runtime,
+        folder,
+        f"{{name: {topic}-source, source: {{connector: datagen, rows: 10}}, topic: {topic}}}",
+    )
+
+
+def drain(runtime: Runtime, folder: Path, topics: str) -> dict[str, int]:
+    """Run a sink of these topics; return how many rows each of its tasks has read in all."""
+    target = f"{{connector: delta, path: {folder / 'out'}}}"
+    run(runtime, folder, f"{{name: sink, {topics}, sinks: [{target}]}}")
+    state = runtime.state
+    return {
+        partition["topic"]: state.totals(task).read
+        for task, position in state.positions("sink").items()
+        for partition, _ in position.items()
+    }
+
+
+def test_a_topic_stays_with_the_task_that_has_read_it(runtime: Runtime, tmp_path: Path) -> None:
+    for topic in ("b", "c"):
+        fill(runtime, tmp_path, topic)
+    assert drain(runtime, tmp_path, "topics: [b, c]") == {"b": 10, "c": 10}
+    fill(runtime, tmp_path, "a")
+    # By their names alone, a and b would have the places of b and c.
+    assert drain(runtime, tmp_path, "topics: [a, b, c]") == {"a": 10, "b": 10, "c": 10}
+    assert drain(runtime, tmp_path, "topics: [c]") == {"a": 10, "b": 10, "c": 10}
+    fill(runtime, tmp_path, "d")
+    counts = drain(runtime, tmp_path, "topics: [d, c, b, a]")
+    assert counts == {"a": 10, "b": 10, "c": 10, "d": 10}
+    standing = runtime.state.position(TaskId("sink", 2))
+    assert [partition for partition, _ in standing.items()] == [{"topic": "a"}]
