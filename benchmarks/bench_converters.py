@@ -1,14 +1,17 @@
-"""How fast JSON and Avro are read and written, beside Kafka Connect's and Spark's functions.
+"""How fast JSON, Avro and Protobuf are read and written, beside Kafka Connect and Spark.
 
 Each is given the same records on one core: Kafka's converter in one thread of a JVM of its
 own, Spark's functions and ours on a session with one thread. As Spark's Python workers run
-beside its JVM, the CPU time of all processes is counted too.
+beside its JVM, the CPU time of all processes is counted too. Spark's own functions for Protobuf
+are in a jar that Headrace does not have, so that there is no figure of theirs.
 """
 
 import json
 import statistics
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from headrace.settings import Settings, load_settings
 ROWS = 600_000
 KAFKA_ROWS = 300_000  # it has to hold them; they cost it the same however many they are
 ROUNDS = 5
+WARM_UPS = 2  # the JVM still compiles in the first rounds
 ROOT = Path(__file__).parents[1]
 PARTS = {
     "id": Schema.int64(optional=True),
@@ -43,7 +47,10 @@ PARTS = {
     "note": Schema.string(optional=True),
 }
 # Nulls are written, as Kafka Connect and Headrace write them, and bytes are made.
-TO_JSON = "CAST(to_json(value, map('ignoreNullFields', 'false')) AS BINARY)"
+TEXT = "to_json(value, map('ignoreNullFields', 'false'))"
+TO_JSON = f"CAST({TEXT} AS BINARY)"
+HEAD = "X'0000000001'"
+"""The wire form's five bytes: a hand-written job has to put them before each value too."""
 AVRO = {
     Type.INT64: "long",
     Type.STRING: "string",
@@ -54,14 +61,30 @@ DDL = (
     "id BIGINT, name STRING, amount DOUBLE, active BOOLEAN, city STRING, qty BIGINT, "
     "note STRING"
 )
+AVRO_FIELDS = [{"name": n, "type": ["null", AVRO[s.type]]} for n, s in PARTS.items()]
+AVRO_SCHEMA = json.dumps({"type": "record", "name": "R", "fields": AVRO_FIELDS})
+CONVERTERS = {
+    "Avro": "AvroConverter",
+    "JSON Schema": "JsonSchemaConverter",
+    "Protobuf": "ProtobufConverter",
+}
+KEYS = {"ProtobufConverter": {"optional.for.nullables": "true"}}  # or nulls come back as zeros
+AVRO_SQL = {
+    "decode": f"from_avro(substring(value, 6), '{AVRO_SCHEMA}') AS value",
+    "encode": f"concat({HEAD}, to_avro(value, '{AVRO_SCHEMA}')) AS value",
+}
+JSON_SQL = {
+    "decode": f"from_json(CAST(substring(value, 6) AS STRING), 'STRUCT<{DDL}>') AS value",
+    "encode": f"concat({HEAD}, {TO_JSON}) AS value",
+}
 
 
 class Given:
-    """A source that has one frame."""
+    """A source that has the rows of one file."""
 
-    def __init__(self, frame: DataFrame) -> None:
-        """Give ``frame``."""
-        self.frame = frame
+    def __init__(self, path: Path) -> None:
+        """Read the file anew for each batch."""
+        self._path = path
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """Stay."""
@@ -76,7 +99,7 @@ class Given:
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         """Return the frame."""
-        return SourceFrame(self.frame)
+        return SourceFrame(spark.read.parquet(str(self._path)))
 
 
 def rows() -> list[dict[str, Any]]:
@@ -103,36 +126,59 @@ def converter(schemas: str) -> PartConverter:
     return PartConverter(RecordPart.VALUE, "JsonConverter", plugin(config, context))
 
 
-def decode(spark: SparkSession, frame: DataFrame, schemas: str, folder: Path) -> DataFrame:
-    """Return the frame as our converter reads it."""
-    reader = ConvertingReader(Given(frame), [converter(schemas)], folder / "decoded")
-    found = reader.read(spark, Position(), Position()).frame
-    assert found is not None
-    return found.select("value", "error")
+def _decoding(
+    spark: SparkSession, path: Path, each: PartConverter, folder: Path
+) -> Callable[[], DataFrame]:
+    """Return what reads a batch with our converter, as a task does again and again."""
+    reader = ConvertingReader(Given(path), [each], folder / "decoded")
+
+    def read() -> DataFrame:
+        found = reader.read(spark, Position(), Position()).frame
+        assert found is not None
+        return found.select("value", "error")
+
+    return read
 
 
-def encode(frame: DataFrame, schemas: str) -> DataFrame:
+def _encode(frame: DataFrame, each: PartConverter) -> DataFrame:
     """Return the frame as our converter writes it."""
-    records = encoded(record_frame(frame, "t"), [converter(schemas)])
-    return records.frame.selectExpr(records.shape.value.sql())
+    records = encoded(record_frame(frame, "t"), [each])
+    return records.frame.selectExpr(f"{records.shape.value.sql()} AS value")
 
 
-def avro(registry: EmbeddedRegistry) -> PartConverter:
-    """Return our Avro converter."""
-    plugin = Registry().converter("AvroConverter")
-    context = ConverterContext(part=RecordPart.VALUE, topic="t", registry=registry)
-    made = plugin(plugin.config_def().parse({}), context)
-    return PartConverter(RecordPart.VALUE, "AvroConverter", made)
+def remote(name: str, registry: EmbeddedRegistry) -> PartConverter:
+    """Return a converter of ours whose schemas are in a registry."""
+    plugin = Registry().converter(name)
+    context = ConverterContext(part=RecordPart.VALUE, topic=name, registry=registry)
+    config = plugin.config_def().parse(KEYS.get(name, {}))
+    return PartConverter(RecordPart.VALUE, name, plugin(config, context))
 
 
-def measured(make: Callable[[], DataFrame]) -> dict[str, float]:
-    """Return the median wall time of some warm rounds, and that of their CPU time."""
-    walls, cpus = [], []
-    for _ in range(ROUNDS + 1):
-        before = cpu_seconds()
-        walls.append(timed(lambda: make().write.format("noop").mode("overwrite").save()))
-        cpus.append(cpu_seconds() - before)
-    return {"wall_s": statistics.median(walls[1:]), "cpu_s": statistics.median(cpus[1:])}
+def measured(*sides: Callable[[], DataFrame]) -> list[dict[str, float]]:
+    """Return the medians of each side's wall and CPU times, in warm rounds that take turns."""
+    all_ = [(make, _Times()) for make in sides]
+    for number in range(WARM_UPS + ROUNDS):
+        for make, times in all_ if number % 2 else reversed(all_):
+            before = cpu_seconds()
+            times.walls.append(timed(partial(_write, make)))
+            times.cpus.append(cpu_seconds() - before)
+    return [times.medians() for _, times in all_]
+
+
+def _write(make: Callable[[], DataFrame]) -> None:
+    make().write.format("noop").mode("overwrite").save()
+
+
+@dataclass
+class _Times:
+    walls: list[float] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
+
+    def medians(self) -> dict[str, float]:
+        return {
+            "wall_s": statistics.median(self.walls[WARM_UPS:]),
+            "cpu_s": statistics.median(self.cpus[WARM_UPS:]),
+        }
 
 
 def kafka(settings: Settings, lines: Path, schemas: str) -> dict[str, float]:
@@ -151,7 +197,7 @@ def kafka(settings: Settings, lines: Path, schemas: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure both forms of JSON, and Avro with its schema in a registry, both ways."""
+    """Measure five forms, both ways: of three the schema is in a registry."""
     print(machine())
     print(f"{ROWS:,} records, one core; rows/s, in brackets per CPU-second of all processes")
     print("| case | Headrace | Spark's function | Kafka's converter |\n|---|---|---|---|")
@@ -159,7 +205,8 @@ def main() -> None:
     with bench(master="local[1]", driver_memory="1g") as here:
         for schemas in ("false", "true"):
             figures |= _form(here.runtime.spark, here.folder, schemas)
-        figures |= _avro(here.runtime, here.folder, figures)
+        for form, own in {"Avro": AVRO_SQL, "JSON Schema": JSON_SQL, "Protobuf": {}}.items():
+            figures |= _remote(here.runtime, here.folder, form, own, figures)
     save("converters", figures)
 
 
@@ -176,22 +223,27 @@ def _form(spark: SparkSession, folder: Path, schemas: str) -> dict[str, object]:
     pq.write_table(pa.table({"value": records}), typed)
     ddl = f"STRUCT<{DDL}>" if schemas == "false" else f"STRUCT<payload: STRUCT<{DDL}>>"
 
+    beside = (
+        f"concat('{json.dumps(head, separators=(',', ':'))[:-1]},\"payload\":', {TEXT}, '}}')"
+    )
+    to_json = TO_JSON if schemas == "false" else f"CAST({beside} AS BINARY)"
     by_spark = f"from_json(CAST(value AS STRING), '{ddl}') AS value"
     theirs = kafka(load_settings(), lines, schemas)
+    each = converter(schemas)
     cases = {
         "decode": (
-            lambda: decode(spark, spark.read.parquet(str(raw)), schemas, folder),
+            _decoding(spark, raw, each, folder),
             lambda: spark.read.parquet(str(raw)).selectExpr(by_spark),
         ),
         "encode": (
-            lambda: encode(spark.read.parquet(str(typed)), schemas),
-            lambda: spark.read.parquet(str(typed)).selectExpr(f"{TO_JSON} AS value"),
+            lambda: _encode(spark.read.parquet(str(typed)), each),
+            lambda: spark.read.parquet(str(typed)).selectExpr(f"{to_json} AS value"),
         ),
     }
     form = "JSON with schema" if schemas == "true" else "JSON"
     figures: dict[str, object] = {}
     for name, (ours, spark_own) in cases.items():
-        mine, other = measured(ours), measured(spark_own)
+        mine, other = measured(ours, spark_own)
         seconds = theirs[f"{name}_s"] * ROWS / KAFKA_ROWS
         cells = [f"{ROWS / f['wall_s']:,.0f} ({ROWS / f['cpu_s']:,.0f})" for f in (mine, other)]
         print(
@@ -201,44 +253,45 @@ def _form(spark: SparkSession, folder: Path, schemas: str) -> dict[str, object]:
     return figures
 
 
-def _avro(runtime: Runtime, folder: Path, figures: Mapping[str, object]) -> dict[str, object]:
-    """Measure Avro; Kafka Connect has none, so its figure is that of JSON without schema."""
-    spark, each = runtime.spark, avro(runtime.schema_registry)
-    typed, raw = str(folder / "typed.parquet"), str(folder / "avro.parquet")
-    records = encoded(record_frame(spark.read.parquet(typed), "t"), [each])
-    value = f"{records.shape.value.sql()} AS value"
-    records.frame.selectExpr(value).write.parquet(raw)
-    fields = [{"name": n, "type": ["null", AVRO[s.type]]} for n, s in PARTS.items()]
-    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+def _selected(spark: SparkSession, path: str, sql: str) -> DataFrame:
+    return spark.read.parquet(path).selectExpr(sql)
 
-    def ours() -> DataFrame:
-        reader = ConvertingReader(Given(spark.read.parquet(raw)), [each], folder / "decoded")
-        found = reader.read(spark, Position(), Position()).frame
-        assert found is not None
-        return found.select("value", "error")
 
-    def ours_written() -> DataFrame:
-        records = encoded(record_frame(spark.read.parquet(typed), "t"), [each])
-        return records.frame.selectExpr(records.shape.value.sql())
+def _remote(
+    runtime: Runtime,
+    folder: Path,
+    form: str,
+    sparks: Mapping[str, str],
+    figures: Mapping[str, object],
+) -> dict[str, object]:
+    """Measure a form whose schema is in a registry.
 
-    def sparks(sql: str, path: str) -> Callable[[], DataFrame]:
-        return lambda: spark.read.parquet(path).selectExpr(sql)
-
-    cases = {
-        "decode": (ours, sparks(f"from_avro(substring(value, 6), '{schema}') AS value", raw)),
-        "encode": (ours_written, sparks(f"to_avro(value, '{schema}') AS value", typed)),
+    Kafka Connect has no converter for it, so its figure is that of JSON without schema.
+    """
+    spark, each = runtime.spark, remote(CONVERTERS[form], runtime.schema_registry)
+    typed, raw = str(folder / "typed.parquet"), str(folder / f"{form}.parquet")
+    _encode(spark.read.parquet(typed), each).write.parquet(raw)
+    ours: dict[str, Callable[[], DataFrame]] = {
+        "decode": _decoding(spark, Path(raw), each, folder),
+        "encode": lambda: _encode(spark.read.parquet(typed), each),
+    }
+    files = {"decode": raw, "encode": typed}
+    theirs: dict[str, Callable[[], DataFrame]] = {
+        name: partial(_selected, spark, files[name], sql) for name, sql in sparks.items()
     }
     found: dict[str, object] = {}
-    for name, (own, other) in cases.items():
-        mine, theirs = measured(own), measured(other)
+    for name, own in ours.items():
+        both = [own, theirs[name]] if name in theirs else [own]
+        mine, other = [*measured(*both), None][:2]
         json_case = figures[f"JSON, {name}"]
         assert isinstance(json_case, dict)
         cells = [
-            f"{ROWS / f['wall_s']:,.0f} ({ROWS / f['cpu_s']:,.0f})" for f in (mine, theirs)
+            "" if f is None else f"{ROWS / f['wall_s']:,.0f} ({ROWS / f['cpu_s']:,.0f})"
+            for f in (mine, other)
         ]
         beside = f"{ROWS / json_case['kafka_s']:,.0f} (its JSON)"
-        print(f"| Avro, {name} | {cells[0]} | {cells[1]} | {beside} |", flush=True)
-        found[f"Avro, {name}"] = {"ours": mine, "spark": theirs}
+        print(f"| {form}, {name} | {cells[0]} | {cells[1]} | {beside} |", flush=True)
+        found[f"{form}, {name}"] = {"ours": mine, "spark": other}
     return found
 
 
