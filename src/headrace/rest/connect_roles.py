@@ -1,4 +1,4 @@
-"""What a client has to be to send a request of the server's APIs."""
+"""What a client has to be to send a request of Kafka Connect's API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.rest.tokens import Role
 __all__ = ["needed_role"]
 
 _OF_OPERATORS = re.compile(
-    r"(/v1)?/connectors/[^/]+/"
+    r"/connectors/[^/]+/"
     r"(pause|resume|stop|restart|offsets|topics/reset|tasks/[^/]+/restart)"
 )
 """What changes how a connector is and where it stands, and not what it does."""
