@@ -90,7 +90,7 @@ def test_connectors_are_paused_stopped_resumed_and_restarted(client: Client) -> 
         found = wait.until(["a", "b"])
         assert {each.state for each in found.values() if each} == {goal.value}
     client.restart_task("a", 0)
-    with pytest.raises(NotThereError, match="Unknown task"):
+    with pytest.raises(NotThereError, match="a has no task 7"):
         client.restart_task("a", 7)
 
 

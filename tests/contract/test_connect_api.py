@@ -121,6 +121,19 @@ def test_a_mistake_in_a_new_connector_is_named(api: Api, body: Any, message: str
     assert api("GET", "/connectors").json() == []
 
 
+def test_a_client_that_takes_problems_is_told_the_field_and_the_fix_too(api: Api) -> None:
+    api("POST", "/connectors", {"name": "s", "config": SINKING})
+    accepted = {"Accept": "application/json, application/problem+json"}
+    refused = api("DELETE", "/connectors/s/offsets", headers=accepted)
+    assert refused.json() == {
+        **api("DELETE", "/connectors/s/offsets").json(),
+        "problem": refused.json()["message"],
+        "field": None,
+        "fix": "Stop it, and wait until it is stopped.",
+    }
+    assert api("DELETE", "/connectors/s/offsets").json().keys() == {"error_code", "message"}
+
+
 def test_a_body_that_is_no_json_is_the_callers_mistake(api: Api) -> None:
     kind = {"Content-Type": "application/json"}
     broken = api.http.post(f"{api.server.url}/connectors", content=b'{"a"', headers=kind)
@@ -264,6 +277,7 @@ def test_offsets_of_a_sink_are_kafkas(api: Api) -> None:
     assert api.server.state_store.position(TaskId("s", 0)) == wanted
     assert "must contain the keys" in told(change({"topic": "lines"}, None), 400)
     assert "'abc'. Offset values" in told(change(lines, {"kafka_offset": "abc"}), 400)
+    assert "contain the key 'kafka_offset'" in told(change(lines, {"offset": 1}), 400)
     assert api("DELETE", path).json() == {
         "message": "The offsets for this connector have been reset successfully"
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.contract.connect_server import SOURCE, Server, serving
+from tests.contract.connect_server import SINK, SOURCE, Server, serving
 from tests.unit.worker.scripts import until
 
 from headrace.cli import main
@@ -228,7 +228,11 @@ def test_offsets_are_changed_while_the_connector_is_stopped_for_that(shell: Shel
     shell.make("a")
     given = ["--partition", "filename=/in", "--offset", "position=7"]
     shell("offsets", "set", "a", *given, code=2)
-    assert "must be in the STOPPED state" in shell.err
+    assert shell.err == (
+        "error[server.refused] NAME: a is not stopped, and offsets are changed while a "
+        "connector is.\n"
+        "  fix: Add --stop, or stop it first: headrace connector stop a --wait.\n"
+    )
     assert shell("offsets", "set", "a", *given, "--stop") == (
         "a: filename=/in: the beginning -> position=7\n"
     )
@@ -254,6 +258,45 @@ def test_offsets_are_set_from_a_file_as_they_are_shown(shell: Shell, tmp_path: P
     assert "holds no offsets" in shell.err
 
 
+SINK_KEYS = [f"connector.class={SINK}", "topics=lines", "file=/out"]
+LINES = ["--partition", "kafka_topic=lines"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--offset", "kafka_offset=1"], "--partition: Which partition? It stands at the beg"),
+        ([*LINES, "--offset", "kafka_offset=1"], "partition: The partition for a sink conne"),
+        (
+            [*LINES, "--partition", "kafka_partition=7", "--offset", "kafka_offset=1"],
+            "partition: 'lines' has no partition 7: every topic has one, of number 0.",
+        ),
+        (
+            [*LINES, "--partition", "kafka_partition=0", "--offset", "offset=1"],
+            "offset: The offset for a sink connector should either be null or contain the key",
+        ),
+        (
+            [*LINES, "--partition", "kafka_partition=0", "--offset", "kafka_offset=-1"],
+            "offset: An offset is a whole number from 0, not -1.",
+        ),
+    ],
+)
+def test_offsets_that_a_sink_cannot_take_are_told_with_their_place_and_a_fix(
+    shell: Shell, given: list[str], told: str
+) -> None:
+    sets = [part for key in SINK_KEYS for part in ("--set", key)]
+    shell("create", "--name", "s", *sets, "--stopped", "--wait")
+    shell("offsets", "set", "s", *given, code=2)
+    assert f"] {told}" in shell.err
+    assert "\n  fix: " in shell.err
+
+
+def test_a_task_that_is_not_there_is_told_with_those_that_are(shell: Shell) -> None:
+    shell.make("a")
+    shell("restart", "a", "--task", "9", code=2)
+    assert shell.err == "error[server.not_found] task: a has no task 9.\n  fix: It has: 0.\n"
+
+
 def test_plugins_and_loggers_of_the_server_are_shown(shell: Shell) -> None:
     assert SOURCE in shell("plugins")
     assert "headrace_plugins.predicates" in shell("plugins", "--all")
@@ -264,6 +307,10 @@ def test_plugins_and_loggers_of_the_server_are_shown(shell: Shell) -> None:
     ]
     shell("loggers", "headrace.nothing.ther", code=2)
     assert "Did you mean headrace.nothing.there" in shell.err
+    shell("loggers", "headrace.nothing.there", "--level", "loud", code=2)
+    assert "] --level: 'loud' is no level.\n  fix: Use one of: TRACE, DEBUG" in shell.err
+    shell("plugins", "FileStreamSourc", code=2)
+    assert "] CLASS: No plugin is called 'FileStreamSourc'.\n  fix: Did you" in shell.err
 
 
 class _AnyNumber:

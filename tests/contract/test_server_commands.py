@@ -291,8 +291,11 @@ def test_offsets_go_back_to_what_they_were_and_to_a_time(shell: Shell) -> None:
     assert "nobody has changed" in shell.err
     given = ["--partition", "filename=/in", "--offset", "position=7"]
     shell("connector", "offsets", "set", "a", *given, "--stop")
-    shell("connector", "offsets", "undo", "a", code=1)
-    assert "must be in the STOPPED state" in shell.err
+    shell("connector", "offsets", "undo", "a", code=2)
+    assert "NAME: a is not stopped, and offsets are changed" in shell.err
+    for asked in (["versions"], ["offsets", "history"], ["rollback"]):
+        shell("connector", *asked, "aa", code=2)
+        assert "name: There is no connector 'aa'.\n  fix: Did you mean a?" in shell.err
     back = shell("connector", "offsets", "undo", "a", "--stop")
     assert back == "a: filename=/in: position=7 -> the beginning\n"
     assert "read again" in shell.err

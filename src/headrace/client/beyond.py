@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
+from headrace.client.asking import Asking, path_of
 from headrace.client.figures import task_figures
 
 if TYPE_CHECKING:
@@ -12,17 +12,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.client.figures import TaskFigures
-    from headrace.client.http import Http
 
 __all__ = ["Beyond"]
 
 _PAGE = "1000"
 
 
-class Beyond:
+class Beyond(Asking):
     """The part of a client that a server of Kafka Connect has no answer to."""
-
-    http: Http
 
     def targets(self) -> dict[str, str]:
         """Return what is wanted of each connector: RUNNING, PAUSED or STOPPED."""
@@ -68,23 +65,20 @@ class Beyond:
 
     def versions(self, name: str) -> list[dict[str, Any]]:
         """Return when a connector was given which configuration, newest first."""
-        return list(self.http.send("GET", f"{_path(name)}/versions"))
+        return list(self._one(name, "GET", "/versions"))
 
     def version(self, name: str, number: int) -> dict[str, str]:
         """Return a configuration that a connector has had."""
-        return dict(self.http.send("GET", f"{_path(name)}/versions/{number}")["config"])
+        return dict(self._one(name, "GET", f"/versions/{number}")["config"])
 
     def differences(self, name: str, before: int, after: int) -> list[dict[str, Any]]:
         """Return the keys that differ between two configurations, by name."""
         query = {"before": str(before), "after": str(after)}
-        found = self.http.send("GET", f"{_path(name)}/versions/diff", query=query)
-        return list(found["changes"])
+        return list(self._one(name, "GET", "/versions/diff", query=query)["changes"])
 
     def restore(self, name: str, number: int) -> int:
         """Give a connector a configuration that it has had; return the number of the new."""
-        return int(
-            self.http.send("POST", f"{_path(name)}/versions/{number}/restore")["version"]
-        )
+        return int(self._one(name, "POST", f"/versions/{number}/restore")["version"])
 
     def rewind_offsets(self, name: str, to: datetime) -> list[dict[str, Any]]:
         """Let a stopped connector read again what came then or later; return what changed.
@@ -92,25 +86,33 @@ class Beyond:
         The time is aware.
         """
         body = {"to": to.isoformat()}
-        return self._steps(f"{_path(name)}/offsets/rewind", body)
+        return self._steps(name, "/offsets/rewind", body)
 
     def undo_offsets(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
         """Undo the last change of a stopped connector's offsets; return what changed.
 
         It is refused when data has moved since, unless it is forced.
         """
-        return self._steps(f"{_path(name)}/offsets/undo", {"force": force})
+        return self._steps(name, "/offsets/undo", {"force": force})
 
     def offset_history(self, name: str) -> list[dict[str, Any]]:
         """Return who changed a connector's offsets, when and how, newest first."""
-        return list(self.http.send("GET", f"{_path(name)}/offsets/history"))
+        return list(self._one(name, "GET", "/offsets/history"))
 
-    def _steps(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return list(self.http.send("POST", path, body=body)["changes"])
+    def _steps(self, name: str, path: str, body: object) -> list[dict[str, Any]]:
+        return list(self._one(name, "POST", path, body=body)["changes"])
 
-
-def _path(name: str) -> str:
-    return f"/v1/connectors/{quote(name, safe='')}"
+    def _one(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Mapping[str, str | list[str]] | None = None,
+    ) -> Any:
+        """Ask for something of a connector; names near one that is not there are told."""
+        return self.of_connector(name, method, f"/v1{path_of(name)}{path}", body, query)
 
 
 def _given(**values: str | None) -> Mapping[str, str]:

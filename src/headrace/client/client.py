@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from headrace.client.asking import path_of
 from headrace.client.beyond import Beyond
 from headrace.client.errors import NotThereError, RefusedError
 from headrace.client.http import DEFAULT_URL, Address, Http
@@ -21,7 +21,7 @@ from headrace.client.nouns import (
 from headrace.sdk.errors import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -72,10 +72,6 @@ class Client(Beyond):
     def about(self) -> dict[str, Any]:
         """Return what the server says of itself: its ``version`` among others."""
         return dict(self.http.send("GET", "/"))
-
-    def names(self) -> list[str]:
-        """Return the names of all connectors, sorted."""
-        return sorted(self.http.send("GET", "/connectors"))
 
     def infos(self) -> dict[str, ConnectorInfo]:
         """Return all connectors by name."""
@@ -131,7 +127,7 @@ class Client(Beyond):
 
         Raises ConfigErrors with everything that is wrong with the configuration.
         """
-        path = f"{_path(name)}/config"
+        path = f"{path_of(name)}/config"
         try:
             return ConnectorInfo.of(self.http.send("PUT", path, body=dict(config)))
         except RefusedError as error:
@@ -168,7 +164,13 @@ class Client(Beyond):
 
     def restart_task(self, name: str, number: int) -> None:
         """Restart one task."""
-        self._of(name, "POST", f"/tasks/{number}/restart")
+        try:
+            self._of(name, "POST", f"/tasks/{number}/restart")
+        except NotThereError:
+            known = ", ".join(str(each) for each in self.info(name).tasks)
+            fix = f"It has: {known}." if known else "It has none now; see its status."
+            problem = f"{name} has no task {number}."
+            raise NotThereError(problem, field="task", fix=fix) from None
 
     def delete(self, name: str) -> None:
         """Remove a connector; what it has written stays."""
@@ -250,13 +252,6 @@ class Client(Beyond):
         path = f"/admin/loggers/{quote(name, safe='')}"
         return list(self.http.send("PUT", path, body={"level": level}))
 
-    def not_there(self, name: str) -> NotThereError:
-        """Return the error for a name that the server does not know."""
-        known = self.names()
-        close = get_close_matches(name, known, n=3, cutoff=0.5)
-        fix = f"Did you mean {' or '.join(close)}?" if close else _there_are(known)
-        return NotThereError(f"There is no connector {name!r}.", field="name", fix=fix)
-
     def _expanded(self, *what: str) -> dict[str, Any]:
         told = self.http.send("GET", "/connectors", query={"expand": list(what)})
         return dict(sorted(told.items()))
@@ -271,12 +266,7 @@ class Client(Beyond):
         query: Mapping[str, str | list[str]] | None = None,
     ) -> Any:
         """Ask for something of a connector; names near one that is not there are told."""
-        try:
-            return self.http.send(method, f"{_path(name)}{path}", body=body, query=query)
-        except NotThereError:
-            if name in self.names():
-                raise
-            raise self.not_there(name) from None
+        return self.of_connector(name, method, f"{path_of(name)}{path}", body, query)
 
     def _told(
         self, config: Mapping[str, str], refused: RefusedError
@@ -289,15 +279,3 @@ class Client(Beyond):
         except RefusedError:
             return refused
         return ConfigErrors(errors) if errors else refused
-
-
-def _path(name: str) -> str:
-    return f"/connectors/{quote(name, safe='')}"
-
-
-def _there_are(known: Sequence[str]) -> str:
-    if not known:
-        return "There is no connector yet; make one with: headrace connector create."
-    shown = ", ".join(known[:10])
-    more = f" and {len(known) - 10} more" if len(known) > 10 else ""  # noqa: PLR2004 - as above
-    return f"There are: {shown}{more}."

@@ -32,6 +32,7 @@ DEFAULT_URL = "http://127.0.0.1:8083"
 _FIRST_ERROR = 400
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_MANY = 401, 403, 404, 409, 429
 _SERVER_FAULT, _UNAVAILABLE = 500, 503
+_ACCEPTED = "application/json, application/problem+json"
 _START = "Start one with: headrace server; or name another with --server or HEADRACE_SERVER."
 
 
@@ -169,7 +170,7 @@ class Http:
         shown = {} if address.token is None else {"Authorization": f"Bearer {address.token}"}
         return httpx2.Client(
             base_url=address.url,
-            headers={"Accept": "application/json", **shown},
+            headers={"Accept": _ACCEPTED, **shown},
             timeout=address.timeout.total_seconds(),
             verify=_trust(address),
             # A proxy of the environment is not the way to this machine itself.

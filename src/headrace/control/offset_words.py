@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Json", "Offset", "own_offset", "shown_offsets", "task_of"]
 
 _TOPIC, _PARTITION, _OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+_WHOLE = f"Set {_OFFSET} to a whole number from 0, the next that is to be read."
 Json: TypeAlias = "Mapping[str, Any]"
 
 
@@ -60,15 +61,22 @@ def own_offset(connector: Connector, given: Offset) -> tuple[Json, Json | None]:
             "The partition for a sink connector offset must contain the keys "
             f"'{_TOPIC}' and '{_PARTITION}'"
         )
-        raise ConfigError(problem, field="partition")
+        fix = f'Write it as {{"{_TOPIC}": "TOPIC", "{_PARTITION}": 0}}.'
+        raise ConfigError(problem, field="partition", fix=fix)
     topic, number = given.partition[_TOPIC], given.partition[_PARTITION]
     if not isinstance(topic, str) or str(number) != "0":
         problem = f"{topic!r} has no partition {number!r}: every topic has one, of number 0."
-        raise ConfigError(problem, field="partition")
+        raise ConfigError(problem, field="partition", fix=f"Set {_PARTITION} to 0.")
     partition = {"topic": topic}
     if given.offset is None:
         return partition, None
-    value = given.offset.get(_OFFSET)
+    if _OFFSET not in given.offset:
+        problem = (
+            "The offset for a sink connector should either be null or contain the key "
+            f"'{_OFFSET}'"
+        )
+        raise ConfigError(problem, field="offset", fix=_WHOLE)
+    value = given.offset[_OFFSET]
     try:
         number = int(str(value))
     except ValueError:
@@ -76,10 +84,10 @@ def own_offset(connector: Connector, given: Offset) -> tuple[Json, Json | None]:
             "Failed to parse the following Kafka offset value in the provided offsets: "
             f"'{value}'. Offset values for sink connectors need to be integers."
         )
-        raise ConfigError(problem, field="offset") from None
+        raise ConfigError(problem, field="offset", fix=_WHOLE) from None
     if number < 0:
         problem = f"An offset is a whole number from 0, not {number}."
-        raise ConfigError(problem, field="offset")
+        raise ConfigError(problem, field="offset", fix=_WHOLE)
     return partition, {"version": number - 1}
 
 

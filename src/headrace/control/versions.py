@@ -56,7 +56,7 @@ class ConfigVersions:
                 return version
         problem = f"Connector {name} has had no configuration {number}."
         fix = f"It has had those from {versions[-1].version} to {versions[0].version}."
-        raise ConfigVersionNotFoundError(problem, fix=fix)
+        raise ConfigVersionNotFoundError(problem, fix=fix, field="version")
 
     def changes(self, name: str, before: int, after: int) -> list[ConfigChange]:
         """Return the keys that differ between two, by name; a changed password is hidden twice.

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from headrace.rest.requests import methods_at
+from headrace.rest.requests import PROBLEM, methods_at
 from headrace.sdk import (
     ConfigError,
     ConfigErrors,
@@ -58,10 +58,10 @@ def add_connect_errors(app: FastAPI) -> None:
     """Make the application answer every error as Kafka Connect does."""
 
     @app.exception_handler(HeadraceError)
-    def failed(_: Request, error: Exception) -> JSONResponse:
+    def failed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HeadraceError)
         status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), 500)
-        return answer(status, _told(error))
+        return answer(status, _told(error), more=_more(request, error))
 
     @app.exception_handler(ConnectorNotFoundError)
     @app.exception_handler(TaskNotFoundError)
@@ -101,9 +101,23 @@ def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JS
     return answer(status, message, dict(headers))
 
 
-def answer(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Return an error in Kafka Connect's form."""
-    return JSONResponse({"error_code": status, "message": message}, status, headers)
+def answer(
+    status: int,
+    message: str,
+    headers: dict[str, str] | None = None,
+    *,
+    more: Mapping[str, str | None] | None = None,
+) -> JSONResponse:
+    """Return an error in Kafka Connect's form, with more for those who asked for it."""
+    told = {"error_code": status, "message": message, **(more or {})}
+    return JSONResponse(told, status, headers)
+
+
+def _more(request: Request, error: HeadraceError) -> dict[str, str | None]:
+    """Return what a client that takes problems is told beside Kafka Connect's words."""
+    if PROBLEM not in _accepted(request.headers) or isinstance(error, ConfigErrors):
+        return {}
+    return {"problem": error.problem, "field": error.field, "fix": error.fix}
 
 
 def _told(error: HeadraceError) -> str:
@@ -167,11 +181,15 @@ class ConnectManners:
 
 def _refusal(scope: Scope) -> JSONResponse | None:
     headers = Headers(scope=scope)
-    accepted = [each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")]
-    if not {"", "*/*", "application/*", "application/json"} & set(accepted):
+    if not {"", "*/*", "application/*", "application/json"} & _accepted(headers):
         return answer(406, "HTTP 406 Not Acceptable")
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if has_body and kind != "application/json":
         return answer(415, "HTTP 415 Unsupported Media Type")
     return None
+
+
+def _accepted(headers: Headers) -> set[str]:
+    """Return the media types that a client takes."""
+    return {each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")}

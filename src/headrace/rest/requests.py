@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 
+PROBLEM = "application/problem+json"
+"""The media type of problem details, which RFC 9457 defines."""
+
+
 def storable(text: str) -> str:
     """Return a text without the character that PostgreSQL cannot take: nothing is named so."""
     return text.replace("\x00", "\x1a")

@@ -23,6 +23,9 @@ app = typer.Typer(
     help="Show and change where connectors stand. Changing asks for a stop first."
 )
 
+_NOT_STOPPED = "must be in the STOPPED state"
+"""What servers say of it, Kafka Connect's too: their users have requests to send."""
+
 Stop = Annotated[
     bool,
     typer.Option("--stop", help="Stop it for that, and let it run again if it ran before."),
@@ -109,7 +112,7 @@ def stopped(
     client: Client, invocation: Invocation, name: str, seconds: float, *, stop: bool
 ) -> Iterator[None]:
     """Keep a connector stopped for a while, if asked to; it runs again whatever happens."""
-    from headrace.client import Goal
+    from headrace.client import ConflictError, Goal, RefusedError
 
     state = client.status(name).state if stop else "STOPPED"
     if state != "STOPPED":
@@ -125,6 +128,12 @@ def stopped(
         waiting.until([name])
     try:
         yield
+    except (ConflictError, RefusedError) as error:
+        if _NOT_STOPPED not in error.problem:
+            raise
+        problem = f"{name} is not stopped, and offsets are changed while a connector is."
+        fix = f"Add --stop, or stop it first: headrace connector stop {name} --wait."
+        raise RefusedError(problem, field="NAME", fix=fix) from None
     finally:
         if state in {"RUNNING", "FAILED", "UNASSIGNED", "RESTARTING"}:
             client.resume(name)
@@ -142,9 +151,16 @@ def _given(
         return OffsetInfo(json_pairs(partition, "--partition"), offset)
     if len(before) == 1:
         return OffsetInfo(before[0].partition, offset)
-    known = "; ".join(json.dumps(dict(each.partition)) for each in before) or "none"
-    problem = f"Which partition? It stands in {len(before)}: {known}."
-    raise ConfigError(problem, field="--partition", fix="Add --partition KEY=VALUE.")
+    if before:
+        known = "; ".join(as_text(each.partition) for each in before)
+        problem = f"Which partition? It stands in {len(before)}: {known}."
+    else:
+        problem = "Which partition? It stands at the beginning of all of them."
+    fix = (
+        "Add --partition KEY=VALUE for each key of the partition; a sink's has two: "
+        "--partition kafka_topic=TOPIC --partition kafka_partition=0."
+    )
+    raise ConfigError(problem, field="--partition", fix=fix)
 
 
 def _read(file: Path, name: str) -> list[OffsetInfo]:

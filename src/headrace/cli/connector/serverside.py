@@ -9,6 +9,10 @@ import typer
 from headrace.cli.connector.options import Json
 from headrace.cli.invocation import invocation_of
 
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+_OTHER_LEVELS = ("WARNING", "CRITICAL")
+"""Python's names of WARN and FATAL."""
+
 
 def plugins(
     context: typer.Context,
@@ -39,11 +43,17 @@ def plugins(
 
 
 def _keys(context: typer.Context, plugin: str) -> None:
+    from headrace.cli.failures import unknown
     from headrace.cli.terminal import table
+    from headrace.client import NotThereError
 
     invocation = invocation_of(context)
     with invocation.client() as client:
-        found = client.plugin_keys(plugin)
+        try:
+            found = client.plugin_keys(plugin)
+        except NotThereError:
+            known = [each.class_name for each in client.plugins(only_connectors=False)]
+            raise unknown(plugin, known, noun="plugin", field="CLASS") from None
     if invocation.terminal.as_json:
         invocation.terminal.print_json(found)
         return
@@ -61,7 +71,7 @@ def loggers(
     ] = None,
     level: Annotated[
         str | None,
-        typer.Option(help="Set it, and those below it: TRACE, DEBUG, INFO, WARN, ERROR, OFF."),
+        typer.Option(help=f"Set it, and those below it: {', '.join(_LEVELS)}."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -73,6 +83,10 @@ def loggers(
     if level is not None and name is None:
         problem = "--level needs the name of a logger."
         raise ConfigError(problem, field="LOGGER", fix="Name one; root is all of them.")
+    if level is not None and level.upper() not in {*_LEVELS, *_OTHER_LEVELS}:
+        problem = f"{level!r} is no level."
+        fix = f"Use one of: {', '.join(_LEVELS)}."
+        raise ConfigError(problem, field="--level", fix=fix)
     invocation = invocation_of(context)
     with invocation.client() as client:
         changed = {name} if name is not None else None

@@ -84,7 +84,8 @@ def rollback(
         known = [each["version"] for each in client.versions(name)]
         if version is None and len(known) == 1:
             problem = f"{name} has had one configuration only."
-            raise ConfigError(problem, field="NAME", fix="Change it with: connector config.")
+            fix = f"Change it with: headrace connector config {name} --set KEY=VALUE."
+            raise ConfigError(problem, field="NAME", fix=fix)
         number = version or known[1]
 
         def run(client: Client, name: str) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from headrace.control import ConfigVersionNotFoundError
-from headrace.rest.requests import methods_at
+from headrace.rest.requests import PROBLEM, methods_at
 from headrace.sdk import (
     Category,
     ConfigErrors,
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 PREFIX = "/v1"
 """With what the paths of this API begin."""
 
-MEDIA_TYPE = "application/problem+json"
+MEDIA_TYPE = PROBLEM
 _STATUSES: dict[type[HeadraceError], int] = {
     ConnectorNotFoundError: 404,
     TaskNotFoundError: 404,

@@ -120,6 +120,7 @@ class FileSource(SourceConnector):
             if type(number) is not int or number < 0:
                 raise ConfigError(
                     problem=f"{key} must be a whole number from 0, not {number!r}.",
+                    fix=f"Set {key} to how much of it is to be left out; 0 is the beginning.",
                     field="offsets",
                 )
 
