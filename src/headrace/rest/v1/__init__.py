@@ -2,6 +2,7 @@
 
 from headrace.rest.v1.app import v1_api, v1_app
 from headrace.rest.v1.problems import PREFIX
+from headrace.rest.v1.slots import Slots
 from headrace.rest.v1.workbench import Workbench
 
-__all__ = ["PREFIX", "Workbench", "v1_api", "v1_app"]
+__all__ = ["PREFIX", "Slots", "Workbench", "v1_api", "v1_app"]

@@ -68,7 +68,7 @@ def v1_api(connectors: Connectors, bench: Workbench) -> FastAPI:
         schema_routes(connectors, bench),
         letter_routes(connectors, bench),
         trial_routes(connectors, bench),
-        backup_routes(bench.backups),
+        backup_routes(bench),
     ):
         app.include_router(
             router,

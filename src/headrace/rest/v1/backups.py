@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Self
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
-from headrace.control import Backup, Backups
+from headrace.control import Backup
 from headrace.rest.v1.problems import problems
+from headrace.rest.v1.workbench import Workbench
 
 
 class BackupShown(BaseModel):
@@ -23,16 +24,23 @@ class BackupShown(BaseModel):
         return cls(file=str(backup.file), size_bytes=backup.size_bytes, at=backup.at)
 
 
-def backup_routes(backups: Backups) -> APIRouter:
+def backup_routes(bench: Workbench) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/store/backups", tags=["store"])
+    backups = bench.backups
 
     @router.get("", summary="List backups of the store")
     def list_backups() -> list[BackupShown]:
         """Answer with the newest first."""
         return [BackupShown.of(each) for each in backups.all()]
 
-    @router.post("", status_code=201, summary="Back up the store", responses=problems(409))
+    @router.post(
+        "",
+        status_code=201,
+        summary="Back up the store",
+        responses=problems(409),
+        dependencies=[Depends(bench.slots)],
+    )
     def back_up() -> BackupShown:
         """Copy the store to a file in the home folder, while it is in use.
 

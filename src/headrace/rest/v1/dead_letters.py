@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.control import Connectors, definition_of
@@ -178,7 +178,7 @@ class Replayed(BaseModel):
 
 def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     """Return the routes."""
-    router = APIRouter(tags=["dead letters"])
+    router = APIRouter(tags=["dead letters"], dependencies=[Depends(bench.slots)])
 
     @router.get("/dead-letters", summary="Count open dead letters by cause")
     def groups(asked: Annotated[ConnectorLetters, Query()]) -> list[LetterGroup]:

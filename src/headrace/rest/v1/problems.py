@@ -1,5 +1,6 @@
 """How our own API answers what it cannot do: problem details, as RFC 9457 has them."""
 
+import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from inspect import getdoc
@@ -144,7 +145,10 @@ def add_problems(app: FastAPI) -> None:
         title = (getdoc(type(error)) or "").partition("\n")[0].rstrip(".")
         parts = error.errors if isinstance(error, ConfigErrors) else [error]
         faults = [Fault.of(each) for each in parts]
-        return _answer(request, status, title, faults, Fault.of(error))
+        answer = _answer(request, status, title, faults, Fault.of(error))
+        if isinstance(error, RetriableError) and error.after is not None:
+            answer.headers["Retry-After"] = str(math.ceil(error.after.total_seconds()))
+        return answer
 
     @app.exception_handler(RequestValidationError)
     def misunderstood(request: Request, error: Exception) -> ProblemJson:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
 from headrace.control import Connectors
@@ -74,7 +74,10 @@ def schema_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         return [StreamSchemas(stream=s, versions=_versions(found[s])) for s in sorted(found)]
 
     @router.get(
-        "/topics/{topic}/schemas", summary="Show a topic's schemas", responses=problems(404)
+        "/topics/{topic}/schemas",
+        summary="Show a topic's schemas",
+        responses=problems(404),
+        dependencies=[Depends(bench.slots)],
     )
     def of_topic(topic: Encoded) -> list[TopicSchema]:
         """Answer with the oldest first."""

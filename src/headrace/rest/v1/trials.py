@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.control import Connectors
@@ -102,7 +102,7 @@ class Trial(BaseModel):
 
 def trial_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     """Return the routes."""
-    router = APIRouter(tags=["trials"])
+    router = APIRouter(tags=["trials"], dependencies=[Depends(bench.slots)])
 
     @router.post("/preview", summary="Preview a configuration")
     def preview(asked: Annotated[PreviewRequest, Body()]) -> Preview:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.control import Backups, ServerLog
+from headrace.rest.v1.slots import Slots
 from headrace.sdk import StateError, TopicNotFoundError
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ class Workbench:
         runtime: The process.
         events: Who is told what replays do.
         clock: Gives the present, aware.
+        slots: How many requests may use it at a time.
     """
 
     runtime: Runtime
     events: Events
     clock: Callable[[], datetime]
+    slots: Slots = field(default_factory=Slots)
     _busy: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
