@@ -79,7 +79,6 @@ class BatchLoop:
         batch = self._unfinished() or self._next_batch()
         if batch is None:
             return None
-        self._known = None
         counts = self.flow.run(batch)
         # Guarantee 1: flow.run has returned, so the data is durable; only now the
         # position moves.
@@ -119,11 +118,14 @@ class BatchLoop:
         if end == self._known:
             self.lag = None
             return None
-        self._measure_lag(self._known)
+        start, self._known = self._known, None  # who gets no answer must look what was stored
+        self._measure_lag(start)
         # Guarantee 2: the intent, with its id and bounds, is stored before data moves.
-        return self.store.begin_batch(task, epoch, self._known, end, self.clock())
+        return self.store.begin_batch(task, epoch, start, end, self.clock())
 
     def _measure_lag(self, start: Position) -> None:
         now = self.clock()
-        if self._measured is None or now - self._measured >= LAG_INTERVAL:
+        since = None if self._measured is None else now - self._measured
+        # It is negative when the clock was put back.
+        if since is None or not timedelta() <= since < LAG_INTERVAL:
             self.lag, self._measured = self.reader.lag(start, self.limit.until), now

@@ -85,3 +85,12 @@ def test_quick_batches_do_not_measure_their_lag_each_time() -> None:
     for _ in range(50):
         loop.step()
     assert rows.asked == 1
+
+
+def test_lag_is_measured_again_after_the_clock_was_put_back() -> None:
+    rows, times = Rows(100), [datetime(2026, 1, 1, tzinfo=UTC)]
+    loop = loop_over(rows, times, ReadLimit(rows=1))
+    loop.step()
+    times.append(times[0] - timedelta(hours=1))
+    loop.step()
+    assert loop.lag == Lag(rows=99)

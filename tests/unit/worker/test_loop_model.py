@@ -20,7 +20,7 @@ from headrace.sdk import (
     RetriableError,
     StaleEpochError,
 )
-from headrace.store import MemoryStore
+from headrace.store import MemoryStore, StoreUnavailableError
 from headrace.worker import BatchLoop
 
 TASK = TaskId("copy", 0)
@@ -94,6 +94,8 @@ class Trap:
             self.point = ""
             if point.startswith("fail"):
                 raise RetriableError
+            if point.startswith("no answer"):
+                raise StoreUnavailableError
             raise CrashError
 
 
@@ -116,20 +118,27 @@ class Copy:
 
 
 class TrappedStore(MemoryStore):
-    """A store whose process may die right before or right after a write."""
+    """A store right before or right after whose writes its process may die, or its line.
+
+    Whoever gets no answer does not know whether the write was made.
+    """
 
     trap: Trap
 
     def begin_batch(self, *args, **values) -> Batch:
         self.trap.spring("crash before the intent")
+        self.trap.spring("no answer before the intent")
         batch = super().begin_batch(*args, **values)
         self.trap.spring("crash after the intent")
+        self.trap.spring("no answer after the intent")
         return batch
 
     def finish_batch(self, *args, **values) -> Batch:
         self.trap.spring("crash before finishing")
+        self.trap.spring("no answer before finishing")
         batch = super().finish_batch(*args, **values)
         self.trap.spring("crash after finishing")
+        self.trap.spring("no answer after finishing")
         return batch
 
 
@@ -143,6 +152,10 @@ POINTS = st.sampled_from(
         "crash after the commit",
         "crash before finishing",
         "crash after finishing",
+        "no answer before the intent",
+        "no answer after the intent",
+        "no answer before finishing",
+        "no answer after finishing",
     ]
 )
 
@@ -195,8 +208,13 @@ class LoopMachine(RuleBasedStateMachine):
     @rule()
     def take_over_from_an_owner_that_lives_on(self) -> None:
         self.stale.append(self.loop)
-        self.now += LEASE
+        [held] = self.store.leases()
+        self.now = max(self.now, held.expires)
         self.loop = self.take(f"w{len(self.stale)}")
+
+    @rule(seconds=st.integers(-7200, 7200))
+    def put_the_clock(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
 
     @rule()
     def stale_owners_go_on(self) -> None:
