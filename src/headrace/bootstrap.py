@@ -374,18 +374,21 @@ class Runtime:
     def _new_worker(
         self, events: Events, *, once: bool = False, serving: bool = False
     ) -> Worker:
-        self._worker = Worker(
+        worker = self._worker = Worker(
             store=self.state,
             owner=self.owner.name,
-            events=events,
+            events=self.measuring.heard(events),
+            measures=self.measuring.book,
             clock=now,
             threads=self.settings.worker_threads,
             lease=self.settings.lease,
             once=once,
             serving=serving,
             cleaned=self.secrets.cleaned,
+            patience=2 * self.settings.task_shutdown_graceful_timeout,
         )
-        return self.measuring.watched(self._worker)
+        self.measuring.book.measure_lags(worker.lags)
+        return worker
 
     def _appended(self, topic: str) -> None:
         if self._worker is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.control import Connectors, TaskPlan
     from headrace.plugins import Registry
     from headrace.settings import Settings
-    from headrace.worker import HostSupervisor, Worker
+    from headrace.worker import Events, HostSupervisor
 
 
 @dataclass
@@ -53,12 +53,9 @@ class Measuring:
         """What a scraper gets."""
         return Exposition(self.book)
 
-    def watched(self, worker: Worker) -> Worker:
-        """Measure what a worker does; return it. Called before it begins."""
-        worker.events = Everyone([self.book, worker.events])
-        worker.measures = self.book
-        self.book.measure_lags(worker.lags)
-        return worker
+    def heard(self, events: Events) -> Events:
+        """Return who learns what a worker does: others, and what measures it."""
+        return Everyone([self.book, events])
 
     def planned(self, plan: TaskPlan) -> None:
         """Learn what a task is made of."""

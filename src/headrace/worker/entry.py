@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import structlog
+
 from headrace.model import TaskState
+from headrace.worker.labels import labels
 from headrace.worker.restarts import Verdict
 
 if TYPE_CHECKING:
     from headrace.model import Lease
     from headrace.worker.task import Task
 
+log = structlog.get_logger(__name__)
+
 _LIVE = {TaskState.UNASSIGNED, TaskState.RUNNING}
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
     """A task with what the worker knows of it."""
 
@@ -25,6 +31,9 @@ class Entry:
     """Its connector's, if that may be removed while the task runs."""
     due: float = 0.0
     running: bool = False
+    """Whether somebody sees to it just now; nobody else does then."""
+    thread: threading.Thread | None = None
+    """What runs its step."""
     woken: bool = False
     started: bool = False
     ending: TaskState | None = None
@@ -37,6 +46,8 @@ class Entry:
     verdict: Verdict = field(default_factory=Verdict)
     abandoned: bool = False
     """Whether its step did not end in time; the thread that runs it is given up with it."""
+    let_go: bool = False
+    """Whether its task was told to let go of everything."""
 
     @property
     def live(self) -> bool:
@@ -48,6 +59,12 @@ class Entry:
         """When it is to run, in seconds of the monotonic clock."""
         return self.due if self.ending is None else 0.0
 
+    @property
+    def ran(self) -> float:
+        """For how many seconds it has run, without those in which it was tried again."""
+        until = self.trying_since if self.failures else time.monotonic()
+        return max(0.0, until - self.began)
+
     def wake(self) -> None:
         """Make it ready, also once more if it runs just now.
 
@@ -55,3 +72,10 @@ class Entry:
         """
         self.due = min(self.due, time.monotonic())
         self.woken = True
+
+    def cancel(self) -> None:
+        """Make a running step end soon. It is up to others if that cannot be done."""
+        try:
+            self.task.cancel()
+        except Exception:
+            log.warning("task cannot be cancelled", **labels(self.task.id), exc_info=True)

@@ -34,10 +34,7 @@ def renew_leases(
         log.warning("leases not renewed", tasks=len(held), why=str(error))
         return
     for entry, had in held:
-        if entry.lease is not had or not entry.live:
-            continue  # it has ended meanwhile, or begun anew
-        if had.task in renewed:
-            entry.lease = renewed[had.task]
-        else:
+        # One that has ended meanwhile, or begun anew, has lost nothing.
+        if had.task not in renewed and entry.lease is had and entry.live:
             log.warning("lease lost", **labels(had.task))
-            entry.task.cancel()
+            entry.cancel()

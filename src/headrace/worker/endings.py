@@ -1,0 +1,171 @@
+"""How tasks end: their plugins let go, their states are stored and told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.model import TaskState, TaskStatus
+from headrace.sdk import StaleEpochError, StateError
+from headrace.store import StoreUnavailableError
+from headrace.worker.aside import Aside
+from headrace.worker.labels import labelled, labels
+from headrace.worker.traces import traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from datetime import datetime
+
+    from headrace.model import Lease, TaskId
+    from headrace.store import Store
+    from headrace.worker.entry import Entry
+    from headrace.worker.events import Events
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a task under a lease, as it is stored."""
+
+    lease: Lease
+    status: TaskStatus
+    at: datetime
+    fenced: bool
+
+    def store_in(self, store: Store) -> None:
+        write = store.fence if self.fenced else store.end
+        write(self.lease, self.status, self.at)
+
+
+@dataclass(kw_only=True)
+class Endings:
+    """Ends tasks. Any thread may call it.
+
+    Args:
+        store: Where states are kept.
+        events: Who is told of them.
+        clock: Gives the present, aware.
+        patience: How long a plugin may take to let go of everything.
+        told: Called with each task whose end was told.
+    """
+
+    store: Store
+    events: Events
+    clock: Callable[[], datetime]
+    patience: timedelta = timedelta(seconds=10)
+    told: Callable[[Entry], None] = lambda _: None
+    _owed: dict[TaskId, _End] = field(default_factory=dict)
+    """Ends that the store did not take, as it was away."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def tell(self, entry: Entry, state: TaskState) -> None:
+        """Tell of a task's new state."""
+        entry.state = state
+        self.events.state_changed(entry.task.id, state, entry.error)
+
+    def end(self, entry: Entry, state: TaskState) -> None:
+        """Let a task's plugins let go, and store the state that it ends in.
+
+        One that hangs is left behind after a while, and its lease taken away; but what has
+        come to its own end may take its time.
+        """
+        patient = state is TaskState.COMPLETED
+        self._end(entry, state, self._letting_go(entry), None if patient else self._by())
+
+    def end_all(self, entries: Collection[Entry], state: TaskState) -> None:
+        """End tasks whose plugins let go all at once, those that were given up as well."""
+        left = [entry for entry in entries if not entry.abandoned]
+        letting_go = [(entry, self._letting_go(entry)) for entry in left]
+        by = self._by()
+        ends = [partial(self._end, entry, state, aside, by) for entry, aside in letting_go]
+        ends += [partial(self.give_up, entry, state) for entry in entries if entry.abandoned]
+        for end in ends:
+            try:
+                end()
+            except Exception:
+                log.exception("end of task is lost")  # and not those of others
+
+    def _by(self) -> float:
+        return time.monotonic() + self.patience.total_seconds()
+
+    def _end(self, entry: Entry, state: TaskState, aside: Aside, by: float | None) -> None:
+        gone = aside.has_ended(by)
+        if not gone:
+            log.warning("task did not let go in time", **labels(entry.task.id))
+        if entry.abandoned:
+            return  # whoever has given it up has told of it too
+        trace, next_try = traced(entry.error, entry.verdict, self.clock())
+        self._store_and_tell(entry, TaskStatus(state, trace, next_try), fenced=not gone)
+
+    def give_up(self, entry: Entry, state: TaskState) -> None:
+        """Take the lease away from a step that does not end."""
+        log.warning("task did not end in time and is given up", **labels(entry.task.id))
+        self._store_and_tell(entry, TaskStatus(state), fenced=True)
+
+    def let_go(self, entry: Entry) -> None:
+        """Let the plugins of a task let go, unless they were told to before."""
+        if not entry.let_go:
+            self._letting_go(entry).has_ended()
+
+    def mark(self, task: TaskId, state: TaskState, lease: Callable[[], Lease]) -> None:
+        """Store the state of a task that nobody runs. One that has failed stays so."""
+        found = self.store.statuses(task.connector).get(task)
+        if found is None or found.state in {state, TaskState.FAILED}:
+            return
+        try:
+            self.store.end(lease(), TaskStatus(state), self.clock())
+        except (StateError, StaleEpochError):
+            log.warning("task is run by another worker", **labels(task))
+
+    def catch_up(self) -> None:
+        """Store what could not be stored before. Raises StoreUnavailableError."""
+        with self._lock:
+            owed = dict(self._owed)
+        for task, end in owed.items():
+            try:
+                end.store_in(self.store)
+            except StaleEpochError:
+                log.info("task was started anew before its end was stored", **labels(task))
+            with self._lock:
+                if self._owed.get(task) is end:
+                    del self._owed[task]
+
+    def _letting_go(self, entry: Entry) -> Aside:
+        entry.let_go = True
+        task = entry.task
+
+        def stop() -> None:
+            try:
+                task.stop()
+            except Exception:
+                log.warning("task did not stop cleanly", exc_info=True)
+
+        with labelled(task.id):
+            return Aside(f"headrace-stop-{task.id}", stop)
+
+    def _store_and_tell(self, entry: Entry, status: TaskStatus, *, fenced: bool) -> None:
+        if entry.lease is not None:
+            # Guarantee 3: the epoch of one that hangs is used up, so whatever it still does
+            # is refused.
+            end = _End(entry.lease, status, self.clock(), fenced)
+            with labelled(entry.task.id):
+                self._store(end)
+        self.tell(entry, status.state)
+        self.told(entry)
+
+    def _store(self, end: _End) -> None:
+        try:
+            end.store_in(self.store)
+        except StaleEpochError:
+            log.warning("task was taken by another worker")
+        except StoreUnavailableError:
+            log.warning("end of task is not stored for now", exc_info=True)
+            with self._lock:
+                self._owed[end.lease.task] = end

@@ -1,0 +1,147 @@
+"""The tasks that a worker has: which one is next, and who waits for whose end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.worker.task import feeds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from datetime import timedelta
+
+    from headrace.model import TaskId, TaskState
+    from headrace.worker.entry import Entry
+    from headrace.worker.task import Task
+
+
+@dataclass
+class Entries:
+    """Gives each task to one thread at a time. Any thread may call it.
+
+    No plugin, host or store is ever called while its lock is held: they may call back, and
+    they may hang.
+
+    Args:
+        serving: Whether it goes on without a task, as one may be put in at any time.
+    """
+
+    serving: bool = False
+    _all: dict[TaskId, Entry] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _stopping: bool = False
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Return the entries as they are now."""
+        with self._changed:
+            return iter(list(self._all.values()))
+
+    def put(self, entry: Entry) -> None:
+        """Take a task on, in place of one of its id that has ended."""
+        with self._changed:
+            self._all[entry.task.id] = entry
+            self._changed.notify_all()
+
+    def next(self) -> Entry | None:
+        """Wait for the task that has been ready longest; None when all is over.
+
+        Whoever gets one must ``give_back`` it.
+        """
+        with self._changed:
+            while not self._stopping:
+                live = [entry for entry in self._all.values() if entry.live]
+                if not live and not self.serving:
+                    return None
+                waiting = [entry for entry in live if not entry.running]
+                entry = min(waiting, key=lambda entry: entry.ready, default=None)
+                wait = entry.ready - time.monotonic() if entry else None
+                if entry is not None and wait is not None and wait <= 0:
+                    entry.running, entry.woken = True, False
+                    entry.thread = threading.current_thread()
+                    return entry
+                self._changed.wait(wait)
+            return None
+
+    def give_back(self, entry: Entry) -> None:
+        """Tell that nobody sees to a task any more."""
+        with self._changed:
+            entry.running = False
+            self._changed.notify_all()
+
+    def rest(self, entry: Entry, seconds: float) -> None:
+        """Let a task be due after a while; at once if it was woken while it ran."""
+        with self._changed:
+            entry.due = time.monotonic() + (0.0 if entry.woken else seconds)
+
+    def wake(self, which: Callable[[Task], bool]) -> None:
+        """Make tasks run soon."""
+        with self._changed:
+            for entry in self._all.values():
+                if which(entry.task):
+                    entry.wake()
+            self._changed.notify_all()
+
+    def feeders(self, entry: Entry) -> list[Entry]:
+        """Return the tasks that write what one reads."""
+        return [each for each in self if feeds(each.task, entry.task)]
+
+    def ask_to_end(self, tasks: Mapping[TaskId, TaskState]) -> list[Entry]:
+        """Let tasks end in the given states before they run again; return those that are."""
+        with self._changed:
+            asked = [self._all[task] for task in tasks if task in self._all]
+            for entry in asked:
+                entry.ending = tasks[entry.task.id]
+            self._changed.notify_all()
+            return asked
+
+    def wait_ended(self, entries: Collection[Entry], within: timedelta) -> bool:
+        """Wait until tasks have ended, or nobody will end them; return whether they have."""
+
+        def ended() -> bool:
+            return not any(each.live or _is_busy(each) for each in entries)
+
+        def over() -> bool:
+            return ended() or (self._stopping and not any(map(_is_busy, entries)))
+
+        with self._changed:
+            self._changed.wait_for(over, within.total_seconds())
+            return ended()
+
+    def take_out(self, entries: Collection[Entry]) -> list[Entry]:
+        """Forget tasks; return those that have not ended, which are the caller's to end."""
+        with self._changed:
+            for entry in entries:
+                if self._all.get(entry.task.id) is entry:
+                    del self._all[entry.task.id]
+            return self._claimed(entries)
+
+    def take_over(self) -> list[Entry]:
+        """Return the tasks that have not ended, which are the caller's to end."""
+        with self._changed:
+            return self._claimed(self._all.values())
+
+    def _claimed(self, entries: Collection[Entry]) -> list[Entry]:
+        left = [entry for entry in entries if entry.live and not entry.abandoned]
+        for entry in left:
+            # One that does not run was idle, or has waited for a thread while all were busy.
+            entry.abandoned = entry.running
+            entry.running = True
+        return left
+
+    def stop(self) -> None:
+        """Give no task to anybody any more."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something changes, at most so long."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+
+def _is_busy(entry: Entry) -> bool:
+    return entry.running and not entry.abandoned
