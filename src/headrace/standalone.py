@@ -34,6 +34,10 @@ log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 3.0
 """How often a sink of a pattern looks for new topics."""
+_END_SECONDS = 30.0
+"""How long all that asks no plugin may take at the end: what is stored last, above all."""
+_GRACES = 6
+"""How many grace periods a task and its connector may take, each for itself, to end."""
 
 
 @contextmanager
@@ -85,6 +89,8 @@ def only_in_store(
                     log.error("the store is lost to another server", why=str(error))  # noqa: TRY400 - no trace is of use
                     lost()
                     return
+                except Exception:
+                    log.exception("the store cannot be kept for now")
 
         thread = threading.Thread(target=keep, name="headrace-place", daemon=True)
         thread.start()
@@ -118,7 +124,7 @@ class Standalone:
         """Start what is wanted."""
         work = {"worker": self.worker.run, "reconciler": self.reconciler.run}
         for name, run in work.items():
-            thread = threading.Thread(target=run, name=f"headrace-{name}")
+            thread = threading.Thread(target=run, name=f"headrace-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
         return self
@@ -129,12 +135,19 @@ class Standalone:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop: what is moving is finished, or cancelled after a grace period."""
+        """Stop: what is moving is finished, or cancelled after a grace period.
+
+        A thread in which a plugin hangs is left behind: all that waits for one takes a few
+        grace periods at most, but a connector that plans its tasks is not interrupted.
+        """
         self.reconciler.stop()
         self.hosts.drain()
         self.worker.stop(self.reconciler.grace)
+        by = time.monotonic() + _END_SECONDS + _GRACES * self.reconciler.grace.total_seconds()
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, by - time.monotonic()))
+            if thread.is_alive():
+                log.warning("a thread did not end and is left behind", thread=thread.name)
         self.hosts.close()
 
 

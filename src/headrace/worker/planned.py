@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from headrace.worker.aside import Aside
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import timedelta
 
     from headrace.model import Connector, TaskId
     from headrace.worker.task import Task
@@ -56,11 +60,13 @@ class KeptConnector:
     """How often each task had been asked to start anew when it was started."""
     failed: bool = False
     """Whether the connector itself has failed; its tasks may run on."""
+    done: bool = False
+    """Whether it was settled to the last word; else that is tried again."""
 
     def settled(self, wanted: Connector) -> bool:
         """Return whether the connector was settled as it is wanted now."""
         here = self.connector
-        return (here.version, here.target, here.restarts) == (
+        return self.done and (here.version, here.target, here.restarts) == (
             wanted.version,
             wanted.target,
             wanted.restarts,
@@ -78,13 +84,26 @@ class KeptConnector:
         running = {task.number for task in self.running}
         return {n for n in running if n in has and has[n] == had.get(n)}
 
-    def close(self) -> None:
-        """Stop the connector."""
+    def closing(self) -> Aside | None:
+        """Begin to stop the connector, if it is started."""
         planning, self.planning = self.planning, None
         if planning is None:
-            return
-        try:
-            planning.close()
-        except Exception:
-            name = self.connector.name
-            log.warning("connector did not stop cleanly", connector=name, exc_info=True)
+            return None
+        name = self.connector.name
+
+        def close() -> None:
+            try:
+                planning.close()
+            except Exception:
+                log.warning("connector did not stop cleanly", connector=name, exc_info=True)
+
+        return Aside(f"headrace-stop-{name}", close)
+
+
+def close_all(kept: Iterable[KeptConnector], within: timedelta) -> None:
+    """Stop connectors, all at once. One that hangs is left behind after a while."""
+    by = time.monotonic() + within.total_seconds()
+    closing = [(each.connector.name, each.closing()) for each in kept]
+    for name, aside in closing:
+        if aside is not None and not aside.has_ended(by):
+            log.warning("connector did not stop in time", connector=name)

@@ -23,7 +23,7 @@ from headrace.model import (
 )
 from headrace.sdk import RetriableError
 from headrace.store import StoreUnavailableError
-from headrace.worker.planned import KeptConnector
+from headrace.worker.planned import KeptConnector, close_all
 from headrace.worker.traces import as_it_is, traced
 
 if TYPE_CHECKING:
@@ -97,9 +97,10 @@ class Reconciler:
                 self.step()
             except StoreUnavailableError as error:
                 log.warning("what is wanted is not known now", why=str(error))
+            except Exception:
+                log.exception("what is wanted could not be looked at")  # the next look may
             self._woken.wait(self.interval.total_seconds())
-        for kept in self._kept.values():
-            kept.close()
+        close_all(self._kept.values(), self._patience)
 
     def wake(self) -> None:
         """Look at once. Any thread may call it."""
@@ -121,10 +122,11 @@ class Reconciler:
         self._try_again()
         self._plan_anew()
         newest = self.store.last_event()
-        if newest == self._seen:
-            return
+        late = [name for name, kept in self._kept.items() if not kept.done]
+        changed = dict(self._changed(newest)) if newest != self._seen else {}
+        changed |= {name: self.store.connector(name) for name in late if name not in changed}
         all_settled = True
-        for name, wanted in self._changed(newest).items():
+        for name, wanted in changed.items():
             try:
                 with bound_contextvars(connector=name):
                     self._look_at(name, wanted)
@@ -146,7 +148,7 @@ class Reconciler:
         kept = self._kept.get(name)
         if kept is not None and (wanted is None or wanted.uid != kept.connector.uid):
             # It is no more; what its tasks still write is refused by the store already.
-            kept.close()
+            self._close(kept)
             self._restarts.drop([name, *kept.running])
             self._end(kept, TaskState.STOPPED)
             del self._kept[name]
@@ -167,8 +169,7 @@ class Reconciler:
 
     def _settle(self, wanted: Connector) -> None:
         kept = self._kept.setdefault(wanted.name, KeptConnector(wanted))
-        fresh = kept.connector is wanted
-        if not fresh and kept.settled(wanted):
+        if kept.settled(wanted):
             self._restart_tasks(kept)
         elif wanted.target is TargetState.RUNNING:
             self._start(wanted, kept)
@@ -176,12 +177,15 @@ class Reconciler:
             self._halt(wanted, kept)
 
     def _start(self, wanted: Connector, kept: KeptConnector) -> None:
-        kept.close()
+        kept.done = False
+        self._close(kept)
         try:
             kept.planning = self.open_plan(wanted)
             planned = kept.planning.plan()
+        except StoreUnavailableError:
+            raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its connector fails alone
-            kept.close()
+            self._close(kept)
             self._end(kept, TaskState.UNASSIGNED)
             kept.connector = wanted
             self._fail(kept, error)
@@ -220,25 +224,28 @@ class Reconciler:
 
     def _run(self, wanted: Connector, kept: KeptConnector, planned: Planned) -> None:
         """Run what is planned; tasks stay whose configuration does."""
+        was_done, kept.done = kept.done, False
         if not self.store.plan(wanted, planned.configs, self.clock()):
             return  # it has changed meanwhile, which the next look will see
         asked = {task.number: task.restarts for task in self.store.tasks(wanted.name)}
         late = kept.late(asked)
-        self._forget(kept, late)
         stay = kept.unchanged(wanted, planned) - late
-        settled = kept.settled(wanted) and kept.planned is not None and not kept.failed
+        settled = was_done and kept.planned is not None and not kept.failed
         kept.connector, kept.planned = wanted, planned
-        self._stop(kept, {task.number for task in kept.running} - stay)
-        self._add(kept, planned.configs.keys() - stay, asked)
+        self._stop(kept, {task.number for task in kept.running} - stay, seen_to=True)
+        if not self._add(kept, planned.configs.keys() - stay, asked):
+            return
         self._restarts.forget([wanted.name])
         self.store.add_topics(wanted, planned.topics)
         if settled:
             self._show(kept, ConnectorState.RUNNING)  # its tasks may be others
+            kept.done = True
         else:
             self._tell(kept, ConnectorState.RUNNING)
 
     def _halt(self, wanted: Connector, kept: KeptConnector) -> None:
-        kept.close()
+        kept.done = False
+        self._close(kept)
         self._end(kept, _ENDS[wanted.target])
         kept.connector = wanted
         if wanted.target is TargetState.PAUSED:
@@ -259,13 +266,8 @@ class Reconciler:
         if not late or kept.connector.target is not TargetState.RUNNING:
             kept.restarts = asked
             return
-        self._forget(kept, late)
-        self._stop(kept, late)
+        self._stop(kept, late, seen_to=True)
         self._add(kept, late, asked)
-
-    def _forget(self, kept: KeptConnector, late: set[int]) -> None:
-        """Count failures from the first again, of tasks that are restarted by hand."""
-        self._restarts.forget(task for task in kept.running if task.number in late)
 
     def _try_again(self) -> None:
         """Start anew what has failed, and has waited long enough."""
@@ -287,32 +289,36 @@ class Reconciler:
         if wanted.target is not TargetState.RUNNING:
             return
         if isinstance(part, TaskId):
-            self._stop(kept, {part.number})
+            self._stop(kept, {part.number}, seen_to=False)
             self._add(kept, {part.number}, kept.restarts)
         else:
             self._start(wanted, kept)
 
     def _add(
         self, kept: KeptConnector, numbers: Collection[int], asked: Mapping[int, int]
-    ) -> None:
-        """Start tasks as they are planned."""
+    ) -> bool:
+        """Start tasks as they are planned; return whether their connector has not failed."""
         kept.restarts = asked
         planned = kept.planned
         if planned is None:
-            return
+            return True
         try:
             tasks = [planned.make(n) for n in sorted(numbers) if n in planned.configs]
         except Exception as error:  # noqa: BLE001 - a plugin may have a say in it
             self._fail(kept, error)
-            return
+            return False
         added = [task.id for task in tasks]
         self._restarts.follow(added, self._policy(kept.connector))
         self.worker.add(tasks, kept.connector.uid)
         kept.running += added
+        return True
 
-    def _stop(self, kept: KeptConnector, numbers: set[int]) -> None:
+    def _stop(self, kept: KeptConnector, numbers: set[int], *, seen_to: bool) -> None:
+        """End tasks that come anew; who is ``seen_to`` by hand counts from the first again."""
         ended = [task for task in kept.running if task.number in numbers]
         self.worker.end(dict.fromkeys(ended, TaskState.RESTARTING), self.grace)
+        if seen_to:
+            self._restarts.forget(ended)  # also one that failed on its way to its end
         kept.running = [task for task in kept.running if task.number not in numbers]
 
     def _end(self, kept: KeptConnector, state: TaskState) -> None:
@@ -320,6 +326,13 @@ class Reconciler:
         self.worker.end(dict.fromkeys(kept.running, state), self.grace)
         self._restarts.forget(kept.running)  # one that failed on its way to its end
         kept.running = []
+
+    def _close(self, kept: KeptConnector) -> None:
+        close_all([kept], self._patience)
+
+    @property
+    def _patience(self) -> timedelta:
+        return 2 * self.grace  # as long as tasks have
 
     @property
     def _restarts(self) -> Restarts:
@@ -347,6 +360,7 @@ class Reconciler:
         status = ConnectorStatus(ConnectorState.FAILED, self.worker.owner, trace, next_try)
         self.store.tell(wanted, status, now)
         self._show(kept, ConnectorState.FAILED)
+        kept.done = True
 
     def _show(self, kept: KeptConnector, state: ConnectorState) -> None:
         if self.listener is not None:
@@ -358,3 +372,4 @@ class Reconciler:
         status = ConnectorStatus(state, self.worker.owner)
         self.store.tell(kept.connector, status, self.clock())
         self._show(kept, state)
+        kept.done = True
