@@ -10,10 +10,12 @@ import typer
 from typer.main import get_command
 
 from headrace.cli import (
+    backup,
     connector,
     demo,
     dlq,
     following,
+    health,
     plugins,
     preview,
     registry,
@@ -47,6 +49,8 @@ app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("preview")(preview.preview)
 app.command("server")(server.server)
+app.command("health")(health.health)
+app.add_typer(backup.app, name="backup")
 app.add_typer(token.app, name="token")
 app.add_typer(connector.app, name="connector")
 app.command("logs")(following.logs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +16,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from headrace.bootstrap import Runtime
+    from headrace.cli.terminal import Terminal
     from headrace.dataplane import Stage
     from headrace.model import Definition
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A stage as a server tells of it; see headrace.dataplane.Stage."""
+
+    name: str
+    fields: dict[str, str]
+    records: list[dict[str, Any]]
 
 
 def preview(
@@ -45,18 +56,23 @@ def preview(
             return exit_code(finding.error for finding in checked.errors)
         definition = _chosen([each for _, each in checked.definitions], connector)
         stages = _stages(runtime, definition, rows, invocation)
-    if as_json:
-        terminal.print_json(to_json(definition.name, stages))
-        return 0
+    tell(terminal, definition.name, stages)
+    return 0
+
+
+def tell(terminal: Terminal, connector: str, stages: Sequence[Stage | Shown]) -> None:
+    """Print stages, as tables or as JSON."""
+    if terminal.as_json:
+        terminal.print_json(to_json(connector, stages))
+        return
     for stage in stages:
         terminal.print(stage_table(stage, width=terminal.width))
         terminal.print(f"{summary(stage)}\n")
     if not any(stage.records for stage in stages):
-        terminal.note(f"{definition.name}: the source has no records")
-    return 0
+        terminal.note(f"{connector}: the source has no records")
 
 
-def to_json(connector: str, stages: Sequence[Stage]) -> dict[str, object]:
+def to_json(connector: str, stages: Sequence[Stage | Shown]) -> dict[str, object]:
     """Return the stages as JSON values."""
     return {
         "connector": connector,
@@ -67,7 +83,7 @@ def to_json(connector: str, stages: Sequence[Stage]) -> dict[str, object]:
     }
 
 
-def stage_table(stage: Stage, *, width: int | None) -> RenderableType:
+def stage_table(stage: Stage | Shown, *, width: int | None) -> RenderableType:
     """Return the records of one stage: a column a field, and what became of each."""
     from headrace.cli.grid import grid
 
@@ -86,7 +102,7 @@ def stage_table(stage: Stage, *, width: int | None) -> RenderableType:
     return grid(headings, rows, width=width, title=stage.name, styles=styles, kept=kept)
 
 
-def summary(stage: Stage) -> str:
+def summary(stage: Stage | Shown) -> str:
     """Return the stage's figures in one line."""
     dropped = sum("dropped" in record for record in stage.records)
     rejected = sum("error" in record for record in stage.records)

@@ -20,6 +20,7 @@ from headrace.client.errors import (
     TooLateError,
 )
 from headrace.client.figures import TaskFigures
+from headrace.client.letters import LetterChoice
 from headrace.client.nouns import (
     ConnectorInfo,
     ConnectorStatus,
@@ -39,6 +40,7 @@ __all__ = [
     "ConnectorInfo",
     "ConnectorStatus",
     "Goal",
+    "LetterChoice",
     "LoggerLevel",
     "NotThereError",
     "OffsetInfo",

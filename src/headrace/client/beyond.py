@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from headrace.client.asking import Asking, path_of
+from headrace.client.errors import RefusedError
 from headrace.client.figures import task_figures
+from headrace.sdk.errors import ConfigErrors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +82,53 @@ class Beyond(Asking):
     def restore(self, name: str, number: int) -> int:
         """Give a connector a configuration that it has had; return the number of the new."""
         return int(self._one(name, "POST", f"/versions/{number}/restore")["version"])
+
+    def counts(self, name: str, since: datetime | None = None) -> dict[str, Any]:
+        """Return what became of a connector's records, in all and by task.
+
+        With ``since``, which is aware, only batches count that began then or later.
+        """
+        query = _given(since=None if since is None else since.isoformat())
+        return dict(self._one(name, "GET", "/counts", query=query))
+
+    def every_count(self) -> list[dict[str, Any]]:
+        """Return what became of the records of all connectors, by name."""
+        return list(self.http.send("GET", "/v1/counts"))
+
+    def batches(self, name: str, task: int, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the batches of a task, the newest first, with their positions and counts."""
+        query = {"limit": str(limit)}
+        return list(self._one(name, "GET", f"/tasks/{task}/batches", query=query))
+
+    def stream_schemas(self, name: str) -> list[dict[str, Any]]:
+        """Return the schemas of a connector's streams, as far as it keeps them."""
+        return list(self._one(name, "GET", "/schemas"))
+
+    def topic_schemas(self, topic: str) -> list[dict[str, Any]]:
+        """Return the schemas that a topic has had, the oldest first."""
+        path = f"/v1/topics/{quote(topic, safe='')}/schemas"
+        return list(self.http.send("GET", path))
+
+    def preview(self, config: Mapping[str, str], rows: int) -> list[dict[str, Any]]:
+        """Return the first records at a configuration's source and after each transform.
+
+        Raises ConfigErrors with everything that is wrong with the configuration.
+        """
+        body = {"config": dict(config), "rows": rows}
+        try:
+            return list(self.http.send("POST", "/v1/preview", body=body)["stages"])
+        except RefusedError as error:
+            if not error.faults:
+                raise
+            raise ConfigErrors(error.faults) from None
+
+    def back_up(self) -> dict[str, Any]:
+        """Copy the server's store to a file of its machine; return which, and its size."""
+        return dict(self.http.send("POST", "/v1/store/backups"))
+
+    def backups(self) -> list[dict[str, Any]]:
+        """Return the copies of the server's store, the newest first."""
+        return list(self.http.send("GET", "/v1/store/backups"))
 
     def rewind_offsets(self, name: str, to: datetime) -> list[dict[str, Any]]:
         """Let a stopped connector read again what came then or later; return what changed.

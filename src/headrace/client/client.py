@@ -10,6 +10,7 @@ from headrace.client.asking import path_of
 from headrace.client.beyond import Beyond
 from headrace.client.errors import NotThereError, RefusedError
 from headrace.client.http import DEFAULT_URL, Address, Http
+from headrace.client.letters import Letters
 from headrace.client.nouns import (
     ConnectorInfo,
     ConnectorStatus,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 
-class Client(Beyond):
+class Client(Beyond, Letters):
     """A server, to be used in a ``with``. Any thread may use it.
 
     A name that the server does not know raises NotThereError, with the names that are close to
@@ -72,6 +73,10 @@ class Client(Beyond):
     def about(self) -> dict[str, Any]:
         """Return what the server says of itself: its ``version`` among others."""
         return dict(self.http.send("GET", "/"))
+
+    def health(self) -> dict[str, Any]:
+        """Return how the server is: its ``status`` is ``healthy``, with a ``message``."""
+        return dict(self.http.send("GET", "/health"))
 
     def infos(self) -> dict[str, ConnectorInfo]:
         """Return all connectors by name."""
@@ -272,6 +277,8 @@ class Client(Beyond):
         self, config: Mapping[str, str], refused: RefusedError
     ) -> ConfigError | RefusedError:
         """Return why a configuration was refused, key by key where the server tells so."""
+        if refused.faults:
+            return ConfigErrors(refused.faults)
         if not config.get("connector.class"):
             return ConfigErrors(self.validate(config).errors)
         try:

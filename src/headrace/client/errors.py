@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.sdk.errors import Category, HeadraceError
+from headrace.sdk.errors import Category, ConfigError, HeadraceError
 
 __all__ = [
     "AccessDeniedError",
@@ -50,10 +50,14 @@ class ConflictError(ServerError):
 
 
 class RefusedError(ServerError):
-    """The server does not take what it was given."""
+    """The server does not take what it was given.
+
+    ``faults`` holds what is wrong with a configuration, key by key, where that was it.
+    """
 
     code = "server.refused"
     category = Category.CONFIG
+    faults: tuple[ConfigError, ...] = ()
 
 
 class ConnectorFailedError(ServerError):

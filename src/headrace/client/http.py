@@ -194,7 +194,10 @@ class Http:
             _TOO_MANY: ServerError,
         }
         kind = kinds.get(status, ServerError if status >= _SERVER_FAULT else RefusedError)
-        return kind(problem, fix=fix, field=field)
+        made = kind(problem, fix=fix, field=field)
+        if isinstance(made, RefusedError):
+            made.faults = _faults(said)
+        return made
 
     def _denied(self, status: int, answer: httpx2.Response, problem: str) -> AccessDeniedError:
         if status == _FORBIDDEN:
@@ -211,6 +214,15 @@ class Http:
         url, status = self.address.url, answer.status_code
         problem = f"What answers at {url} ({status}) is no server of connectors."
         return ServerUnreachableError(problem, fix=_START, field="server")
+
+
+def _faults(said: Mapping[str, Any]) -> tuple[ConfigError, ...]:
+    """Return what is wrong with a configuration, as far as the server says so key by key."""
+    return tuple(
+        ConfigError(each["problem"], field=each["field"], fix=each["fix"])
+        for each in said.get("errors", ())
+        if str(each["code"]).startswith("config.")
+    )
 
 
 def _put_off(answer: httpx2.Response) -> int | None:

@@ -106,17 +106,19 @@ def answer(
     message: str,
     headers: dict[str, str] | None = None,
     *,
-    more: Mapping[str, str | None] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
     """Return an error in Kafka Connect's form, with more for those who asked for it."""
     told = {"error_code": status, "message": message, **(more or {})}
     return JSONResponse(told, status, headers)
 
 
-def _more(request: Request, error: HeadraceError) -> dict[str, str | None]:
+def _more(request: Request, error: HeadraceError) -> dict[str, Any]:
     """Return what a client that takes problems is told beside Kafka Connect's words."""
-    if PROBLEM not in _accepted(request.headers) or isinstance(error, ConfigErrors):
+    if PROBLEM not in _accepted(request.headers):
         return {}
+    if isinstance(error, ConfigErrors):
+        return {"errors": [each.to_json() for each in error.errors]}
     return {"problem": error.problem, "field": error.field, "fix": error.fix}
 
 

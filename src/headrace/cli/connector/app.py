@@ -5,11 +5,15 @@ from __future__ import annotations
 import typer
 
 from headrace.cli.connector import (
+    counting,
     defining,
+    letters,
     looking,
     offsets,
     serverside,
+    shapes,
     steering,
+    trying,
     versions,
     ways_back,
 )
@@ -24,6 +28,7 @@ app.command("apply")(defining.apply)
 app.command("get")(looking.get)
 app.command("config")(defining.config)
 app.command("validate")(defining.validate)
+app.command("preview")(trying.preview)
 app.command("status")(looking.status)
 app.command("tasks")(looking.tasks)
 app.command("pause")(steering.pause)
@@ -32,6 +37,10 @@ app.command("stop")(steering.stop)
 app.command("restart")(steering.restart)
 app.command("delete")(steering.delete)
 app.command("topics")(looking.topics)
+app.command("schemas")(shapes.schemas)
+app.command("counts")(counting.counts)
+app.command("batches")(counting.batches)
+app.add_typer(letters.app, name="dlq")
 offsets.app.command("rewind")(ways_back.rewind)
 offsets.app.command("undo")(ways_back.undo)
 offsets.app.command("history")(ways_back.history)

@@ -104,18 +104,25 @@ def config(
     unsets: Annotated[
         list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove a key.")
     ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Print that of this version.")
+    ] = None,
     wait: Wait = False,
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
     """Print a connector's configuration as lines of KEY=VALUE, or change some of its keys."""
     from headrace.client import Goal
+    from headrace.sdk import ConfigError
 
     invocation = invocation_of(context)
     changes = {**pairs(sets, "--set"), **dict.fromkeys(unsets or ())}
+    if changes and version is not None:
+        problem, fix = "What it was cannot be changed.", "Leave it out; rollback goes back."
+        raise ConfigError(problem, field="--version", fix=fix)
     with invocation.client() as client:
         if not changes:
-            found = client.config(name)
+            found = client.version(name, version) if version else client.config(name)
             if as_json:
                 invocation.terminal.print_json(found)
                 return

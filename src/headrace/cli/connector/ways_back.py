@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.connector.offsets import Stop, as_text, stopped
-from headrace.cli.connector.options import Json, Name, Seconds
+from headrace.cli.connector.options import Json, Name, Seconds, time_of
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def rewind(
     as_json: Json = False,
 ) -> None:
     """Let a stopped connector read again what came at a time or later."""
-    when = _time(to)
+    when = time_of(to, "TIME")
     invocation = invocation_of(context)
     with (
         invocation.client() as client,
@@ -83,17 +82,6 @@ def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
         invocation.terminal.print(shown)
     else:
         invocation.terminal.note(f"{name}: nobody has changed its offsets")
-
-
-def _time(text: str) -> datetime:
-    from headrace.sdk import ConfigError
-
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time."
-        fix = "Write it as 2026-11-21T10:00, or with a zone as 2026-11-21T10:00Z."
-        raise ConfigError(problem, field="TIME", fix=fix) from error
 
 
 def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -1,0 +1,114 @@
+"""What became of the records of connectors, by task and by batch."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connector.choosing import chosen
+from headrace.cli.connector.offsets import as_text
+from headrace.cli.connector.options import Json, MaybeNames, Name, time_of
+from headrace.cli.figures import count
+from headrace.cli.invocation import invocation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FIGURES = ("read", "written", "filtered", "rejected")
+
+
+def counts(
+    context: typer.Context,
+    names: MaybeNames = None,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Only batches that began then or later, as 2026-11-21T10:00; in this "
+            "machine's time zone unless it names one.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Count what tasks read, wrote, filtered and rejected since they were made.
+
+    It balances: read = written + filtered + rejected.
+    """
+    from headrace.cli.terminal import table
+
+    begin = None if since is None else time_of(since, "--since")
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        if not names and begin is None:
+            found = client.every_count()
+        else:
+            found = [client.counts(name, begin) for name in chosen(client, names)]
+    if as_json:
+        invocation.terminal.print_json(found)
+        return
+    shown = table("task", *_FIGURES, "balanced", right=_FIGURES)
+    for each in found:
+        rows = {f"{each['name']}-{task['task']}": task["counts"] for task in each["tasks"]}
+        if each["replays"]["read"]:
+            rows[f"{each['name']} replays"] = each["replays"]
+        for part, told in rows.items():
+            shown.add_row(part, *_cells(told), "yes" if told["balanced"] else "no")
+    if shown.row_count:
+        invocation.terminal.print(shown)
+    else:
+        invocation.terminal.note("no task has ever run")
+
+
+def batches(
+    context: typer.Context,
+    name: Name,
+    *,
+    task: Annotated[int, typer.Option(min=0, help="The task of this number.")] = 0,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=1000, help="How many of the newest.")
+    ] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the newest batches of a task: their counts, and the position after each."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.batches(name, task, limit=lines)
+    if as_json:
+        invocation.terminal.print_json(found)
+        return
+    if not found:
+        invocation.terminal.note(f"{name}-{task} has had no batch")
+        return
+    shown = table(
+        "batch", "begun", "took", *_FIGURES, "up to", right=("batch", "took", *_FIGURES)
+    )
+    for each in found:
+        begun = each["begun"].partition(".")[0].rstrip("Z").replace("T", " ")
+        shown.add_row(
+            str(each["id"]), begun, _took(each), *_cells(each["counts"]), _place(each["end"])
+        )
+    invocation.terminal.print(shown)
+
+
+def _cells(counts: Mapping[str, Any] | None) -> list[str]:
+    return ["" if counts is None else count(counts[figure]) for figure in _FIGURES]
+
+
+def _took(batch: Mapping[str, Any]) -> str:
+    from headrace.cli.figures import span
+
+    if batch["finished"] is None:
+        return "runs"
+    begun, finished = map(datetime.fromisoformat, (batch["begun"], batch["finished"]))
+    return span((finished - begun).total_seconds())
+
+
+def _place(position: list[dict[str, Any]]) -> str:
+    """Return a position in one line: each partition with its offset."""
+    texts = (f"{as_text(each['partition'])}: {as_text(each['offset'])}" for each in position)
+    return "; ".join(texts)
