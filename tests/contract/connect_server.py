@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines"}
+SINKING = {"connector.class": SINK, "topics": "lines", "file": "/out"}
 
 
 class Server(Reconciled):
@@ -37,6 +39,26 @@ class Server(Reconciled):
             changed=self.reconciler.wake,
             workers=lambda: ["w1:8083"],
         )
+
+    def create(self, *names: str, **config: str) -> None:
+        """Create connectors, and wait until they run."""
+        for name in names:
+            self.connectors.create(name, config or CONFIG, "test")
+        for name in names:
+            self.await_state("RUNNING", name)
+
+    def state(self, name: str) -> str:
+        return self.connectors.get(name).status.state.value
+
+    def await_state(self, state: str, name: str) -> None:
+        """Wait until a connector and its one task are in a state."""
+
+        def there() -> bool:
+            view = self.connectors.view(name)
+            tasks = [task.status.state.value for task in view.tasks]
+            return view.status.state.value == state and tasks == [state]
+
+        until(there)
 
     def empty(self) -> None:
         """Delete every connector, and wait until nothing of them runs."""

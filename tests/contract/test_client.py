@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from pytest_httpserver import HTTPServer
-from tests.contract.connect_server import SINK, SOURCE, Server, serving
+from tests.contract.connect_server import CONFIG, SINKING, SOURCE, Server
 from tests.unit.worker.scripts import until
 
 from headrace.client import (
@@ -26,20 +26,6 @@ from headrace.sdk import ConfigError, ConfigErrors, Position, SourceError
 
 pytestmark = pytest.mark.timeout(120)
 TOKEN = "s3cret"  # noqa: S105 - a test's
-CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines"}
-SINKING = {"connector.class": SINK, "topics": "lines", "file": "/out"}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Server]:
-    with serving() as made:
-        yield made
-
-
-@pytest.fixture
-def server(served: Server) -> Iterator[Server]:
-    yield served
-    served.empty()
 
 
 @pytest.fixture

@@ -6,15 +6,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.contract.connect_server import SINK, SOURCE, Server, serving
+from tests.contract.connect_server import CONFIG, SINK, SINKING, SOURCE, Server, serving
 from tests.unit.worker.scripts import until
 
 from headrace.model import TaskId
 from headrace.sdk import Position, SourceError
 
 pytestmark = pytest.mark.timeout(60)
-CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines"}
-SINKING = {"connector.class": SINK, "topics": "lines", "file": "/out"}
 STOPPED_FIRST = "Connectors must be in the STOPPED state before their offsets can be modified."
 
 

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,13 @@ from kafka_connect import KafkaConnect
 from kafka_connect_api.errors import ConnectGenericException
 from kafka_connect_api.kafka_connect_api import Api, Cluster
 from requests import HTTPError
-from tests.contract.connect_server import SINK, SOURCE, Server, serving
+from tests.contract.connect_server import SINK, SOURCE, Server
 from tests.unit.worker.scripts import until
 
 from headrace.sdk import SourceError
 
 pytestmark = pytest.mark.timeout(60)
 CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines", "tasks.max": "2"}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Server]:
-    with serving() as made:
-        yield made
-
-
-@pytest.fixture
-def server(served: Server) -> Iterator[Server]:
-    yield served
-    served.empty()
 
 
 @pytest.fixture

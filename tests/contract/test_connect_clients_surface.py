@@ -19,23 +19,11 @@ from click.testing import CliRunner
 from kafka_connect import KafkaConnect
 from kafka_connect.cli import cli
 from kafka_connect_api.errors import ConnectGenericException, GenericNotFound
-from tests.contract.connect_server import SOURCE, Server, serving
+from tests.contract.connect_server import SOURCE, Server
 from tests.unit.worker.scripts import until
 
 pytestmark = pytest.mark.timeout(120)
 CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines", "tasks.max": "2"}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Server]:
-    with serving() as made:
-        yield made
-
-
-@pytest.fixture
-def server(served: Server) -> Iterator[Server]:
-    yield served
-    served.empty()
 
 
 def codes(owner: type) -> dict[CodeType, str]:

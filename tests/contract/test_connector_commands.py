@@ -1,91 +1,37 @@
 """`headrace connector`, in this process, against the real API over a store, without Spark."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
-from tests.contract.connect_server import SINK, SOURCE, Server, serving
-from tests.unit.worker.scripts import until
+from tests.contract.commands import Commands
+from tests.contract.connect_server import CONFIG, SINK, SOURCE
 
-from headrace.cli import main
 from headrace.sdk import SourceError
 
 pytestmark = pytest.mark.timeout(120)
-KEYS = [f"connector.class={SOURCE}", "file=/in", "topic=lines"]
-CONFIG = dict(each.split("=") for each in KEYS)
-
-
-@dataclass
-class Shell:
-    """Where commands are given; what they say is kept."""
-
-    server: Server
-    capsys: pytest.CaptureFixture[str]
-    out: str = ""
-    err: str = ""
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        self.capsys.readouterr()
-        done = main(["connector", *arguments])
-        self.out, self.err = self.capsys.readouterr()
-        assert done == code, self.out + self.err
-        return self.out
-
-    def json(self, *arguments: str, code: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", code=code))
-
-    def make(self, *names: str) -> None:
-        for name in names:
-            self.server.connectors.create(name, CONFIG, "test")
-        for name in names:
-            self.await_state(name, "RUNNING")
-
-    def await_state(self, name: str, state: str) -> None:
-        until(lambda: self.state(name) == state)
-
-    def state(self, name: str) -> str:
-        return self.server.connectors.get(name).status.state.value
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Server]:
-    with serving() as made:
-        yield made
+KEYS = [f"{key}={value}" for key, value in CONFIG.items()]
 
 
 @pytest.fixture
-def shell(
-    served: Server,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Iterator[Shell]:
-    monkeypatch.setenv("HEADRACE_SERVER", served.url)
-    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    # The server is in this process, and must not write into what commands print.
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    yield Shell(served, capsys)
-    served.empty()
+def connector(terminal: Commands) -> Commands:
+    return terminal.of("connector")
 
 
-def test_a_connector_is_created_from_keys_and_waited_for(shell: Shell) -> None:
+def test_a_connector_is_created_from_keys_and_waited_for(connector: Commands) -> None:
     sets = [part for key in KEYS for part in ("--set", key)]
-    assert shell("create", "--name", "a", *sets, "--wait") == "a: created\na: running\n"
-    assert "a: running, 1 running" in shell.err
-    shell("create", "--name", "a", *sets, code=1)
-    assert shell.err.startswith("error[server.conflict] ")
-    assert shell.json("create", "--name", "b", *sets, "--stopped", "--wait") == [
+    assert connector("create", "--name", "a", *sets, "--wait") == "a: created\na: running\n"
+    assert "a: running, 1 running" in connector.err
+    connector("create", "--name", "a", *sets, code=1)
+    assert connector.err.startswith("error[server.conflict] ")
+    assert connector.json("create", "--name", "b", *sets, "--stopped", "--wait") == [
         {"name": "b", "asked": "created", "state": "STOPPED"}
     ]
 
 
-def test_a_client_leaves_the_home_folder_alone(shell: Shell, tmp_path: Path) -> None:
-    shell("list")
+def test_a_client_leaves_the_home_folder_alone(connector: Commands, tmp_path: Path) -> None:
+    connector("list")
     assert not (tmp_path / "home").exists()
 
 
@@ -97,16 +43,16 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_files_are_taken_in_every_form(shell: Shell, tmp_path: Path, name: str) -> None:
+def test_files_are_taken_in_every_form(connector: Commands, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(FORMS[name])
-    assert shell("validate", name) == "a: valid\n"
-    assert shell("apply", name) == "a: created\n"
-    assert shell("apply", name) == "a: unchanged\n"
-    assert shell.json("config", "a") == {**CONFIG, "name": "a"}
+    assert connector("validate", name) == "a: valid\n"
+    assert connector("apply", name) == "a: created\n"
+    assert connector("apply", name) == "a: unchanged\n"
+    assert connector.json("config", "a") == {**CONFIG, "name": "a"}
 
 
 def test_a_definition_with_sections_becomes_a_source_and_a_sink(
-    shell: Shell, tmp_path: Path
+    connector: Commands, tmp_path: Path
 ) -> None:
     (tmp_path / "flow.yaml").write_text(
         "name: flow\nsource: {connector: file, path: ., format: text}\ntopic: lines\n"
@@ -114,16 +60,16 @@ def test_a_definition_with_sections_becomes_a_source_and_a_sink(
         "- {type: 'InsertField$Value', static.field: a, static.value: b, negate: true,\n"
         "   predicate: {type: TopicNameMatches, pattern: li.*}}\n"
     )
-    assert shell("apply", "flow.yaml", "--wait").splitlines()[:2] == [
+    assert connector("apply", "flow.yaml", "--wait").splitlines()[:2] == [
         "flow: created",
         "flow-sink: created",
     ]
-    source = shell.json("config", "flow")
+    source = connector.json("config", "flow")
     assert source["connector.class"].endswith("FileSource")
     assert source["transforms"] == "InsertField1"
     assert source["transforms.InsertField1.negate"] == "true"
     assert source["predicates.InsertField1-predicate.pattern"] == "li.*"
-    sink = shell.json("config", "flow-sink")
+    sink = connector.json("config", "flow-sink")
     assert (sink["connector.class"], sink["topics"]) == ("console", "lines")
 
 
@@ -139,123 +85,133 @@ def test_a_definition_with_sections_becomes_a_source_and_a_sink(
     ],
 )
 def test_a_file_that_describes_no_connector_is_refused_with_its_place(
-    shell: Shell, tmp_path: Path, text: str, told: str
+    connector: Commands, tmp_path: Path, text: str, told: str
 ) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    shell("apply", "a.yaml", code=2)
-    assert told in shell.err
+    connector("apply", "a.yaml", code=2)
+    assert told in connector.err
 
 
-def test_what_is_wrong_is_told_by_key_and_connector(shell: Shell, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_by_key_and_connector(
+    connector: Commands, tmp_path: Path
+) -> None:
     both = [
         {"name": "bad", "config": {**CONFIG, "tasks.max": "many"}},
         {"name": "good", "config": CONFIG},
     ]
     (tmp_path / "both.json").write_text(json.dumps(both))
-    shell("validate", "both.json", code=2)
-    assert "error[config.invalid] bad: tasks.max: Invalid value many" in shell.err
-    assert shell("apply", "both.json", code=2) == "good: created\n"
-    assert "error[config.invalid] bad: tasks.max: Invalid value many" in shell.err
-    told = shell.json("apply", "both.json", code=2)
+    connector("validate", "both.json", code=2)
+    assert "error[config.invalid] bad: tasks.max: Invalid value many" in connector.err
+    assert connector("apply", "both.json", code=2) == "good: created\n"
+    assert "error[config.invalid] bad: tasks.max: Invalid value many" in connector.err
+    told = connector.json("apply", "both.json", code=2)
     assert told[0] == {"name": "good", "asked": "unchanged"}
     assert told[1]["errors"][0]["field"] == "tasks.max"
 
 
-def test_a_pattern_stands_for_several_connectors(shell: Shell) -> None:
-    shell.make("orders-1", "orders-2", "bills")
-    assert shell("pause", "orders-*", "--wait") == "orders-1: paused\norders-2: paused\n"
-    assert shell.state("bills") == "RUNNING"
-    assert [each["name"] for each in shell.json("list", "--state", "paused")] == [
+def test_a_pattern_stands_for_several_connectors(connector: Commands) -> None:
+    connector.server.create("orders-1", "orders-2", "bills")
+    assert connector("pause", "orders-*", "--wait") == "orders-1: paused\norders-2: paused\n"
+    assert connector.server.state("bills") == "RUNNING"
+    assert [each["name"] for each in connector.json("list", "--state", "paused")] == [
         "orders-1",
         "orders-2",
     ]
-    assert shell("resume", "*", "--wait").count("running") == 3
-    shell("stop", "receipts-*", code=2)
-    assert "No connector matches 'receipts-*'." in shell.err
-    shell("delete", "orders-*", code=2)
-    assert "Add --yes to delete all of them." in shell.err
-    assert shell("delete", "orders-*", "--yes", "--wait").count("deleted") == 2
-    assert [each["name"] for each in shell.json("list")] == ["bills"]
+    assert connector("resume", "*", "--wait").count("running") == 3
+    connector("stop", "receipts-*", code=2)
+    assert "No connector matches 'receipts-*'." in connector.err
+    connector("delete", "orders-*", code=2)
+    assert "Add --yes to delete all of them." in connector.err
+    assert connector("delete", "orders-*", "--yes", "--wait").count("deleted") == 2
+    assert [each["name"] for each in connector.json("list")] == ["bills"]
 
 
-def test_one_that_is_not_there_leaves_the_others_alone(shell: Shell) -> None:
-    shell.make("orders-1", "orders-2")
-    assert shell("stop", "orders-1", "order-2", "--wait", code=2) == "orders-1: stopped\n"
-    assert "There is no connector 'order-2'.\n  fix: Did you mean orders-2" in shell.err
-    told = shell.json("restart", "orders-2", "nobody", code=2)
+def test_one_that_is_not_there_leaves_the_others_alone(connector: Commands) -> None:
+    connector.server.create("orders-1", "orders-2")
+    assert connector("stop", "orders-1", "order-2", "--wait", code=2) == "orders-1: stopped\n"
+    assert "There is no connector 'order-2'.\n  fix: Did you mean orders-2" in connector.err
+    told = connector.json("restart", "orders-2", "nobody", code=2)
     assert told[0] == {"name": "orders-2", "asked": "restarting"}
     assert told[1]["errors"][0]["code"] == "server.not_found"
 
 
-def test_a_connector_is_shown_from_all_sides(shell: Shell) -> None:
-    shell.make("a")
-    [line] = [line.split() for line in shell("list").splitlines() if line.startswith("a ")]
+def test_a_connector_is_shown_from_all_sides(connector: Commands) -> None:
+    connector.server.create("a")
+    [line] = [line.split() for line in connector("list").splitlines() if line.startswith("a ")]
     assert line == ["a", "source", "RUNNING", "1", "running", "FileStreamSourceConnector"]
-    assert "a (source) is RUNNING: 1 running" in shell("get", "a")
-    assert shell.json("get", "a")["config"]["file"] == "/in"
-    assert shell.json("status", "a")[0]["tasks"][0]["state"] == "RUNNING"
-    assert "w1:8083" in shell("status")
-    assert "task.class=Script" in shell("tasks", "a")
-    assert shell.json("tasks", "a")[0]["config"] == {"task.class": "Script", "part": "0"}
-    assert shell("topics", "a") == "lines\n"
-    assert shell.json("topics", "a", "--reset") == {"a": []}
-    assert "file=/in" in shell("config", "a").splitlines()
+    assert "a (source) is RUNNING: 1 running" in connector("get", "a")
+    assert connector.json("get", "a")["config"]["file"] == "/in"
+    assert connector.json("status", "a")[0]["tasks"][0]["state"] == "RUNNING"
+    assert "w1:8083" in connector("status")
+    assert "task.class=Script" in connector("tasks", "a")
+    assert connector.json("tasks", "a")[0]["config"] == {"task.class": "Script", "part": "0"}
+    assert connector("topics", "a") == "lines\n"
+    assert connector.json("topics", "a", "--reset") == {"a": []}
+    assert "file=/in" in connector("config", "a").splitlines()
 
 
-def test_why_a_connector_failed_is_shown_and_gives_1(shell: Shell, tmp_path: Path) -> None:
-    shell.server.broken["a"] = SourceError("its folder is gone", fix="Make it.")
+def test_why_a_connector_failed_is_shown_and_gives_1(
+    connector: Commands, tmp_path: Path
+) -> None:
+    connector.server.broken["a"] = SourceError("its folder is gone", fix="Make it.")
     (tmp_path / "a.json").write_text(json.dumps({"name": "a", "config": CONFIG}))
-    shell("create", "a.json", "--wait", code=1)
-    assert "error[connector.failed] a: a failed: [source.failed] its folder" in shell.err
-    assert "its folder is gone" in shell("status", "a")
-    assert shell.json("list", "--state", "FAILED")[0]["name"] == "a"
-    shell.server.broken.clear()
-    assert shell("restart", "a", "--failed", "--wait") == "a: running\n"
+    connector("create", "a.json", "--wait", code=1)
+    assert "error[connector.failed] a: a failed: [source.failed] its folder" in connector.err
+    assert "its folder is gone" in connector("status", "a")
+    assert connector.json("list", "--state", "FAILED")[0]["name"] == "a"
+    connector.server.broken.clear()
+    assert connector("restart", "a", "--failed", "--wait") == "a: running\n"
 
 
-def test_keys_are_changed_one_by_one(shell: Shell) -> None:
-    shell.make("a")
-    assert shell("config", "a", "--set", "topic=other", "--set", "batch.max.rows=5") == (
+def test_keys_are_changed_one_by_one(connector: Commands) -> None:
+    connector.server.create("a")
+    assert connector("config", "a", "--set", "topic=other", "--set", "batch.max.rows=5") == (
         "a: changed\n"
     )
-    shell("config", "a", "--unset", "batch.max.rows", "--wait")
-    assert shell.json("config", "a") == {**CONFIG, "topic": "other", "name": "a"}
-    shell("config", "a", "--set", "topic", code=2)
-    assert "--set takes KEY=VALUE." in shell.err
+    connector("config", "a", "--unset", "batch.max.rows", "--wait")
+    assert connector.json("config", "a") == {**CONFIG, "topic": "other", "name": "a"}
+    connector("config", "a", "--set", "topic", code=2)
+    assert "--set takes KEY=VALUE." in connector.err
 
 
-def test_offsets_are_changed_while_the_connector_is_stopped_for_that(shell: Shell) -> None:
-    shell.make("a")
+def test_offsets_are_changed_while_the_connector_is_stopped_for_that(
+    connector: Commands,
+) -> None:
+    connector.server.create("a")
     given = ["--partition", "filename=/in", "--offset", "position=7"]
-    shell("offsets", "set", "a", *given, code=2)
-    assert shell.err == (
+    connector("offsets", "set", "a", *given, code=2)
+    assert connector.err == (
         "error[server.refused] NAME: a is not stopped, and offsets are changed while a "
         "connector is.\n"
         "  fix: Add --stop, or stop it first: headrace connector stop a --wait.\n"
     )
-    assert shell("offsets", "set", "a", *given, "--stop") == (
+    assert connector("offsets", "set", "a", *given, "--stop") == (
         "a: filename=/in: the beginning -> position=7\n"
     )
-    shell.await_state("a", "RUNNING")
-    shown = shell.json("offsets", "view", "a")
+    connector.server.await_state("RUNNING", "a")
+    shown = connector.json("offsets", "view", "a")
     assert shown == {"a": [{"partition": {"filename": "/in"}, "offset": {"position": 7}}]}
-    assert "position=7" in shell("offsets", "view", "a")
-    shell("stop", "a", "--wait")
-    assert shell("offsets", "set", "a", "--offset", "position=9").endswith("-> position=9\n")
-    assert shell("offsets", "reset", "a").endswith("position=9 -> the beginning\n")
-    assert shell.state("a") == "STOPPED"
+    assert "position=7" in connector("offsets", "view", "a")
+    connector("stop", "a", "--wait")
+    assert connector("offsets", "set", "a", "--offset", "position=9").endswith(
+        "-> position=9\n"
+    )
+    assert connector("offsets", "reset", "a").endswith("position=9 -> the beginning\n")
+    assert connector.server.state("a") == "STOPPED"
 
 
-def test_offsets_are_set_from_a_file_as_they_are_shown(shell: Shell, tmp_path: Path) -> None:
-    shell.make("a")
-    shell("stop", "a", "--wait")
+def test_offsets_are_set_from_a_file_as_they_are_shown(
+    connector: Commands, tmp_path: Path
+) -> None:
+    connector.server.create("a")
+    connector("stop", "a", "--wait")
     offsets = [{"partition": {"filename": "/in"}, "offset": {"position": 7}}]
     for value in (offsets, {"offsets": offsets}, {"a": offsets}):
         (tmp_path / "offsets.json").write_text(json.dumps(value))
-        assert shell.json("offsets", "set", "a", "offsets.json")["after"] == offsets
+        assert connector.json("offsets", "set", "a", "offsets.json")["after"] == offsets
     (tmp_path / "offsets.json").write_text("{}")
-    shell("offsets", "set", "a", "offsets.json", code=2)
-    assert "holds no offsets" in shell.err
+    connector("offsets", "set", "a", "offsets.json", code=2)
+    assert "holds no offsets" in connector.err
 
 
 SINK_KEYS = [f"connector.class={SINK}", "topics=lines", "file=/out"]
@@ -282,35 +238,37 @@ LINES = ["--partition", "kafka_topic=lines"]
     ],
 )
 def test_offsets_that_a_sink_cannot_take_are_told_with_their_place_and_a_fix(
-    shell: Shell, given: list[str], told: str
+    connector: Commands, given: list[str], told: str
 ) -> None:
     sets = [part for key in SINK_KEYS for part in ("--set", key)]
-    shell("create", "--name", "s", *sets, "--stopped", "--wait")
-    shell("offsets", "set", "s", *given, code=2)
-    assert f"] {told}" in shell.err
-    assert "\n  fix: " in shell.err
+    connector("create", "--name", "s", *sets, "--stopped", "--wait")
+    connector("offsets", "set", "s", *given, code=2)
+    assert f"] {told}" in connector.err
+    assert "\n  fix: " in connector.err
 
 
-def test_a_task_that_is_not_there_is_told_with_those_that_are(shell: Shell) -> None:
-    shell.make("a")
-    shell("restart", "a", "--task", "9", code=2)
-    assert shell.err == "error[server.not_found] task: a has no task 9.\n  fix: It has: 0.\n"
+def test_a_task_that_is_not_there_is_told_with_those_that_are(connector: Commands) -> None:
+    connector.server.create("a")
+    connector("restart", "a", "--task", "9", code=2)
+    assert (
+        connector.err == "error[server.not_found] task: a has no task 9.\n  fix: It has: 0.\n"
+    )
 
 
-def test_plugins_and_loggers_of_the_server_are_shown(shell: Shell) -> None:
-    assert SOURCE in shell("plugins")
-    assert "headrace_plugins.predicates" in shell("plugins", "--all")
-    assert "what it does" in shell("plugins", SOURCE)
-    assert {"name", "type"} <= shell.json("plugins", SOURCE)[0].keys()
-    assert shell.json("loggers", "headrace.nothing.there", "--level", "debug") == [
+def test_plugins_and_loggers_of_the_server_are_shown(connector: Commands) -> None:
+    assert SOURCE in connector("plugins")
+    assert "headrace_plugins.predicates" in connector("plugins", "--all")
+    assert "what it does" in connector("plugins", SOURCE)
+    assert {"name", "type"} <= connector.json("plugins", SOURCE)[0].keys()
+    assert connector.json("loggers", "headrace.nothing.there", "--level", "debug") == [
         {"name": "headrace.nothing.there", "level": "DEBUG", "last_modified": ANY_NUMBER}
     ]
-    shell("loggers", "headrace.nothing.ther", code=2)
-    assert "Did you mean headrace.nothing.there" in shell.err
-    shell("loggers", "headrace.nothing.there", "--level", "loud", code=2)
-    assert "] --level: 'loud' is no level.\n  fix: Use one of: TRACE, DEBUG" in shell.err
-    shell("plugins", "FileStreamSourc", code=2)
-    assert "] CLASS: No plugin is called 'FileStreamSourc'.\n  fix: Did you" in shell.err
+    connector("loggers", "headrace.nothing.ther", code=2)
+    assert "Did you mean headrace.nothing.there" in connector.err
+    connector("loggers", "headrace.nothing.there", "--level", "loud", code=2)
+    assert "] --level: 'loud' is no level.\n  fix: Use one of: TRACE, DEBUG" in connector.err
+    connector("plugins", "FileStreamSourc", code=2)
+    assert "] CLASS: No plugin is called 'FileStreamSourc'.\n  fix: Did you" in connector.err
 
 
 class _AnyNumber:
@@ -324,11 +282,11 @@ class _AnyNumber:
 ANY_NUMBER = _AnyNumber()
 
 
-def test_names_are_offered_to_the_shell(shell: Shell) -> None:
+def test_names_are_offered_to_the_shell(connector: Commands) -> None:
     from headrace.cli.connector.options import known_names
     from headrace.cli.invocation import Invocation
 
-    shell.make("orders-1", "bills")
+    connector.server.create("orders-1", "bills")
 
     class Context:
         def ensure_object(self, kind: Callable[[], Invocation]) -> Invocation:
@@ -338,14 +296,14 @@ def test_names_are_offered_to_the_shell(shell: Shell) -> None:
 
 
 def test_where_the_server_is_and_its_token_come_from_options_too(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    connector: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = shell.server.url
+    url = connector.server.url
     monkeypatch.setenv("HEADRACE_SERVER", "http://127.0.0.1:1")
-    shell("list", code=3)
-    assert "error[server.unreachable] server: No server answers" in shell.err
+    connector("list", code=3)
+    assert "error[server.unreachable] server: No server answers" in connector.err
     (tmp_path / "token").write_text("s3cret\n")
-    shell("list", "--server", url, "--token-file", "token")
+    connector("list", "--server", url, "--token-file", "token")
     (tmp_path / "token").write_text("s3cret and more\n")
-    shell("list", "--server", url, "--token-file", "token", code=2)
-    assert "s3cret" not in shell.err
+    connector("list", "--server", url, "--token-file", "token", code=2)
+    assert "s3cret" not in connector.err

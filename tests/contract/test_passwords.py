@@ -5,8 +5,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import now
 
 from headrace.control import ConfigVersions, Connectors
 from headrace.control.masks import Masks
@@ -58,14 +56,6 @@ def test_references_are_shown_and_what_is_around_them_is_not() -> None:
         "url": "jdbc:x://me:${env:X}@db?password=${env:X}",
     }
     assert Masks(Registry()).shown(given) == {**given, "b.password": HIDDEN}
-
-
-@pytest.fixture(scope="module")
-def connectors() -> Connectors:
-    behind = Reconciled()
-    return Connectors(
-        wanted=behind.wanted, state=behind.state_store, registry=Registry(), clock=now
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,15 @@
 """Commands that look after a server from afar: counts, schemas, letters, backups, health."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from pytest_httpserver import HTTPServer
-from tests.contract.test_server_commands import Shell
-from tests.contract.v1_client import V1, v1_client
+from tests.contract.commands import Commands
+from tests.contract.connect_server import Server
+from tests.contract.v1_client import V1
 
 from headrace.cli import main
 from headrace.model import Counts
@@ -21,24 +20,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V1]:
-    with v1_client(tmp_path_factory.mktemp("home")) as made:
-        yield made
-
-
-@pytest.fixture
-def shell(
-    served: V1,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Iterator[Shell]:
-    monkeypatch.setenv("HEADRACE_SERVER", served.server.url)
-    monkeypatch.chdir(tmp_path)
-    # The server is in this process, and must not write into what commands print.
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    yield Shell(served, capsys)
-    served.server.empty()
+def served(served_v1: V1) -> Server:
+    return served_v1.server
 
 
 def rows(told: str) -> list[list[str]]:
@@ -46,43 +29,43 @@ def rows(told: str) -> list[list[str]]:
     return [line.split() for line in told.splitlines()[2:]]
 
 
-def test_a_server_says_that_it_is_healthy(shell: Shell) -> None:
-    assert shell("health").endswith(" is healthy\n")
-    assert shell.json("health").keys() >= {"server", "version", "status", "message"}
-    shell("health", "--server", "http://127.0.0.1:1", code=3)
+def test_a_server_says_that_it_is_healthy(terminal: Commands) -> None:
+    assert terminal("health").endswith(" is healthy\n")
+    assert terminal.json("health").keys() >= {"server", "version", "status", "message"}
+    terminal("health", "--server", "http://127.0.0.1:1", code=3)
 
 
-def test_the_store_is_backed_up_and_the_copies_are_listed(shell: Shell) -> None:
-    shell("backup", "list")
-    assert shell.err == "no backups\n"
-    made = shell.json("backup", "create")
+def test_the_store_is_backed_up_and_the_copies_are_listed(terminal: Commands) -> None:
+    terminal("backup", "list")
+    assert terminal.err == "no backups\n"
+    made = terminal.json("backup", "create")
     assert Path(made["file"]).is_file()
-    assert shell.json("backup", "list") == [made]
-    assert shell("backup", "create").rstrip().endswith("B")
-    assert len(rows(shell("backup", "list"))) == 2
+    assert terminal.json("backup", "list") == [made]
+    assert terminal("backup", "create").rstrip().endswith("B")
+    assert len(rows(terminal("backup", "list"))) == 2
 
 
-def test_records_are_counted_by_task_and_by_batch(shell: Shell) -> None:
-    shell("connector", "counts")
-    assert shell.err == "no task has ever run\n"
-    shell.v1.make("a")
-    shell("connector", "batches", "a")
-    assert shell.err == "a-0 has had no batch\n"
-    state = shell.v1.server.state_store
+def test_records_are_counted_by_task_and_by_batch(terminal: Commands) -> None:
+    terminal("connector", "counts")
+    assert terminal.err == "no task has ever run\n"
+    terminal.server.create("a")
+    terminal("connector", "batches", "a")
+    assert terminal.err == "a-0 has had no batch\n"
+    state = terminal.server.state_store
     [lease] = state.leases("a")
     end = Position.of({"file": "a"}, {"line": 6})
     batch = state.begin_batch(lease.task, lease.epoch, Position(), end, NOW)
-    assert "runs" in shell("connector", "batches", "a").split()
+    assert "runs" in terminal("connector", "batches", "a").split()
     counts = Counts(
         read=6, written=3, filtered=2, rejected=1, filters={"f": 2}, causes={"E": 1}
     )
     done = NOW + timedelta(seconds=3)
     state.finish_batch(lease.task, lease.epoch, batch.id, counts, done)
-    assert rows(shell("connector", "counts")) == [["a-0", "6", "3", "2", "1", "yes"]]
-    assert shell.json("connector", "counts", "a")[0]["total"]["causes"] == {"E": 1}
-    [later] = shell.json("connector", "counts", "a*", "--since", "2026-01-02T00:00Z")
+    assert rows(terminal("connector", "counts")) == [["a-0", "6", "3", "2", "1", "yes"]]
+    assert terminal.json("connector", "counts", "a")[0]["total"]["causes"] == {"E": 1}
+    [later] = terminal.json("connector", "counts", "a*", "--since", "2026-01-02T00:00Z")
     assert later["total"]["read"] == 0
-    [shown] = rows(shell("connector", "batches", "a"))
+    [shown] = rows(terminal("connector", "batches", "a"))
     assert shown == [
         "1",
         "2026-01-01",
@@ -96,50 +79,52 @@ def test_records_are_counted_by_task_and_by_batch(shell: Shell) -> None:
         "file=a:",
         "line=6",
     ]
-    assert shell.json("connector", "batches", "a")[0]["counts"]["written"] == 3
-    shell("connector", "counts", "--since", "noon", code=2)
-    assert "] --since: 'noon' is no time.\n  fix: " in shell.err
-    shell("connector", "batches", "b", code=2)
-    assert "name: There is no connector 'b'." in shell.err
+    assert terminal.json("connector", "batches", "a")[0]["counts"]["written"] == 3
+    terminal("connector", "counts", "--since", "noon", code=2)
+    assert "] --since: 'noon' is no time.\n  fix: " in terminal.err
+    terminal("connector", "batches", "b", code=2)
+    assert "name: There is no connector 'b'." in terminal.err
 
 
-def test_schemas_of_a_connector_and_of_a_topic_are_shown(shell: Shell) -> None:
-    shell.v1.make("a")
-    shell("connector", "schemas", "a")
-    assert shell.err == "a keeps no schema\n"
-    shell.v1.server.state_store.put_schema("a", "s", Schema.struct({"id": Schema.int64()}))
-    assert rows(shell("connector", "schemas", "a")) == [["s", "1", "id", "long", "not", "null"]]
-    assert shell.json("connector", "schemas", "a")[0]["stream"] == "s"
-    shell("connector", "schemas", "--topic", "none", code=2)
-    assert "topic: There is no topic none." in shell.err
-    shell("connector", "schemas", code=2)
-    assert "NAME: Schemas are those of a connector or of a topic." in shell.err
+def test_schemas_of_a_connector_and_of_a_topic_are_shown(terminal: Commands) -> None:
+    terminal.server.create("a")
+    terminal("connector", "schemas", "a")
+    assert terminal.err == "a keeps no schema\n"
+    terminal.server.state_store.put_schema("a", "s", Schema.struct({"id": Schema.int64()}))
+    assert rows(terminal("connector", "schemas", "a")) == [
+        ["s", "1", "id", "long", "not", "null"]
+    ]
+    assert terminal.json("connector", "schemas", "a")[0]["stream"] == "s"
+    terminal("connector", "schemas", "--topic", "none", code=2)
+    assert "topic: There is no topic none." in terminal.err
+    terminal("connector", "schemas", code=2)
+    assert "NAME: Schemas are those of a connector or of a topic." in terminal.err
 
 
-def test_an_earlier_configuration_is_printed(shell: Shell) -> None:
-    shell.v1.make("a")
-    shell("connector", "config", "a", "--set", "topic=other")
-    assert "topic=lines" in shell("connector", "config", "a", "--version", "1").splitlines()
-    shell("connector", "config", "a", "--version", "9", code=2)
-    assert "version: Connector a has had no configuration 9.\n  fix: It has had" in shell.err
-    shell("connector", "config", "a", "--version", "1", "--set", "topic=x", code=2)
-    assert "--version: What it was cannot be changed." in shell.err
+def test_an_earlier_configuration_is_printed(terminal: Commands) -> None:
+    terminal.server.create("a")
+    terminal("connector", "config", "a", "--set", "topic=other")
+    assert "topic=lines" in terminal("connector", "config", "a", "--version", "1").splitlines()
+    terminal("connector", "config", "a", "--version", "9", code=2)
+    assert "version: Connector a has had no configuration 9.\n  fix: It has had" in terminal.err
+    terminal("connector", "config", "a", "--version", "1", "--set", "topic=x", code=2)
+    assert "--version: What it was cannot be changed." in terminal.err
 
 
 def test_a_preview_of_a_wrong_configuration_says_key_by_key_why(
-    shell: Shell, tmp_path: Path
+    terminal: Commands, tmp_path: Path
 ) -> None:
     config = {"connector.class": "FileStreamSource", "file": "in", "topic": "t"}
     config |= {"transforms": "x", "transforms.x.type": "Nothing"}
     (tmp_path / "a.json").write_text(json.dumps({"name": "a", "config": config}))
-    shell("connector", "preview", "a.json", code=2)
-    assert "error[config.invalid] transforms.x.type: No transform is called" in shell.err
-    assert "\n  fix: " in shell.err
-    shell("connector", "create", "a.json", code=2)
-    assert "transforms.x.type: No transform is called" in shell.err
-    assert "\n  fix: " in shell.err
-    shell("connector", "preview", "a.json", "--connector", "b", code=2)
-    assert "--connector: No connector is called 'b'." in shell.err
+    terminal("connector", "preview", "a.json", code=2)
+    assert "error[config.invalid] transforms.x.type: No transform is called" in terminal.err
+    assert "\n  fix: " in terminal.err
+    terminal("connector", "create", "a.json", code=2)
+    assert "transforms.x.type: No transform is called" in terminal.err
+    assert "\n  fix: " in terminal.err
+    terminal("connector", "preview", "a.json", "--connector", "b", code=2)
+    assert "--connector: No connector is called 'b'." in terminal.err
 
 
 class Afar:

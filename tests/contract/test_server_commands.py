@@ -1,15 +1,13 @@
 """Commands that speak to a server's own API, in this process, without Spark."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 from pytest_httpserver import HTTPServer
-from tests.contract.v1_client import CONFIG, SINKING, SOURCE, V1, v1_client
+from tests.contract.commands import Commands
+from tests.contract.connect_server import CONFIG, SINKING, SOURCE, Server
+from tests.contract.v1_client import V1
 
 from headrace.cli import main
 from headrace.client import Client
@@ -17,80 +15,38 @@ from headrace.client import Client
 pytestmark = pytest.mark.timeout(120)
 
 
-@dataclass
-class Shell:
-    """Where commands are given; what they say is kept."""
-
-    v1: V1
-    capsys: pytest.CaptureFixture[str]
-    out: str = ""
-    err: str = ""
-
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        self.capsys.readouterr()
-        done = main(arguments)
-        self.out, self.err = self.capsys.readouterr()
-        assert done == code, self.out + self.err
-        return self.out
-
-    def json(self, *arguments: str, code: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", code=code))
-
-    def lines(self, *arguments: str) -> list[Any]:
-        return [json.loads(line) for line in self(*arguments, "--json").splitlines()]
-
-    def target(self, name: str) -> str:
-        return str(self.v1("GET", f"/connectors/{name}").json()["target"])
-
-
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V1]:
-    with v1_client(tmp_path_factory.mktemp("home")) as made:
-        yield made
+def served(served_v1: V1) -> Server:
+    return served_v1.server
 
 
-@pytest.fixture
-def shell(
-    served: V1,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Iterator[Shell]:
-    monkeypatch.setenv("HEADRACE_SERVER", served.server.url)
-    monkeypatch.chdir(tmp_path)
-    # The server is in this process, and must not write into what commands print.
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    yield Shell(served, capsys)
-    served.server.empty()
-
-
-def test_what_is_exported_and_applied_again_changes_nothing(shell: Shell) -> None:
+def test_what_is_exported_and_applied_again_changes_nothing(terminal: Commands, v1: V1) -> None:
     odd = {**CONFIG, "file": "1e3", "topic": "yes", "tasks.max": "1", "batch.max.rows": "007"}
-    shell.v1.make("a/b", **odd)
-    shell.v1.make(".hidden")
-    shell("connector", "pause", ".hidden", "--wait")
-    told = shell("export", "git").splitlines()
+    terminal.server.create("a/b", **odd)
+    terminal.server.create(".hidden")
+    terminal("connector", "pause", ".hidden", "--wait")
+    told = terminal("export", "git").splitlines()
     assert told == ["git/%2Ehidden.yaml: written", "git/a%2Fb.yaml: written"]
     assert "state: paused" in Path("git/%2Ehidden.yaml").read_text()
-    assert shell("apply", "git") == "2 unchanged\n"
-    assert shell("apply", "git", "--dry-run", "--prune") == "2 unchanged\n"
-    assert shell("export", "git").count("unchanged") == 2
-    shell("connector", "delete", "*", "--yes", "--wait")
-    assert shell.json("apply", "git", "--yes")[0] == {"name": ".hidden", "done": "created"}
-    assert shell.json("connector", "config", "a/b") == {**odd, "name": "a/b"}
-    assert shell.target(".hidden") == "PAUSED"
+    assert terminal("apply", "git") == "2 unchanged\n"
+    assert terminal("apply", "git", "--dry-run", "--prune") == "2 unchanged\n"
+    assert terminal("export", "git").count("unchanged") == 2
+    terminal("connector", "delete", "*", "--yes", "--wait")
+    assert terminal.json("apply", "git", "--yes")[0] == {"name": ".hidden", "done": "created"}
+    assert terminal.json("connector", "config", "a/b") == {**odd, "name": "a/b"}
+    assert v1("GET", "/connectors/.hidden").json()["target"] == "PAUSED"
 
 
-def test_a_plan_says_what_would_be_done_and_does_nothing(shell: Shell) -> None:
-    shell.v1.make("changes")
-    shell.v1.make("goes")
+def test_a_plan_says_what_would_be_done_and_does_nothing(terminal: Commands, v1: V1) -> None:
+    terminal.server.create("changes")
+    terminal.server.create("goes")
     Path("git").mkdir()
     Path("git/new.json").write_text(json.dumps({"name": "new", "config": SINKING}))
     Path("git/changes.yaml").write_text(
         f"name: changes\nstate: stopped\nconfig:\n  connector.class: {SOURCE}\n"
         "  file: /elsewhere\n  topic: lines\n  batch.max.rows: 5\n"
     )
-    plan = shell("apply", "git", "--prune", "--dry-run", code=4).splitlines()
+    plan = terminal("apply", "git", "--prune", "--dry-run", code=4).splitlines()
     assert plan[:7] == [
         "~ change changes",
         "    + batch.max.rows: 5",
@@ -101,53 +57,53 @@ def test_a_plan_says_what_would_be_done_and_does_nothing(shell: Shell) -> None:
         "+ create new",
     ]
     assert plan[-2:] == ["- delete goes", "1 to create, 1 to change, 1 to delete, 0 unchanged"]
-    assert shell.json("apply", "git", "--dry-run", code=4)["plan"][1]["action"] == "create"
-    shell("apply", "git", code=2)
-    assert "nobody to ask" in shell.err
-    assert [each["name"] for each in shell.json("connector", "list")] == ["changes", "goes"]
-    done = shell("apply", "git", "--prune", "--yes", "--wait").splitlines()
+    assert terminal.json("apply", "git", "--dry-run", code=4)["plan"][1]["action"] == "create"
+    terminal("apply", "git", code=2)
+    assert "nobody to ask" in terminal.err
+    assert [each["name"] for each in terminal.json("connector", "list")] == ["changes", "goes"]
+    done = terminal("apply", "git", "--prune", "--yes", "--wait").splitlines()
     assert {"changes: changed", "new: created", "goes: deleted"} <= set(done)
-    assert shell.target("changes") == "STOPPED"
-    assert shell("apply", "git", "--prune") == "2 unchanged\n"
+    assert v1("GET", "/connectors/changes").json()["target"] == "STOPPED"
+    assert terminal("apply", "git", "--prune") == "2 unchanged\n"
 
 
-def test_only_names_of_a_pattern_are_looked_at(shell: Shell) -> None:
-    shell.v1.make("theirs")
-    shell.v1.make("ours-1")
-    shell("export", "git", "ours-*")
+def test_only_names_of_a_pattern_are_looked_at(terminal: Commands) -> None:
+    terminal.server.create("theirs")
+    terminal.server.create("ours-1")
+    terminal("export", "git", "ours-*")
     assert [file.name for file in Path("git").iterdir()] == ["ours-1.yaml"]
-    plan = shell("apply", "git", "--prune", "--only", "ours-*", "--dry-run")
+    plan = terminal("apply", "git", "--prune", "--only", "ours-*", "--dry-run")
     assert plan == "1 unchanged\n"
-    assert "- delete theirs" in shell("apply", "git", "--prune", "--dry-run", code=4)
+    assert "- delete theirs" in terminal("apply", "git", "--prune", "--dry-run", code=4)
 
 
-def test_nothing_is_done_while_anything_is_wrong(shell: Shell) -> None:
+def test_nothing_is_done_while_anything_is_wrong(terminal: Commands) -> None:
     Path("git").mkdir()
     Path("git/good.json").write_text(json.dumps({"name": "good", "config": CONFIG}))
     wrong = {"name": "bad", "config": {**CONFIG, "tasks.max": "many"}}
     Path("git/bad.json").write_text(json.dumps(wrong))
-    shell("apply", "git", "--yes", code=2)
-    assert "error[config.invalid] bad: tasks.max: Invalid value many" in shell.err
-    assert shell.json("connector", "list") == []
+    terminal("apply", "git", "--yes", code=2)
+    assert "error[config.invalid] bad: tasks.max: Invalid value many" in terminal.err
+    assert terminal.json("connector", "list") == []
     Path("git/again.json").write_text(json.dumps({"name": "good", "config": CONFIG}))
-    shell("apply", "git", "--yes", code=2)
-    assert "'good' is described in git/again.json too." in shell.err
-    shell("apply", "nowhere", code=2)
-    assert "nowhere does not exist." in shell.err
+    terminal("apply", "git", "--yes", code=2)
+    assert "'good' is described in git/again.json too." in terminal.err
+    terminal("apply", "nowhere", code=2)
+    assert "nowhere does not exist." in terminal.err
 
 
-def test_a_file_of_another_form_is_left_alone_by_an_export(shell: Shell) -> None:
+def test_a_file_of_another_form_is_left_alone_by_an_export(terminal: Commands) -> None:
     Path("git").mkdir()
     own = "name: flow\nsource: {connector: datagen}\ntopic: lines\nsinks: [console]\n"
     Path("git/own.yaml").write_text(own)
-    shell("apply", "git", "--yes")
-    assert shell("export", "git").count("git/own.yaml: unchanged") == 2
-    shell("connector", "config", "flow", "--set", "batch.max.rows=5")
-    assert "git/own.yaml: differs" in shell("export", "git")
+    terminal("apply", "git", "--yes")
+    assert terminal("export", "git").count("git/own.yaml: unchanged") == 2
+    terminal("connector", "config", "flow", "--set", "batch.max.rows=5")
+    assert "git/own.yaml: differs" in terminal("export", "git")
     assert Path("git/own.yaml").read_text() == own
     Path("git/old.yaml").write_text(json.dumps({"name": "old", "config": CONFIG}))
-    assert "git/old.yaml: not on the server" in shell("export", "git")
-    assert "git/old.yaml: removed" in shell("export", "git", "--prune")
+    assert "git/old.yaml: not on the server" in terminal("export", "git")
+    assert "git/old.yaml: removed" in terminal("export", "git", "--prune")
 
 
 def test_secrets_are_hidden_in_a_plan_and_references_are_shown() -> None:
@@ -169,33 +125,33 @@ def test_secrets_are_hidden_in_a_plan_and_references_are_shown() -> None:
     assert change.keys({"password"})[0].after == "${env:P}"
 
 
-def test_configurations_are_listed_compared_and_taken_back(shell: Shell) -> None:
-    shell.v1.make("a")
-    shell("connector", "rollback", "a", code=2)
-    assert "has had one configuration only" in shell.err
-    shell("connector", "config", "a", "--set", "topic=other")
-    assert [each["version"] for each in shell.json("connector", "versions", "a")] == [2, 1]
-    assert "topic" in shell("connector", "versions", "a")
-    assert shell("connector", "diff", "a") == "- topic: lines\n+ topic: other\n"
-    assert shell.json("connector", "diff", "a", "2", "1")["changes"][0]["after"] == "lines"
-    assert shell("connector", "rollback", "a") == "a: back to version 1\n"
-    assert shell("connector", "diff", "a", "1", "3") == ""
-    shell("connector", "versions", "nobody", code=2)
+def test_configurations_are_listed_compared_and_taken_back(terminal: Commands) -> None:
+    terminal.server.create("a")
+    terminal("connector", "rollback", "a", code=2)
+    assert "has had one configuration only" in terminal.err
+    terminal("connector", "config", "a", "--set", "topic=other")
+    assert [each["version"] for each in terminal.json("connector", "versions", "a")] == [2, 1]
+    assert "topic" in terminal("connector", "versions", "a")
+    assert terminal("connector", "diff", "a") == "- topic: lines\n+ topic: other\n"
+    assert terminal.json("connector", "diff", "a", "2", "1")["changes"][0]["after"] == "lines"
+    assert terminal("connector", "rollback", "a") == "a: back to version 1\n"
+    assert terminal("connector", "diff", "a", "1", "3") == ""
+    terminal("connector", "versions", "nobody", code=2)
 
 
-def test_events_say_who_did_what(shell: Shell) -> None:
-    shell.v1.make("a")
-    shell("connector", "pause", "a", "--wait")
-    kinds = [each["kind"] for each in shell.lines("events", "a")]
+def test_events_say_who_did_what(terminal: Commands) -> None:
+    terminal.server.create("a")
+    terminal("connector", "pause", "a", "--wait")
+    kinds = [each["kind"] for each in terminal.lines("events", "a")]
     assert kinds[0] == "created"
     assert {"target", "state"} <= set(kinds)
-    assert " a created" in shell("events", "a").splitlines()[0]
-    assert len(shell("events", "-n", "2").splitlines()) == 2
-    shell("events", "nobody", code=2)
+    assert " a created" in terminal("events", "a").splitlines()[0]
+    assert len(terminal("events", "-n", "2").splitlines()) == 2
+    terminal("events", "nobody", code=2)
 
 
-def log_of(shell: Shell) -> Path:
-    file = shell.v1.home / "logs" / "headrace.log"
+def log_of(v1: V1) -> Path:
+    file = v1.home / "logs" / "headrace.log"
     file.parent.mkdir(exist_ok=True)
     return file
 
@@ -210,30 +166,34 @@ def line(text: str, **values: object) -> str:
     return json.dumps({**given, **values}) + "\n"
 
 
-def test_the_servers_log_is_shown_by_connector_task_and_level(shell: Shell) -> None:
-    shell.v1.make("a")
-    log_of(shell).write_text(
+def test_the_servers_log_is_shown_by_connector_task_and_level(
+    terminal: Commands, v1: V1
+) -> None:
+    terminal.server.create("a")
+    log_of(v1).write_text(
         "no json\n"
         + line("started")
         + line("task failed", level="error", connector="a", task=1, why="gone")
         + line("moved", connector="a", task=0, exception="Traceback\nboom")
         + line("of another", connector="b")
     )
-    assert shell("logs", "-n", "3").splitlines() == [
+    assert terminal("logs", "-n", "3").splitlines() == [
         "2026-01-01 00:00:00 error   a-1 task failed (why=gone)",
         "2026-01-01 00:00:00 info    a-0 moved",
         "2026-01-01 00:00:00 info    b of another",
     ]
-    assert [each["text"] for each in shell.lines("logs", "a")] == ["task failed", "moved"]
-    assert [each["text"] for each in shell.lines("logs", "a", "--task", "0")] == ["moved"]
-    assert [each["text"] for each in shell.lines("logs", "--level", "error")] == ["task failed"]
-    assert "boom" in shell("logs", "a", "--verbose")
+    assert [each["text"] for each in terminal.lines("logs", "a")] == ["task failed", "moved"]
+    assert [each["text"] for each in terminal.lines("logs", "a", "--task", "0")] == ["moved"]
+    assert [each["text"] for each in terminal.lines("logs", "--level", "error")] == [
+        "task failed"
+    ]
+    assert "boom" in terminal("logs", "a", "--verbose")
 
 
-def test_the_log_is_followed_over_its_rotation(shell: Shell) -> None:
-    file = log_of(shell)
+def test_the_log_is_followed_over_its_rotation(v1: V1) -> None:
+    file = log_of(v1)
     file.write_text(line("one"))
-    with Client(shell.v1.server.url) as client:
+    with Client(v1.server.url) as client:
         [first], place = client.logs()
         with file.open("a") as out:
             out.write(line("two") + '{"event": "not yet wh')
@@ -285,27 +245,27 @@ def test_top_shows_what_tasks_do_and_how_fast(
     assert main([*given, "--sort", "size"]) == 2
 
 
-def test_offsets_go_back_to_what_they_were_and_to_a_time(shell: Shell) -> None:
-    shell.v1.make("a")
-    shell("connector", "offsets", "history", "a")
-    assert "nobody has changed" in shell.err
+def test_offsets_go_back_to_what_they_were_and_to_a_time(terminal: Commands) -> None:
+    terminal.server.create("a")
+    terminal("connector", "offsets", "history", "a")
+    assert "nobody has changed" in terminal.err
     given = ["--partition", "filename=/in", "--offset", "position=7"]
-    shell("connector", "offsets", "set", "a", *given, "--stop")
-    shell("connector", "offsets", "undo", "a", code=2)
-    assert "NAME: a is not stopped, and offsets are changed" in shell.err
+    terminal("connector", "offsets", "set", "a", *given, "--stop")
+    terminal("connector", "offsets", "undo", "a", code=2)
+    assert "NAME: a is not stopped, and offsets are changed" in terminal.err
     for asked in (["versions"], ["offsets", "history"], ["rollback"]):
-        shell("connector", *asked, "aa", code=2)
-        assert "name: There is no connector 'aa'.\n  fix: Did you mean a?" in shell.err
-    back = shell("connector", "offsets", "undo", "a", "--stop")
+        terminal("connector", *asked, "aa", code=2)
+        assert "name: There is no connector 'aa'.\n  fix: Did you mean a?" in terminal.err
+    back = terminal("connector", "offsets", "undo", "a", "--stop")
     assert back == "a: filename=/in: position=7 -> the beginning\n"
-    assert "read again" in shell.err
-    shell("connector", "stop", "a", "--wait")
-    again = shell.json("connector", "offsets", "undo", "a")["changes"]
+    assert "read again" in terminal.err
+    terminal("connector", "stop", "a", "--wait")
+    again = terminal.json("connector", "offsets", "undo", "a")["changes"]
     assert [each["after"] for each in again] == [{"position": 7}]
-    told = shell("connector", "offsets", "history", "a").splitlines()
+    told = terminal("connector", "offsets", "history", "a").splitlines()
     assert ["undo" in each for each in told[2:5]] == [True, True, False]
-    shell("connector", "offsets", "rewind", "a", "yesterday", code=2)
-    assert "'yesterday' is no time." in shell.err
+    terminal("connector", "offsets", "rewind", "a", "yesterday", code=2)
+    assert "'yesterday' is no time." in terminal.err
     # A file does not know when its lines came.
-    shell("connector", "offsets", "rewind", "a", "2026-01-01T00:00:00Z", code=1)
-    assert "cannot" in shell.err
+    terminal("connector", "offsets", "rewind", "a", "2026-01-01T00:00:00Z", code=1)
+    assert "cannot" in terminal.err

@@ -9,12 +9,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import now
 
 from headrace.cli import main
 from headrace.control import Connectors
-from headrace.plugins import Registry
 from headrace.rest import (
     Door,
     Opening,
@@ -33,14 +30,6 @@ CONFIG = {
     "topics": "lines",
     "file": "/tmp/never-written",  # noqa: S108 - nothing runs here
 }
-
-
-@pytest.fixture(scope="module")
-def connectors() -> Connectors:
-    behind = Reconciled()
-    return Connectors(
-        wanted=behind.wanted, state=behind.state_store, registry=Registry(), clock=now
-    )
 
 
 @pytest.fixture(scope="module")

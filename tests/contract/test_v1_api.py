@@ -1,7 +1,6 @@
 """Our own REST API: what every part of it keeps, and its connectors."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 from tests.contract.connect_server import Server, serving
-from tests.contract.v1_client import CONFIG, SINK, SINKING, V1, v1_client
+from tests.contract.v1_client import CONFIG, SINK, SINKING, V1
 from tests.unit.worker.scripts import Told, now, until
 
 from headrace.bootstrap import Runtime
@@ -33,18 +32,6 @@ PROBLEM = {
     *("type", "title", "status", "detail", "instance"),
     *("code", "field", "problem", "fix", "errors"),
 }
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V1]:
-    with v1_client(tmp_path_factory.mktemp("v1")) as client:
-        yield client
-
-
-@pytest.fixture
-def v1(served: V1) -> Iterator[V1]:
-    yield served
-    served.server.empty()
 
 
 def told(response: httpx2.Response, status: int) -> dict[str, object]:

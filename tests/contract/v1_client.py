@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-from tests.contract.connect_server import SINK, SOURCE, Server, serving
+from tests.contract.connect_server import CONFIG, SINK, SINKING, SOURCE, Server, serving
 from tests.unit.worker.scripts import Told, now, until
 
 from headrace.bootstrap import Runtime
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 __all__ = ["CONFIG", "SINK", "SINKING", "SOURCE", "V1", "v1_client"]
-CONFIG = {"connector.class": SOURCE, "file": "/in", "topic": "lines"}
-SINKING = {"connector.class": SINK, "topics": "lines", "file": "/out"}
 
 
 @dataclass
@@ -44,9 +42,8 @@ class V1:
     ) -> httpx2.Response:
         return self.http.request(method, f"{self.url}{path}", json=body, **more)
 
-    def make(self, name: str, **config: str) -> None:
-        self.server.connectors.create(name, config or CONFIG, "test")
-        self.await_state("RUNNING", name)
+    def make(self, *names: str, **config: str) -> None:
+        self.server.create(*names, **config)
 
     def names(self, query: str) -> list[str]:
         return [each["name"] for each in self("GET", f"/connectors?{query}").json()["items"]]
@@ -60,18 +57,10 @@ class V1:
             yield _events(answer.iter_lines())
 
     def await_state(self, state: str, name: str) -> None:
-        connectors = self.server.connectors
-
-        def there() -> bool:
-            view = connectors.view(name)
-            tasks = [task.status.state.value for task in view.tasks]
-            return view.status.state.value == state and tasks == [state]
-
-        until(there)
+        self.server.await_state(state, name)
 
     def await_stopped(self, name: str) -> None:
-        connectors = self.server.connectors
-        until(lambda: connectors.view(name).status.state.value == "STOPPED")
+        until(lambda: self.server.state(name) == "STOPPED")
 
 
 def _events(lines: Iterator[str]) -> Iterator[dict[str, str]]:
