@@ -1,14 +1,13 @@
 """What stores ask of their database does not grow with the number of connectors."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
+from tests.statements import statements
 
 from headrace.model import TaskId
 from headrace.store import SqlStore
@@ -18,21 +17,6 @@ from headrace.store.turns import Turns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
-
-
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    """Collect what all engines of this process execute."""
-    seen: list[str] = []
-
-    def see(_db: object, _cursor: object, statement: str, *_: object) -> None:
-        seen.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", see)
-    try:
-        yield seen
-    finally:
-        event.remove(Engine, "before_cursor_execute", see)
 
 
 def test_leases_are_renewed_by_as_many_statements_however_many_they_are(

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -101,3 +102,15 @@ def worker(told: Told, *tasks: Script, **values) -> Worker:
     made = Worker(store=MemoryStore(), owner="me", events=told, clock=now, **values)
     made.add(tasks)
     return made
+
+
+@contextmanager
+def working(run: Worker) -> Iterator[None]:
+    """Let a worker run in a thread for as long as this lasts."""
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        run.stop()
+        thread.join()

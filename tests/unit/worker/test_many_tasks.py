@@ -2,17 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from tests.statements import statements
 from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import IDLE, Script, Told, now, until
+from tests.unit.worker.scripts import IDLE, Script, Told, now, until, working
 
 from headrace.model import Batch, ConnectorKind, Counts, Lease, Stamp, TargetState, TaskId
 from headrace.sdk import Lag, Position, ReadLimit
@@ -75,31 +74,6 @@ class Parts:
         pass
 
 
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    seen: list[str] = []
-
-    def see(_db: object, _cursor: object, statement: str, *_: object) -> None:
-        seen.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", see)
-    try:
-        yield seen
-    finally:
-        event.remove(Engine, "before_cursor_execute", see)
-
-
-@contextmanager
-def serving(run: Worker) -> Iterator[None]:
-    thread = threading.Thread(target=run.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        run.stop()
-        thread.join()
-
-
 @pytest.mark.timeout(120)
 def test_idle_tasks_cost_neither_statements_nor_threads_nor_calls_to_spark(
     tmp_path: Path,
@@ -116,7 +90,7 @@ def test_idle_tasks_cost_neither_statements_nor_threads_nor_calls_to_spark(
     before = threading.active_count()
     hour = timedelta(hours=1)
     run = Worker(store=store, owner="me", events=Told(), clock=now, lease=hour, serving=True)
-    with serving(run):
+    with working(run):
         run.add([task(number) for number in range(TASKS)])
         until(lambda: len(parts) == TASKS and all(each.looks > 1 for each in parts.values()))
         with statements() as seen:
@@ -158,7 +132,7 @@ def test_a_task_that_has_something_to_tell_is_asked_at_once() -> None:
     hour = timedelta(hours=1)
     slow, other = Script("a", IDLE, poll_interval=hour), Script("b", IDLE, poll_interval=hour)
     run = Worker(store=MemoryStore(), owner="me", events=Told(), clock=now, serving=True)
-    with serving(run):
+    with working(run):
         run.add([slow, other])
         until(lambda: slow.calls and other.calls)
         run.wake_task(slow.id)
@@ -187,7 +161,7 @@ def test_of_tasks_that_are_ready_the_one_that_waits_longest_runs_first() -> None
     run = Worker(
         store=MemoryStore(), owner="me", events=Told(), clock=now, threads=1, serving=True
     )
-    with serving(run):
+    with working(run):
         run.add([*tasks, busy])
         until(lambda: all(each.calls for each in [*tasks, busy]))
         run.wake_task(busy.id)

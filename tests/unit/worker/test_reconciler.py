@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import until
+from tests.unit.worker.scripts import until, working
 
 from headrace.model import (
     Connector,
@@ -56,11 +56,8 @@ class Bench(Reconciled):
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
-    thread = threading.Thread(target=made.worker.run)
-    thread.start()
-    yield made
-    made.worker.stop()
-    thread.join()
+    with working(made.worker):
+        yield made
 
 
 def test_what_is_wanted_runs_and_is_told(bench: Bench) -> None:

@@ -1,12 +1,11 @@
 """How a server starts anew what has failed, and what it shows meanwhile."""
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.unit.worker.reconciled import Numbered, Reconciled
-from tests.unit.worker.scripts import until
+from tests.unit.worker.scripts import until, working
 
 from headrace.model import (
     ConnectorKind,
@@ -57,11 +56,8 @@ class Bench(Reconciled):
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
-    thread = threading.Thread(target=made.worker.run)
-    thread.start()
-    yield made
-    made.worker.stop()
-    thread.join()
+    with working(made.worker):
+        yield made
 
 
 def test_a_failed_task_is_started_anew_and_the_others_run_on(bench: Bench) -> None:

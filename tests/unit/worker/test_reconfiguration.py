@@ -1,12 +1,11 @@
 """How a connector on a server plans anew while its tasks run."""
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.unit.worker.reconciled import Reconciled
-from tests.unit.worker.scripts import until
+from tests.unit.worker.scripts import until, working
 
 from headrace.model import (
     ConnectorKind,
@@ -42,13 +41,10 @@ class Bench(Reconciled):
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
-    thread = threading.Thread(target=made.worker.run)
-    thread.start()
-    made.create()
-    made.runs("c-0", "c-1")
-    yield made
-    made.worker.stop()
-    thread.join()
+    with working(made.worker):
+        made.create()
+        made.runs("c-0", "c-1")
+        yield made
 
 
 def test_a_new_task_comes_while_the_others_run_on(bench: Bench) -> None:

@@ -6,7 +6,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from tests.unit.worker.scripts import END, IDLE, SOON, Script, Told, moved, now, until, worker
+from tests.unit.worker.scripts import (
+    END,
+    IDLE,
+    SOON,
+    Script,
+    Told,
+    moved,
+    now,
+    until,
+    worker,
+    working,
+)
 
 from headrace.model import TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, RetriableError, SourceError, StaleEpochError
@@ -18,13 +29,8 @@ HERE = Position()
 @contextmanager
 def serving(told: Told, *tasks: Script, **values) -> Iterator[Worker]:
     run = worker(told, *tasks, serving=True, **values)
-    thread = threading.Thread(target=run.run)
-    thread.start()
-    try:
+    with working(run):
         yield run
-    finally:
-        run.stop()
-        thread.join()
 
 
 @pytest.mark.timeout(30)
@@ -139,14 +145,11 @@ def test_a_task_that_another_process_runs_is_taken_when_it_is_free() -> None:
     told, task = Told(), Script("a", IDLE)
     run = worker(told, serving=True, lease=timedelta(milliseconds=100))
     other = run.store.lease(task.id, "other", now(), timedelta(hours=1))
-    thread = threading.Thread(target=run.run)
-    thread.start()
-    run.add([task])
-    until(lambda: told.retries)
-    run.store.end(other, TaskStatus(TaskState.STOPPED), now())
-    until(lambda: task.calls)
-    run.stop()
-    thread.join()
+    with working(run):
+        run.add([task])
+        until(lambda: told.retries)
+        run.store.end(other, TaskStatus(TaskState.STOPPED), now())
+        until(lambda: task.calls)
 
 
 class CancelledError(SourceError):

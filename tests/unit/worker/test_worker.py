@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 from tests.unit.worker.scripts import END, IDLE, SOON, Script, Told, moved, now, worker
@@ -155,18 +156,21 @@ def test_a_task_whose_end_cannot_be_stored_is_lost_alone() -> None:
     assert list(outcome.errors) == [tasks[0].id]
 
 
+def said_in(order: list[str], name: str, step: Step) -> Callable[[], Step]:
+    """Return a step that says its name when it is done; one of a source takes longer."""
+
+    def said() -> Step:
+        order.append(name)
+        time.sleep(0.05 if name == "source" else 0)
+        return step
+
+    return said
+
+
 @pytest.mark.timeout(20)
 def test_a_sink_ends_only_after_its_source_and_an_empty_look() -> None:
     order: list[str] = []
-
-    def say(name: str, step: Step) -> Callable[[], Step]:
-        def said() -> Step:
-            order.append(name)
-            time.sleep(0.05 if name == "source" else 0)
-            return step
-
-        return said
-
+    say = partial(said_in, order)
     source = Script("source", say("source", moved()), say("source", END), writes="topic")
     sink = Script("sink", say("sink", END), reads="topic")
     outcome = worker(Told(), source, sink, threads=2, once=True).run()
@@ -292,15 +296,7 @@ def test_a_task_held_by_another_worker_fails_with_its_name() -> None:
 @pytest.mark.timeout(20)
 def test_whoever_reads_a_topic_waits_for_tasks_whose_records_choose_theirs() -> None:
     order: list[str] = []
-
-    def say(name: str, step: Step) -> Callable[[], Step]:
-        def said() -> Step:
-            order.append(name)
-            time.sleep(0.05 if name == "source" else 0)
-            return step
-
-        return said
-
+    say = partial(said_in, order)
     steps = [say("source", moved()), say("source", END)]
     source = Script("source", *steps, reads="captured", writes="own", routes=True)
     other = Script("other", END, reads="captured too", writes="own", routes=True)
