@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from headrace.client.errors import (
     ServerUnreachableError,
 )
 from headrace.sdk.errors import ConfigError
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,13 +68,7 @@ class Address:
     @property
     def is_own(self) -> bool:
         """Return whether it is on this machine."""
-        host = urlsplit(self.url).hostname or ""
-        if host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_own(urlsplit(self.url).hostname or "")
 
     @property
     def shows_token(self) -> bool:

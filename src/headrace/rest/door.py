@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from headrace.rest.rate import RateLimit
 from headrace.rest.tokens import Principal, Role
 from headrace.sdk import ConfigError
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
@@ -55,7 +55,7 @@ class Door:
     def __post_init__(self) -> None:
         """Raise ConfigError for an address that strangers can reach and come in by."""
         known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
-        if not known and not self.anonymous and not _is_own(self.host):
+        if not known and not self.anonymous and not is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
             raise ConfigError(problem, field="--host", fix=self.advice)
 
@@ -73,13 +73,13 @@ class Door:
         by a form, or under a name that it makes lead here (DNS rebinding). Browsers tell both
         by what they add to the request, which no page can change.
         """
-        if self.keys is not None or self.anonymous or not _is_own(self.host):
+        if self.keys is not None or self.anonymous or not is_own(self.host):
             return False
         origin = headers.get("origin")
         hosts = [headers.get("host", "localhost")]
         if origin is not None:
             hosts.append(urlsplit(origin).netloc)
-        return not all(_is_own(_name(host)) for host in hosts)
+        return not all(is_own(_name(host)) for host in hosts)
 
 
 class RawPath:
@@ -97,15 +97,6 @@ class RawPath:
         if scope["type"] == "http" and scope.get("raw_path"):
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
         await self._app(scope, receive, send)
-
-
-def _is_own(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _name(netloc: str) -> str:
