@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
@@ -13,10 +13,12 @@ from headrace.control.yaml_form import from_sections
 from headrace.sdk import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.model import Definition
+
+_Read = TypeVar("_Read")
 
 
 def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Definition]:
@@ -33,22 +35,34 @@ def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Defin
         ConfigError: The file cannot be read or is not JSON or YAML.
         ConfigErrors: A document lacks what every definition needs.
     """
-    definitions: list[Definition] = []
+    definitions = read_each(read_documents(path), lambda each: _definitions(each, is_source))
+    if not definitions:
+        raise ConfigError(
+            problem=f"{path} defines nothing.", fix="Add a source and sinks.", field="file"
+        )
+    return definitions
+
+
+def read_each(
+    documents: Iterable[object], read: Callable[[object], Iterable[_Read]]
+) -> list[_Read]:
+    """Return all that is read from documents.
+
+    Raises:
+        ConfigErrors: With everything that is wrong with any of them.
+    """
+    found: list[_Read] = []
     errors: list[ConfigError] = []
-    for document in read_documents(path):
+    for document in documents:
         try:
-            definitions += _definitions(document, is_source)
+            found += read(document)
         except ConfigErrors as several:
             errors += several.errors
         except ConfigError as error:
             errors.append(error)
     if errors:
         raise ConfigErrors(errors)
-    if not definitions:
-        raise ConfigError(
-            problem=f"{path} defines nothing.", fix="Add a source and sinks.", field="file"
-        )
-    return definitions
+    return found
 
 
 def read_config(path: Path) -> Mapping[str, object]:

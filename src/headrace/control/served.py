@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.control.files import read_each
 from headrace.control.flat import flat, text
 from headrace.control.yaml_form import from_sections
 from headrace.model import TargetState
 from headrace.plugins import PluginKind
-from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
+from headrace.sdk import ConfigError, PluginNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,18 +48,7 @@ def served(documents: Iterable[object], registry: Registry) -> list[Served]:
     Raises:
         ConfigErrors: With everything that is wrong with them.
     """
-    found: list[Served] = []
-    errors: list[ConfigError] = []
-    for document in documents:
-        try:
-            found += _served(document, registry)
-        except ConfigErrors as several:
-            errors += several.errors
-        except ConfigError as error:
-            errors.append(error)
-    if errors:
-        raise ConfigErrors(errors)
-    return found
+    return read_each(documents, lambda each: _served(each, registry))
 
 
 def _served(document: object, registry: Registry) -> list[Served]:
