@@ -11,66 +11,50 @@ from headrace.cli.connector.options import Json, Names, Seconds, Wait
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.client import Client
 
 
-def pause(
-    context: typer.Context,
-    names: Names,
-    wait: Wait = False,
-    timeout: Seconds = 60,
-    as_json: Json = False,
-) -> None:
-    """End the tasks of connectors for now. They keep their places; see resume."""
-    from headrace.client import Client, Goal
+def _steering(
+    about: str, *, asked: str, done: str, run: Callable[[Client, str], object]
+) -> Callable[..., None]:
+    """Return a command that does something with connectors until they are as ``done`` says."""
 
-    goal = Goal.PAUSED if wait else None
-    run = Client.pause
-    act(
-        context,
-        names,
-        Action(asked="pausing", done="paused", run=run, goal=goal, seconds=timeout),
-    )
+    def command(
+        context: typer.Context,
+        names: Names,
+        wait: Wait = False,
+        timeout: Seconds = 60,
+        as_json: Json = False,
+    ) -> None:
+        from headrace.client import Goal
 
+        goal = Goal(done.upper()) if wait else None
+        act(context, names, Action(asked=asked, done=done, run=run, goal=goal, seconds=timeout))
 
-def resume(
-    context: typer.Context,
-    names: Names,
-    wait: Wait = False,
-    timeout: Seconds = 60,
-    as_json: Json = False,
-) -> None:
-    """Let connectors run that were paused or stopped."""
-    from headrace.client import Client, Goal
-
-    goal = Goal.RUNNING if wait else None
-    run = Client.resume
-    act(
-        context,
-        names,
-        Action(asked="resuming", done="running", run=run, goal=goal, seconds=timeout),
-    )
+    command.__doc__ = about
+    return command
 
 
-def stop(
-    context: typer.Context,
-    names: Names,
-    wait: Wait = False,
-    timeout: Seconds = 60,
-    as_json: Json = False,
-) -> None:
-    """End the tasks of connectors, so that their offsets may be changed; see resume."""
-    from headrace.client import Client, Goal
-
-    goal = Goal.STOPPED if wait else None
-    run = Client.stop
-    act(
-        context,
-        names,
-        Action(asked="stopping", done="stopped", run=run, goal=goal, seconds=timeout),
-    )
+pause = _steering(
+    "End the tasks of connectors for now. They keep their places; see resume.",
+    asked="pausing",
+    done="paused",
+    run=lambda client, name: client.pause(name),
+)
+resume = _steering(
+    "Let connectors run that were paused or stopped.",
+    asked="resuming",
+    done="running",
+    run=lambda client, name: client.resume(name),
+)
+stop = _steering(
+    "End the tasks of connectors, so that their offsets may be changed; see resume.",
+    asked="stopping",
+    done="stopped",
+    run=lambda client, name: client.stop(name),
+)
 
 
 def restart(
