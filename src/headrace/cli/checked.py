@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.cli.failures import flat, show
+from headrace.cli.failures import exit_code, flat, show
 from headrace.sdk import ConfigError, HeadraceError
 
 if TYPE_CHECKING:
@@ -58,6 +58,19 @@ class CheckedFiles:
             show([finding.error], terminal, kind="warning", where=where(finding))
         for finding in self.errors:
             show([finding.error], terminal, where=where(finding))
+
+    def report(self, terminal: Terminal, *, as_json: bool, quiet: bool) -> int:
+        """Tell what was found before a command begins; return its exit code, 0 to begin."""
+        if self.errors and as_json:
+            errors = [finding.to_json() for finding in self.errors]
+            terminal.print_json({"event": "error", "errors": errors})
+        elif not as_json:
+            self.show(terminal, warnings=not quiet)
+        return self.exit_code()
+
+    def exit_code(self) -> int:
+        """Return the exit code for the errors; 0 for none."""
+        return exit_code(finding.error for finding in self.errors)
 
 
 def check_files(runtime: Runtime, files: Sequence[Path]) -> CheckedFiles:

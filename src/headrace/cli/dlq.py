@@ -201,7 +201,7 @@ def replay(
         checked = check_files(runtime, [file])
         if checked.errors:
             checked.show(invocation.terminal, warnings=False)
-            return exit_code(finding.error for finding in checked.errors)
+            return checked.exit_code()
         (_, definition), *others = checked.definitions
         if others:
             from headrace.cli.failures import UsageError

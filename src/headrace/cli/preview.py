@@ -44,16 +44,10 @@ def preview(
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
         from headrace.cli.checked import check_files
-        from headrace.cli.failures import exit_code
 
         checked = check_files(runtime, [file])
-        if checked.errors and as_json:
-            errors = [finding.to_json() for finding in checked.errors]
-            terminal.print_json({"event": "error", "errors": errors})
-        elif not as_json:
-            checked.show(terminal, warnings=not invocation.quiet)
-        if checked.errors:
-            return exit_code(finding.error for finding in checked.errors)
+        if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):
+            return code
         definition = _chosen([each for _, each in checked.definitions], connector)
         stages = _stages(runtime, definition, rows, invocation)
     tell(terminal, definition.name, stages)

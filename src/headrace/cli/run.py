@@ -52,13 +52,8 @@ def run(
         from headrace.cli.failures import exit_code
 
         checked = check_files(runtime, files)
-        if checked.errors and as_json:
-            errors = [finding.to_json() for finding in checked.errors]
-            terminal.print_json({"event": "error", "errors": errors})
-        elif not as_json:
-            checked.show(terminal, warnings=not invocation.quiet)
-        if checked.errors:
-            return exit_code(finding.error for finding in checked.errors)
+        if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):
+            return code
         definitions = [definition for _, definition in checked.definitions]
         with _scraped(runtime, metrics_port, terminal):
             summary = _watched(runtime, definitions, invocation, once=once)

@@ -23,14 +23,13 @@ def validate(
     invocation = invocation_of(context)
     with invocation.runtime() as runtime:
         from headrace.cli.checked import check_files
-        from headrace.cli.failures import exit_code
 
         checked = check_files(runtime, files)
     if as_json:
         invocation.terminal.print_json(to_json(checked))
     else:
         _show(checked, invocation.terminal)
-    return exit_code(finding.error for finding in checked.errors)
+    return checked.exit_code()
 
 
 def to_json(checked: CheckedFiles) -> dict[str, object]:
