@@ -20,7 +20,6 @@ from headrace.worker import Planned, StoredConnectorContext
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from headrace.control import Connectors, OpenPlan, TaskPlan
     from headrace.making import Planner, TaskMaker
@@ -129,12 +128,7 @@ class Standalone:
             self._threads.append(thread)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop: what is moving is finished, or cancelled after a grace period.
 
         A thread in which a plugin hangs is left behind: all that waits for one takes a few

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 _KILLED_BY_CTRL_C = 130
 _SHOW_CURSOR = "\x1b[?25h"
@@ -41,12 +41,7 @@ class Interrupts:
         """Take Ctrl-C back from Spark, which takes it for itself when it starts."""
         signal.signal(signal.SIGINT, self._taken)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal gave

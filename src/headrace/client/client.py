@@ -24,7 +24,6 @@ from headrace.sdk.errors import ConfigError, ConfigErrors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["Client"]
@@ -57,12 +56,7 @@ class Client(Beyond, Letters):
         """Return it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close its connections."""
         self.close()
 

@@ -19,7 +19,6 @@ from headrace.model import Counts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from headrace.demo.expected import Move, Target
 
@@ -61,12 +60,7 @@ class Checker:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close DuckDB."""
         self._duck.close()
 

@@ -13,7 +13,6 @@ from headrace.metrics import series
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
-    from types import TracebackType
 
     from headrace.metrics.book import Book
     from headrace.sdk import MetricsReporter
@@ -68,12 +67,7 @@ class Reporting:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Report once more and stop."""
         self._over.set()
         for thread in self._threads:

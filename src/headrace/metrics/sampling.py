@@ -13,7 +13,6 @@ from headrace.metrics import series
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
-    from types import TracebackType
 
     from headrace.metrics.book import Book
     from headrace.metrics.page import Page
@@ -85,12 +84,7 @@ class Sampler:
         threading.Thread(target=self._run, name="headrace-sampler", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Look no more."""
         self._over.set()
 

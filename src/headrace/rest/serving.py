@@ -13,8 +13,6 @@ import uvicorn
 from headrace.sdk import SetupError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from starlette.types import ASGIApp
 
     from headrace.rest.door import Door
@@ -120,11 +118,6 @@ class Serving:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop serving."""
         self.stop()

@@ -14,7 +14,6 @@ from headrace.sdk import StaleEpochError
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
-    from types import TracebackType
 
     from headrace.store import Store
 
@@ -59,12 +58,7 @@ class Owner:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the name up."""
         self.close()
 
