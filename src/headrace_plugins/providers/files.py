@@ -17,18 +17,31 @@ if TYPE_CHECKING:
 _ALLOWED = "allowed.paths"
 
 
-def _keys() -> ConfigDef:
-    return ConfigDef().define(
-        _ALLOWED,
-        ConfigType.LIST,
-        "",
-        doc="The paths at or below which files may be read, with commas between them. Without "
-        "any, a server reads what is below `secrets` in its home folder and /run/secrets, and "
-        "other commands read what their user may read.",
-    )
+class _Files(ConfigProvider):
+    """Reads files of the folders that it is allowed to."""
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef().define(
+            _ALLOWED,
+            ConfigType.LIST,
+            "",
+            doc="The paths at or below which files may be read, with commas between them. "
+            "Without any, a server reads what is below `secrets` in its home folder and "
+            "/run/secrets, and other commands read what their user may read.",
+        )
+
+    @override
+    def __init__(self, config: Config, context: ProviderContext) -> None:
+        self._allowed = config.get_list(_ALLOWED)
+        self._context = context
+
+    def _file(self, path: str) -> Path:
+        return allowed_path(path, self._allowed, self._context)
 
 
-class FileProvider(ConfigProvider):
+class FileProvider(_Files):
     """A key of a file in Java's form of properties: `${file:/path/to/file.properties:key}`."""
 
     aliases = (
@@ -37,18 +50,8 @@ class FileProvider(ConfigProvider):
     )
 
     @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return _keys()
-
-    @override
-    def __init__(self, config: Config, context: ProviderContext) -> None:
-        self._allowed = config.get_list(_ALLOWED)
-        self._context = context
-
-    @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
-        file = allowed_path(path, self._allowed, self._context)
+        file = self._file(path)
         try:
             found = javaproperties.loads(_read(file))
         except javaproperties.InvalidUEscapeError:
@@ -57,7 +60,7 @@ class FileProvider(ConfigProvider):
         return {key: found[key] for key in keys if key in found}
 
 
-class DirectoryProvider(ConfigProvider):
+class DirectoryProvider(_Files):
     """A whole file of a folder: `${dir:/path/to/folder:file}`, the form of mounted secrets.
 
     The line break at the end of a file does not belong to its value.
@@ -69,23 +72,13 @@ class DirectoryProvider(ConfigProvider):
     )
 
     @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return _keys()
-
-    @override
-    def __init__(self, config: Config, context: ProviderContext) -> None:
-        self._allowed = config.get_list(_ALLOWED)
-        self._context = context
-
-    @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
         found = {}
         for key in keys:
             if not key or "/" in key:
                 problem = f"{key!r} is no name of a file in {path}."
                 raise ConfigError(problem, fix="Write ${dir:/path/to/folder:file}.")
-            file = allowed_path(f"{path}/{key}", self._allowed, self._context)
+            file = self._file(f"{path}/{key}")
             if file.is_file():
                 found[key] = _read(file).removesuffix("\n").removesuffix("\r")
         return found

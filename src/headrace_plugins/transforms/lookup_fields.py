@@ -1,13 +1,31 @@
-"""The schema of values with looked-up fields."""
+"""What both ways to look fields up share: their name, and the schema of what they give."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Schema, Type, UnfitRecordError, parse_ddl
+from typing_extensions import override
+
+from headrace.sdk import Schema, Transform, Type, UnfitRecordError, parse_ddl
+from headrace.sdk.config import ConfigDef
 
 if TYPE_CHECKING:
     from headrace.sdk.config import Config
+
+
+class LookupPart(Transform):
+    """A gear that ``Lookup`` runs on."""
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Its keys are those of the transform that it runs for."""
+        return ConfigDef()
+
+    @property
+    @override
+    def title(self) -> str:
+        return "Lookup"
 
 
 def widened(value: Schema, config: Config) -> Schema:

@@ -26,9 +26,8 @@ from headrace.sdk import (
     parse_ddl,
     to_arrow,
 )
-from headrace.sdk.config import ConfigDef
 from headrace.sdk.fieldpath import FieldPath
-from headrace_plugins.transforms.lookup_fields import widened
+from headrace_plugins.transforms.lookup_fields import LookupPart, widened
 from headrace_plugins.transforms.lookup_pace import Pace
 
 if TYPE_CHECKING:
@@ -43,21 +42,10 @@ _BUSY = 429
 _SERVER = 500
 
 
-class ServiceLookup(ArrowTransform):
+class ServiceLookup(LookupPart, ArrowTransform):
     """Asks a service once for each different URL of a batch."""
 
     _pace: Pace | None = None
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Its keys are those of the transform that it runs for."""
-        return ConfigDef()
-
-    @property
-    @override
-    def title(self) -> str:
-        return "Lookup"
 
     @override
     def start(self, context: TransformContext) -> None:

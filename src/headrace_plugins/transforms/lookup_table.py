@@ -10,9 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, FrameTransform, literal, parse_ddl, quote, sql_type
-from headrace.sdk.config import ConfigDef
 from headrace.sdk.fieldpath import FieldPath
-from headrace_plugins.transforms.lookup_fields import widened
+from headrace_plugins.transforms.lookup_fields import LookupPart, widened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,24 +19,13 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema, TransformBatch
 
 
-class TableLookup(FrameTransform):
+class TableLookup(LookupPart, FrameTransform):
     """Joins a table that is read anew between batches, never within one."""
 
     repeatable = True
     _table: DataFrame | None = None
     _read_at = 0.0
     _batch = -1
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Its keys are those of the transform that it runs for."""
-        return ConfigDef()
-
-    @property
-    @override
-    def title(self) -> str:
-        return "Lookup"
 
     @override
     def output(self, value: Schema) -> Schema:

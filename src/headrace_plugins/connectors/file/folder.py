@@ -15,14 +15,11 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ConfigError,
-    Counting,
-    FrameSink,
     Schema,
     StagedWrite,
     StaleEpochError,
     Type,
     has_variant,
-    require_writable,
     texts_of_variants,
 )
 from headrace.sdk.logical import VARIANT
@@ -41,7 +38,7 @@ from headrace_plugins.connectors.file.marks import (
     write_json,
 )
 from headrace_plugins.connectors.file.writing import (
-    SinkSettings,
+    PathSink,
     line_sql,
     nested_field,
     no_row,
@@ -55,12 +52,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, Refusal, SinkBatch, TaskContext
+    from headrace.sdk import Mark, Refusal, SinkBatch
 
 __all__ = ["FolderSink"]
 
 
-class FolderSink(FrameSink):
+class FolderSink(PathSink):
     """Adds files to a folder, or to one folder for each topic.
 
     Files appear under their final names only after a mark, which lists them, is durable, and
@@ -72,16 +69,6 @@ class FolderSink(FrameSink):
     record without a value (a tombstone) is refused, as a row of nulls would be
     something else; a text file takes it as ``null``.
     """
-
-    counting = Counting.MEASURED
-
-    def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
-
-    @override
-    def start(self, context: TaskContext) -> None:
-        super().start(context)
-        require_writable(self._settings.fixed_folder)
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:

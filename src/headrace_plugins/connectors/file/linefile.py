@@ -12,7 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import Counting, FrameSink, StagedWrite, require_writable
+from headrace.sdk import StagedWrite
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
     Committed,
@@ -25,17 +25,17 @@ from headrace_plugins.connectors.file.marks import (
     staging_folder,
     write_json,
 )
-from headrace_plugins.connectors.file.writing import SinkSettings, line_sql
+from headrace_plugins.connectors.file.writing import PathSink, line_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import Mark, SinkBatch, TaskContext
+    from headrace.sdk import Mark, SinkBatch
 
 __all__ = ["LineFileSink"]
 
 
-class LineFileSink(FrameSink):
+class LineFileSink(PathSink):
     """Kafka Connect's FileStreamSink: the value of each record becomes a line.
 
     Lines have the records' order. Before a batch is added, the length of the file is written
@@ -44,15 +44,6 @@ class LineFileSink(FrameSink):
     """
 
     ordered = True
-    counting = Counting.MEASURED
-
-    def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
-
-    @override
-    def start(self, context: TaskContext) -> None:
-        super().start(context)
-        require_writable(self._settings.fixed_folder)
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:

@@ -58,12 +58,7 @@ class CsvLines:
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole lines, none of which is a header."""
-        target = to_arrow(self.schema)
-        return _salvaged(
-            block,
-            lambda lines: _either_zone(lambda zone: self._parse(lines, target, zone)),
-            target,
-        )
+        return _rows(block, self._parse, to_arrow(self.schema))
 
     def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
         if not lines.strip():
@@ -111,12 +106,7 @@ class JsonLines:
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole lines."""
-        target = to_arrow(self.schema)
-        return _salvaged(
-            block,
-            lambda lines: _either_zone(lambda zone: self._parse(lines, target, zone)),
-            target,
-        )
+        return _rows(block, self._parse, to_arrow(self.schema))
 
     def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
         if not lines.strip():
@@ -152,6 +142,17 @@ def _texts(lines: bytes) -> Parsed:
     if b"\r" in lines:
         texts = pc.replace_substring_regex(texts, "\r$", "")
     return Parsed(pa.RecordBatch.from_arrays([texts], schema=TEXT))
+
+
+def _rows(
+    block: bytes,
+    parse: Callable[[bytes, pa.Schema, str | None], Parsed],
+    schema: pa.Schema,
+) -> Parsed:
+    def either(lines: bytes) -> Parsed:
+        return _either_zone(lambda zone: parse(lines, schema, zone))
+
+    return _salvaged(block, either, schema)
 
 
 def _salvaged(block: bytes, parse: Callable[[bytes], Parsed], schema: pa.Schema) -> Parsed:

@@ -7,18 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from typing_extensions import override
 
-from headrace.sdk import RecordError, Refusal, Schema, Type, fixed_folder, literal
+from headrace.sdk import (
+    Counting,
+    FrameSink,
+    RecordError,
+    Refusal,
+    Schema,
+    Type,
+    fixed_folder,
+    literal,
+    require_writable,
+)
 from headrace.sdk.logical import VARIANT
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
 
 if TYPE_CHECKING:
+    from headrace.sdk import TaskContext
     from headrace.sdk.config import Config
 
 __all__ = [
     "NO_VALUE",
+    "PathSink",
     "SinkSettings",
     "line_sql",
     "nested_field",
@@ -83,6 +96,20 @@ class SinkSettings:
         """Return the folder that holds the targets of all topics."""
         path = fixed_folder(self.path, TOPIC)
         return path.parent if self.appends and TOPIC not in self.path else path
+
+
+class PathSink(FrameSink):
+    """Writes below the path of its settings, and measures what it wrote."""
+
+    counting = Counting.MEASURED
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        require_writable(self._settings.fixed_folder)
 
 
 def line_sql(schema: Schema) -> str:
