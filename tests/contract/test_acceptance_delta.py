@@ -6,13 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from tests.contract.breakable import FolderTarget
 from typing_extensions import override
 
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
 from headrace_plugins.connectors.delta import DeltaSink
 
 
-class DeltaDriver(SinkDriver):
+class DeltaDriver(FolderTarget):
     """Reads the table with deltalake."""
 
     connector = DeltaSink
@@ -55,16 +56,6 @@ class DeltaDriver(SinkDriver):
             mode="ignore",
         )
         return {"id": number, "text": None}
-
-    @override
-    def break_target(self) -> None:
-        self._folder.rename(self._folder.with_name("away"))
-        self._folder.touch()
-
-    @override
-    def repair_target(self) -> None:
-        self._folder.unlink()
-        self._folder.with_name("away").rename(self._folder)
 
 
 class TestAppend(SinkAcceptance):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.contract.breakable import FolderTarget
 from typing_extensions import override
 
 from headrace.sdk.testing import (
@@ -139,7 +140,7 @@ class TestGrowingFile(CaptureAcceptance):
 ONLY_TOMBSTONES = "It refuses only records without a value, and the kit writes rows."
 
 
-class FolderDriver(SinkDriver):
+class FolderDriver(FolderTarget):
     """Reads the files of a folder without Spark."""
 
     connector = FileSink
@@ -172,16 +173,6 @@ class FolderDriver(SinkDriver):
         files = sorted(self._folder.rglob(f"*.{self._format}"))
         visible = [f for f in files if HOUSEKEEPING not in f.parts]
         return [row for file in visible for row in self._rows(file)]
-
-    @override
-    def break_target(self) -> None:
-        self._folder.rename(self._folder.with_name("away"))
-        self._folder.touch()
-
-    @override
-    def repair_target(self) -> None:
-        self._folder.unlink()
-        self._folder.with_name("away").rename(self._folder)
 
     def _rows(self, file: Path) -> list[dict[str, Any]]:
         if self._format == "parquet":
