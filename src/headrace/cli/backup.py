@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.figures import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def list_backups(context: typer.Context, as_json: Json = False) -> None:
         return
     shown = table("at", "size", "file", right=("size",))
     for each in found:
-        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        at = moment(each["at"])
         shown.add_row(at, _size(each), each["file"])
     invocation.terminal.print(shown)
 

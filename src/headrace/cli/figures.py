@@ -32,3 +32,8 @@ def span(seconds: float) -> str:
         minutes = int(seconds) // _MINUTE
         return f"{minutes // 60}:{minutes % 60:02}:{int(seconds) % _MINUTE:02}"
     return f"{int(seconds) // _DAY} d {int(seconds) % _DAY // _HOUR} h"
+
+
+def moment(at: str) -> str:
+    """Return a time that a server gave, to the second: ``2026-11-21 10:00:00``."""
+    return at.partition(".")[0].rstrip("Z").replace("T", " ")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.connector.options import Json, known_names
+from headrace.cli.figures import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _tell_events(terminal: Terminal, found: list[dict[str, Any]]) -> None:
         if terminal.as_json:
             terminal.print_json(each)
             continue
-        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        at = moment(each["at"])
         told = " ".join(part for part in (at, _of(each), each["kind"]) if part)
         detail = f" {_pairs(each['detail'])}" if each["detail"] else ""
         terminal.out.print(f"{told}{detail}, by {each['by']}", soft_wrap=True)

@@ -10,7 +10,7 @@ import typer
 from headrace.cli.connector.choosing import chosen
 from headrace.cli.connector.offsets import as_text
 from headrace.cli.connector.options import Json, MaybeNames, Name, time_of
-from headrace.cli.figures import count
+from headrace.cli.figures import count, moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def batches(
         "batch", "begun", "took", *_FIGURES, "up to", right=("batch", "took", *_FIGURES)
     )
     for each in found:
-        begun = each["begun"].partition(".")[0].rstrip("Z").replace("T", " ")
+        begun = moment(each["begun"])
         shown.add_row(
             str(each["id"]), begun, _took(each), *_cells(each["counts"]), _place(each["end"])
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.connector.options import Json, known_names
+from headrace.cli.figures import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def schemas(
     shown = table("stream", "version", "at", "schema", right=("version",))
     for each in found:
         for version in each.get("versions", (each,)):
-            at = str(version.get("at", "")).partition(".")[0].rstrip("Z").replace("T", " ")
+            at = moment(str(version.get("at", "")))
             text = _text(version["value"])
             shown.add_row(each["stream"], str(version["version"]), at, text)
     if shown.row_count:

@@ -8,6 +8,7 @@ import typer
 
 from headrace.cli.connector.choosing import Action, carry_out
 from headrace.cli.connector.options import Json, Name, Seconds, Wait
+from headrace.cli.figures import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def versions(context: typer.Context, name: Name, as_json: Json = False) -> None:
         return
     shown = table("version", "at", "by", "changed", right=("version",))
     for each in found:
-        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        at = moment(each["at"])
         shown.add_row(str(each["version"]), at, each["by"], ", ".join(each["changed"]))
     invocation.terminal.print(shown)
 

@@ -8,12 +8,13 @@ import typer
 
 from headrace.cli.connector.offsets import Stop, as_text, stopped
 from headrace.cli.connector.options import Json, Name, Seconds, time_of
+from headrace.cli.figures import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.cli.invocation import Invocation
+    from headrace.client import Client
 
 
 def rewind(
@@ -33,13 +34,11 @@ def rewind(
 ) -> None:
     """Let a stopped connector read again what came at a time or later."""
     when = time_of(to, "TIME")
-    invocation = invocation_of(context)
-    with (
-        invocation.client() as client,
-        stopped(client, invocation, name, timeout, stop=stop),
-    ):
-        changes = client.rewind_offsets(name, when)
-    _tell(invocation, name, changes, as_json=as_json)
+
+    def back(client: Client) -> Sequence[Mapping[str, Any]]:
+        return client.rewind_offsets(name, when)
+
+    _go_back(context, name, back, timeout, stop=stop, as_json=as_json)
 
 
 def undo(
@@ -54,13 +53,11 @@ def undo(
     as_json: Json = False,
 ) -> None:
     """Undo the last change of a stopped connector's offsets; an undo can be undone."""
-    invocation = invocation_of(context)
-    with (
-        invocation.client() as client,
-        stopped(client, invocation, name, timeout, stop=stop),
-    ):
-        changes = client.undo_offsets(name, force=force)
-    _tell(invocation, name, changes, as_json=as_json)
+
+    def back(client: Client) -> Sequence[Mapping[str, Any]]:
+        return client.undo_offsets(name, force=force)
+
+    _go_back(context, name, back, timeout, stop=stop, as_json=as_json)
 
 
 def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
@@ -75,7 +72,7 @@ def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
         return
     shown = table("at", "by", "action", "partition", "before", "after")
     for each in found:
-        at = each["at"].partition(".")[0].rstrip("Z").replace("T", " ")
+        at = moment(each["at"])
         for change in each["changes"]:
             shown.add_row(at, each["by"], each["action"], *_texts(change))
     if shown.row_count:
@@ -88,13 +85,22 @@ def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:
     return as_text(change["partition"]), as_text(change["before"]), as_text(change["after"])
 
 
-def _tell(
-    invocation: Invocation,
+def _go_back(
+    context: typer.Context,
     name: str,
-    changes: Sequence[Mapping[str, Any]],
+    back: Callable[[Client], Sequence[Mapping[str, Any]]],
+    seconds: float,
     *,
+    stop: bool,
     as_json: bool,
 ) -> None:
+    """Change a connector's offsets while it is stopped, and say what changed."""
+    invocation = invocation_of(context)
+    with (
+        invocation.client() as client,
+        stopped(client, invocation, name, seconds, stop=stop),
+    ):
+        changes = back(client)
     if as_json:
         invocation.terminal.print_json({"name": name, "changes": list(changes)})
         return
