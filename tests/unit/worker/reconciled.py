@@ -1,14 +1,23 @@
 """A worker that is reconciled with what is wanted; its tasks are written down."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tests.unit.worker.scripts import IDLE, Script, Told, now
 
-from headrace.model import Connector, RestartPolicy, TaskId
+from headrace.model import (
+    Connector,
+    ConnectorKind,
+    RestartPolicy,
+    Stamp,
+    TargetState,
+    TaskId,
+)
 from headrace.sdk import SourceError
 from headrace.store import ConnectorStore, MemoryConnectorStore, MemoryStore, Store
 from headrace.worker import Planned, Reconciler, Worker
+
+ANN = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "ann")
 
 
 class Numbered(Script):
@@ -73,6 +82,11 @@ class Reconciled:
             policy=lambda _: self.policy,
             interval=timedelta(milliseconds=5),
         )
+
+    def want(self, name: str = "c", tasks: int = 1) -> None:
+        """Create a source that is to run."""
+        config = {"tasks.max": str(tasks)}
+        self.wanted.create(name, ConnectorKind.SOURCE, config, TargetState.RUNNING, ANN)
 
     def plan(self, connector: Connector) -> Planned:
         self.plans += 1

@@ -2,18 +2,17 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.worker.reconciled import Reconciled
+from tests.unit.worker.reconciled import ANN, Reconciled
 from tests.unit.worker.scripts import until, working
 
 from headrace.model import (
     Connector,
     ConnectorKind,
     ConnectorState,
-    Stamp,
     TargetState,
     TaskId,
     TaskState,
@@ -22,16 +21,11 @@ from headrace.model import (
 from headrace.sdk import SourceError
 from headrace.store import StoreUnavailableError
 
-ANN = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "ann")
 pytestmark = pytest.mark.timeout(30)
 
 
 class Bench(Reconciled):
     """What is wanted, and questions after what runs."""
-
-    def create(self, name: str = "c", tasks: int = 1) -> None:
-        config = {"tasks.max": str(tasks)}
-        self.wanted.create(name, ConnectorKind.SOURCE, config, TargetState.RUNNING, ANN)
 
     def runs(self) -> list[str]:
         """The tasks that have a lease."""
@@ -61,7 +55,7 @@ def bench() -> Iterator[Bench]:
 
 
 def test_what_is_wanted_runs_and_is_told(bench: Bench) -> None:
-    bench.create(tasks=2)
+    bench.want(tasks=2)
     bench.settle("c-0", "c-1")
     assert bench.state() is ConnectorState.RUNNING
     assert [task.config for task in bench.wanted.tasks("c")] == [
@@ -75,14 +69,14 @@ def test_what_is_wanted_runs_and_is_told(bench: Bench) -> None:
 
 def test_what_was_wanted_before_the_worker_came_runs_too(bench: Bench) -> None:
     for number in range(3):
-        bench.create(f"c{number}")
+        bench.want(f"c{number}")
     bench.wanted.aim("c1", TargetState.PAUSED, ANN)
     bench.settle("c0-0", "c2-0")
     assert bench.state("c1") is ConnectorState.PAUSED
 
 
 def test_nothing_is_done_while_nothing_changes(bench: Bench) -> None:
-    bench.create()
+    bench.want()
     bench.settle("c-0")
     for _ in range(5):
         bench.reconciler.step()
@@ -91,7 +85,7 @@ def test_nothing_is_done_while_nothing_changes(bench: Bench) -> None:
 
 
 def test_a_paused_connector_keeps_its_tasks_and_a_stopped_one_has_none(bench: Bench) -> None:
-    bench.create(tasks=2)
+    bench.want(tasks=2)
     bench.settle("c-0", "c-1")
     bench.wanted.aim("c", TargetState.PAUSED, ANN)
     bench.settle()
@@ -110,7 +104,7 @@ def test_a_paused_connector_keeps_its_tasks_and_a_stopped_one_has_none(bench: Be
 def test_a_task_that_a_dead_server_left_is_shown_as_paused_with_its_connector(
     bench: Bench,
 ) -> None:
-    bench.create()
+    bench.want()
     made = bench.wanted.connector("c")
     assert made is not None
     bench.wanted.plan(made, {0: {}, 1: {}, 2: {}}, ANN.at)
@@ -126,7 +120,7 @@ def test_a_task_that_a_dead_server_left_is_shown_as_paused_with_its_connector(
 
 
 def test_a_new_configuration_replaces_the_tasks(bench: Bench) -> None:
-    bench.create(tasks=2)
+    bench.want(tasks=2)
     bench.settle("c-0", "c-1")
     bench.wanted.configure("c", ConnectorKind.SOURCE, {"tasks.max": "1"}, ANN)
     bench.settle("c-0")
@@ -134,7 +128,7 @@ def test_a_new_configuration_replaces_the_tasks(bench: Bench) -> None:
 
 
 def test_of_many_changes_at_once_the_last_one_counts(bench: Bench) -> None:
-    bench.create()
+    bench.want()
     for target in [TargetState.PAUSED, TargetState.STOPPED] * 5:
         bench.wanted.aim("c", target, ANN)
     bench.wanted.aim("c", TargetState.RUNNING, ANN)
@@ -145,7 +139,7 @@ def test_of_many_changes_at_once_the_last_one_counts(bench: Bench) -> None:
 def test_a_restarted_connector_leaves_tasks_alone_whose_configuration_stays(
     bench: Bench,
 ) -> None:
-    bench.create()
+    bench.want()
     bench.settle("c-0")
     bench.wanted.ask_restart("c", [], ANN, connector=True)
     bench.settle("c-0")
@@ -154,7 +148,7 @@ def test_a_restarted_connector_leaves_tasks_alone_whose_configuration_stays(
 
 
 def test_a_restarted_task_starts_anew_and_the_others_run_on(bench: Bench) -> None:
-    bench.create(tasks=3)
+    bench.want(tasks=3)
     bench.settle("c-0", "c-1", "c-2")
     bench.wanted.ask_restart("c", [1], ANN, connector=False)
     bench.settle("c-0", "c-1", "c-2")
@@ -163,10 +157,10 @@ def test_a_restarted_task_starts_anew_and_the_others_run_on(bench: Bench) -> Non
 
 
 def test_a_deleted_connector_runs_no_more_and_one_of_its_name_is_another(bench: Bench) -> None:
-    bench.create()
+    bench.want()
     bench.settle("c-0")
     bench.wanted.delete("c", ANN)
-    bench.create()
+    bench.want()
     bench.settle("c-0")
     assert [task.stopped for task in bench.made] == [1, 0]
     bench.wanted.delete("c", ANN)
@@ -177,10 +171,10 @@ def test_a_deleted_connector_runs_no_more_and_one_of_its_name_is_another(bench: 
 def test_a_connector_that_cannot_be_planned_fails_alone_and_can_be_restarted(
     bench: Bench,
 ) -> None:
-    bench.create("good")
+    bench.want("good")
     bench.settle("good-0")
     bench.broken["c"] = SourceError("no such table")
-    bench.create()
+    bench.want()
     bench.settle("good-0")
     assert bench.state() is ConnectorState.FAILED
     found = bench.wanted.connector("c")
@@ -193,7 +187,7 @@ def test_a_connector_that_cannot_be_planned_fails_alone_and_can_be_restarted(
 
 
 def test_a_failed_task_is_restarted_on_request(bench: Bench) -> None:
-    bench.create()
+    bench.want()
     bench.settle("c-0")
     bench.made[0].steps = [SourceError("broken")]
     until(lambda: bench.task_states() == [TaskState.FAILED])
@@ -215,7 +209,7 @@ def test_a_store_that_is_away_is_asked_again(
         return real()
 
     monkeypatch.setattr(bench.wanted, "last_event", last_event)
-    bench.create()
+    bench.want()
     thread = threading.Thread(target=bench.reconciler.run)
     thread.start()
     until(lambda: bench.runs() == ["c-0"])
@@ -226,7 +220,7 @@ def test_a_store_that_is_away_is_asked_again(
 def test_a_connector_that_is_deleted_while_it_starts_leaves_nothing_behind(
     bench: Bench,
 ) -> None:
-    bench.create()
+    bench.want()
     real = bench.wanted.plan
 
     def plan(connector: Connector, *more: Any) -> bool:
@@ -239,7 +233,7 @@ def test_a_connector_that_is_deleted_while_it_starts_leaves_nothing_behind(
         bench.reconciler.step()
         until(lambda: bench.worker_told(TaskState.FAILED))
     assert bench.task_states() == []
-    bench.create()
+    bench.want()
     bench.settle("c-0")
     assert bench.task_states() == [TaskState.RUNNING]
 
@@ -256,8 +250,8 @@ def test_a_connector_that_cannot_be_settled_keeps_no_other_from_it(
         return real(connector, *more)
 
     monkeypatch.setattr(bench.wanted, "plan", plan)
-    bench.create("a")
-    bench.create("b")
+    bench.want("a")
+    bench.want("b")
     bench.settle("b-0")
     broken = False
     bench.settle("a-0", "b-0")

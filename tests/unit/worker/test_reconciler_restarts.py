@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.unit.worker.reconciled import Numbered, Reconciled
+from tests.unit.worker.reconciled import ANN, Numbered, Reconciled
 from tests.unit.worker.scripts import until, working
 
 from headrace.model import (
-    ConnectorKind,
     ConnectorState,
     RestartPolicy,
-    Stamp,
     TargetState,
     TaskId,
     TaskState,
@@ -20,7 +18,6 @@ from headrace.model import (
 from headrace.sdk import ConfigError, RetriableError, SourceError
 from headrace.worker import Restarts
 
-ANN = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "ann")
 SOON = RestartPolicy(enabled=True, first=timedelta(milliseconds=5), attempts=3)
 HOUR = timedelta(hours=1)
 LATE = RestartPolicy(enabled=True, first=HOUR, longest=HOUR)
@@ -31,8 +28,7 @@ class Bench(Reconciled):
     """One connector, and questions after it."""
 
     def create(self, tasks: int = 1) -> None:
-        config = {"tasks.max": str(tasks)}
-        self.wanted.create("c", ConnectorKind.SOURCE, config, TargetState.RUNNING, ANN)
+        self.want(tasks=tasks)
         self.reconciler.step()
 
     def status(self, number: int = 0) -> TaskStatus:

@@ -1,22 +1,19 @@
 """How a connector on a server plans anew while its tasks run."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-from tests.unit.worker.reconciled import Reconciled
+from tests.unit.worker.reconciled import ANN, Reconciled
 from tests.unit.worker.scripts import until, working
 
 from headrace.model import (
-    ConnectorKind,
     ConnectorState,
     RestartPolicy,
-    Stamp,
     TargetState,
 )
 from headrace.sdk import SourceError
 
-ANN = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "ann")
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -24,8 +21,7 @@ class Bench(Reconciled):
     """One connector of two tasks, and questions after it."""
 
     def create(self, name: str = "c") -> None:
-        config = {"tasks.max": "2"}
-        self.wanted.create(name, ConnectorKind.SOURCE, config, TargetState.RUNNING, ANN)
+        self.want(name, tasks=2)
         self.reconciler.step()
 
     def runs(self, *tasks: str) -> None:
