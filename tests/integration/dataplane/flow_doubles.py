@@ -29,6 +29,7 @@ from headrace.sdk import (
     rows,
 )
 from headrace_plugins.predicates.condition import Condition
+from headrace_plugins.transforms.cast import Cast
 
 TASK = TaskId("copy", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,3 +153,8 @@ def read_topic(spark, folder: Path, name: str) -> list[dict[str, Any]]:
     data = TopicSource(reader, ordered=False).read(spark, Position(), end)
     assert data.frame is not None
     return [row.asDict(recursive=True) for row in data.frame.collect()]
+
+
+CAST = Step(transform(Cast, "cast", spec="text:int32"))
+CHAIN = "TRANSFORMATION org.apache.kafka.connect.errors.DataException"
+"""What is said of a record that ``CAST`` rejects."""

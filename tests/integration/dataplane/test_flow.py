@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.dataplane.flow_doubles import (
+    CAST,
+    CHAIN,
     NOW,
     TASK,
     Kept,
@@ -42,7 +44,7 @@ from headrace_plugins.transforms.filter import Filter
 from headrace_plugins.transforms.insert_field import InsertField
 from headrace_plugins.transforms.replace_field import ReplaceField
 
-CAST_FAILED = {"TRANSFORMATION org.apache.kafka.connect.errors.DataException": 10}
+CAST_FAILED = {CHAIN: 10}
 
 pytestmark = pytest.mark.spark
 
@@ -95,9 +97,8 @@ def test_transforms_see_each_others_work(spark) -> None:
 
 def test_a_bad_record_stops_the_task_with_nothing_written(spark) -> None:
     sink = Kept()
-    step = Step(transform(Cast, "cast", spec="text:int32"))
     with pytest.raises(ToleranceExceededError) as caught:
-        flow(spark, [sink], step).run(batch(1, 0, 100))
+        flow(spark, [sink], CAST).run(batch(1, 0, 100))
     assert "out of range for requested data type" in str(caught.value)
     assert "cast (Cast)" in str(caught.value)
     assert sink.rows == []
@@ -125,9 +126,8 @@ def test_bad_records_are_dead_lettered_as_they_came_with_their_cause(
 
 def test_dead_letters_are_not_doubled_when_the_batch_runs_again(spark, tmp_path: Path) -> None:
     sink = Kept(fail=True)
-    step = Step(transform(Cast, "cast", spec="text:int32"))
     letters = dead_letters(tmp_path)
-    copy = flow(spark, [sink], step, dead_letters=letters)
+    copy = flow(spark, [sink], CAST, dead_letters=letters)
     with pytest.raises(TargetDownError):
         copy.run(batch(1, 0, 100))
     counts = copy.run(batch(1, 0, 100, again=True))

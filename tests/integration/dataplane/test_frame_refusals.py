@@ -6,24 +6,22 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import (
+    CAST,
+    CHAIN,
     Kept,
     batch,
     dead_letters,
     flow,
     read_topic,
-    transform,
 )
 
-from headrace.dataplane import FrameReader, Step
+from headrace.dataplane import FrameReader
 from headrace.model import Counts
 from headrace.sdk import FrameSource
 from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark
 
-CAST = Step(transform(Cast, "cast", spec="text:int32"))
-CHAIN = "TRANSFORMATION org.apache.kafka.connect.errors.DataException"
 PUT = "TASK_PUT ValueError"
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import (
+    CAST,
+    CHAIN,
     Kept,
     TargetDownError,
     batch,
@@ -38,8 +40,6 @@ from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark
 
-CAST = Step(transform(Cast, "cast", spec="text:int32"))
-CHAIN = "TRANSFORMATION org.apache.kafka.connect.errors.DataException"
 PUT = "TASK_PUT ValueError"
 
 

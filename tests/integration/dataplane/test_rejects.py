@@ -6,27 +6,25 @@ from pathlib import Path
 
 import pytest
 from tests.integration.dataplane.flow_doubles import (
+    CAST,
+    CHAIN,
     Kept,
     TargetDownError,
     batch,
     dead_letters,
     flow,
     read_topic,
-    transform,
 )
 
-from headrace.dataplane import ErrorLog, FrameReader, Step
+from headrace.dataplane import ErrorLog, FrameReader
 from headrace.dataplane.portable import CORRUPT, json_sql, parse_sql, value_sql
 from headrace.dataplane.records import frame_schema
 from headrace.model import Counts
 from headrace.sdk import FrameSource, TooManyRejectedError
-from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark
 
-BAD = "TRANSFORMATION org.apache.kafka.connect.errors.DataException"
-CAST = Step(transform(Cast, "cast", spec="text:int32"))
-DONE = Counts(read=100, written=90, rejected=10, causes={BAD: 10})
+DONE = Counts(read=100, written=90, rejected=10, causes={CHAIN: 10})
 
 
 def test_without_a_dead_letter_topic_records_are_skipped_counted_and_logged(spark) -> None:
@@ -34,7 +32,7 @@ def test_without_a_dead_letter_topic_records_are_skipped_counted_and_logged(spar
     letters = dead_letters(Path(), None, log=ErrorLog(said.append))
     sink = Kept()
     assert flow(spark, [sink], CAST, dead_letters=letters).run(batch(1, 0, 200)).causes == {
-        BAD: 20
+        CHAIN: 20
     }
     assert len(sink.rows) == 180
     assert len(said) == 11
@@ -162,7 +160,7 @@ def test_nothing_of_a_batch_that_goes_too_far_is_written(spark, tmp_path: Path) 
     copy = flow(spark, [first, second], CAST, dead_letters=dead_letters(tmp_path))
     with pytest.raises(TooManyRejectedError) as raised:
         replace(copy, judge=judge).run(batch(1, 0, 100))
-    assert raised.value.problem.startswith(f"Too many. For example: {BAD}: Value (x")
+    assert raised.value.problem.startswith(f"Too many. For example: {CHAIN}: Value (x")
     assert (first.rows, first.aborted) == ([], 1)
     assert (second.rows, second.aborted) == ([], 1)
     assert not list((tmp_path / "copy.dlq").rglob("*.parquet"))
