@@ -175,6 +175,11 @@ class Settings(BaseSettings):
         default=timedelta(days=365),
         description="How long it is remembered who changed what; never shorter than states.",
     )
+    store_backups_kept: int = Field(
+        default=10,
+        ge=0,
+        description="How many backups of the store, the newest, are kept in `home`; 0 for all.",
+    )
     config_providers: Mapping[str, Mapping[str, str]] = Field(
         default_factory=dict,
         description="Keys of the configuration providers, by the name that references have, "

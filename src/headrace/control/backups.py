@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.store import Place
 
 _PREFIX, _SUFFIX = "store-", ".db"
+_UNFINISHED = f"{_PREFIX}*{_SUFFIX}.part"
 
 
 @dataclass(frozen=True)
@@ -41,24 +43,46 @@ class Backups:
         place: The store.
         folder: Where they are.
         clock: Gives the present, aware.
+        kept: How many are kept, the newest; 0 for all.
     """
 
     place: Place
     folder: Path
     clock: Callable[[], datetime]
+    kept: int = 0
     _one: threading.Lock = field(default_factory=threading.Lock)
 
     def make(self) -> Backup:
-        """Make one. Raises BackupNotSupportedError."""
+        """Make one, and remove those that are too many. Raises BackupNotSupportedError.
+
+        None is removed before the new one is whole and on the disk.
+        """
         with self._one:
+            for left in self.folder.glob(_UNFINISHED):
+                left.unlink(missing_ok=True)  # its process was killed
             file = self.folder / f"{_PREFIX}{self.clock():%Y%m%dT%H%M%S.%fZ}{_SUFFIX}"
             back_up(self.place, file)
-            return _shown(file)
+            made = _shown(file)
+            self._remove_old(file)
+            return made
+
+    def _remove_old(self, made: Path) -> None:
+        if not self.kept:
+            return
+        for old in self._files()[self.kept :]:
+            if old != made:  # the clock may have been put back
+                old.unlink(missing_ok=True)
 
     def all(self) -> list[Backup]:
         """Return those that are there, the newest first."""
-        files = self.folder.glob(f"{_PREFIX}*{_SUFFIX}")
-        return [_shown(file) for file in sorted(files, reverse=True)]
+        found = []
+        for file in self._files():
+            with suppress(FileNotFoundError):  # removed meanwhile
+                found.append(_shown(file))
+        return found
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{_PREFIX}*{_SUFFIX}"), reverse=True)
 
 
 def _shown(file: Path) -> Backup:

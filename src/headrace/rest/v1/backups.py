@@ -46,6 +46,9 @@ def backup_routes(bench: Workbench) -> APIRouter:
 
         Connectors, positions, batches, events and registered schemas are in it; the data of
         topics is not. A store in PostgreSQL is refused: that has a tool of its own.
+
+        Of the backups there the newest are kept, as many as the setting ``store_backups_kept``
+        says; the others are removed.
         """
         return BackupShown.of(backups.make())
 

@@ -53,7 +53,12 @@ class Workbench:
         """Return the backups of the store."""
         settings = self.runtime.settings
         folder = settings.home / "backups"
-        return Backups(place=settings.store_place, folder=folder, clock=self.clock)
+        return Backups(
+            place=settings.store_place,
+            folder=folder,
+            clock=self.clock,
+            kept=settings.store_backups_kept,
+        )
 
     @cached_property
     def log(self) -> ServerLog:
