@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.assembly import Assembler, reader_of, started_steps
+from headrace.assembly import Assembler
 from headrace.control import (
     Connectors,
     Findings,
     check_definition,
     check_names,
     read_definitions,
-    try_transforms,
 )
 from headrace.dataplane import (
     Letterbox,
@@ -28,8 +27,6 @@ from headrace.dataplane import (
     Topics,
     close_session,
     open_session,
-    preview,
-    try_chain,
 )
 from headrace.dataplane.topics import TopicPlaces, kept
 from headrace.making import Planner, TaskMaker, check_topics
@@ -39,7 +36,6 @@ from headrace.plugins import Secrets
 from headrace.providing import open_registry
 from headrace.replay import Replay
 from headrace.schemaregistry import EmbeddedRegistry, service_in
-from headrace.sdk import CaptureSource
 from headrace.standalone import (
     Standalone,
     only_in_store,
@@ -49,13 +45,13 @@ from headrace.standalone import (
     retention,
 )
 from headrace.store import MemoryStore, SqlConnectorStore, SqlStore
+from headrace.trying import preview_of, trial_of
 from headrace.worker import (
     BatchTask,
     HostSupervisor,
     Owner,
     Progress,
     Reconciler,
-    StoredTaskContext,
     Worker,
     bury_dead,
 )
@@ -65,8 +61,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import StepPlan
-    from headrace.dataplane import Claimed, LetterFilter, SourceReader, Stage
+    from headrace.dataplane import Claimed, LetterFilter, Stage
     from headrace.model import Definition
     from headrace.plugins import Registry
     from headrace.settings import Settings
@@ -227,6 +222,9 @@ class Runtime:
             self.measuring.running(self.spark, hosts),
             served,
         ):
+            # Else the first client to name a class waits until all plugins are imported. Not
+            # beside Spark's start, which takes all that the machine has.
+            Thread(target=self.registry.warm, name="headrace-plugins", daemon=True).start()
             yield connectors
 
     def progress(self, task: TaskId) -> Progress | None:
@@ -279,48 +277,22 @@ class Runtime:
         scratch.spark = self.spark
         scratch.schema_registry = self.schema_registry
         plan = scratch._planner.plans(definition)[0]
-        assembler = scratch._assembler
         lease = scratch.state.lease(plan.id, "preview", now(), self.settings.lease)
-        with ExitStack() as started:
-            # Several may be asked for at once, of one name too.
-            made = started.enter_context(TemporaryDirectory(prefix="headrace-preview-"))
-            folder = Path(made)
-            steps = assembler.steps(plan, folder / "state", started)
-            if plan.source is None:
-                source: SourceReader | CaptureSource = assembler.topic_source(plan, [], started)
-            else:
-                task = assembler.source_task(plan, started)
-                started.callback(task.stop)
-                context = StoredTaskContext(scratch.state, lease, folder, threading.Event())
-                task.start(context)
-                source = task if isinstance(task, CaptureSource) else reader_of(task)
-            return preview(self.spark, source, plan.stream, steps, rows)
-        raise AssertionError  # an ExitStack lets nothing pass in silence
+        return preview_of(plan, lease, scratch._assembler, self.spark, rows)
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run a chain over sample records, see `headrace.control.try_transforms`."""
-
-        def engine(
-            steps: Sequence[StepPlan], records: Sequence[object]
-        ) -> list[dict[str, Any]]:
-            with TemporaryDirectory(prefix="headrace-trial-") as state, ExitStack() as started:
-                chain = started_steps(steps, TaskId("trial", 0), Path(state), started)
-                return try_chain(self.spark, chain, records)
-            raise AssertionError  # an ExitStack lets nothing pass in silence
-
-        return try_transforms(request, self.registry, engine)
+        return trial_of(request, self.registry, self.spark)
 
     def close(self) -> None:
         """Let go of everything that was opened."""
         opened = self.__dict__
-        if "spark" in opened:
-            close_session()
-        if "state" in opened:
-            self.state.close()
-        if "schema_registry" in opened:
-            self.schema_registry.close()
-        if "owner" in opened:
-            self.owner.close()
+        with ExitStack() as closing_all:  # the last one first, and each whatever the others do
+            for name in ("owner", "schema_registry", "state"):
+                if name in opened:
+                    closing_all.callback(opened[name].close)
+            if "spark" in opened:
+                closing_all.callback(close_session)
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -11,6 +11,7 @@ from tests.integration import tables_source
 from headrace.bootstrap import Runtime
 from headrace.cli.logged import LoggedEvents
 from headrace.control import Connectors
+from headrace.plugins import Registry
 
 TABLES = f"{tables_source.__name__}.Tables"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
@@ -87,3 +88,15 @@ def test_new_tables_and_new_topics_get_tasks_and_the_others_run_on(
         assert "the folder is broken" in str(connectors.view("two").status.trace)
         bench.runs("two", {0: 1})
     assert watches() == 0
+
+
+def test_a_server_loads_its_plugins_before_anybody_asks_for_them(runtime: Runtime) -> None:
+    class Asked(Registry):
+        warmed = threading.Event()
+
+        def warm(self) -> None:
+            self.warmed.set()
+
+    runtime.registry = Asked()
+    with runtime.server(LoggedEvents()):
+        assert Asked.warmed.wait(30)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from headrace.plugins.references import ProviderSettings, References
 from headrace.sdk import (
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
 
 _KEPT = 1024
 """How many look-ups are kept: clients may ask for any name."""
+_importing = threading.RLock()
+"""Two threads that import modules which import each other may get one of them by half."""
+
+log = structlog.get_logger(__name__)
 
 
 class PluginKind(StrEnum):
@@ -181,6 +188,15 @@ class Registry:
         for name in self.names(kind):
             yield self._load(kind, name)
 
+    def warm(self) -> None:
+        """Import every plugin that can be, so that whoever looks one up does not wait."""
+        for kind in PluginKind:
+            for name in self.names(kind):
+                try:
+                    self._load(kind, name)
+                except SetupError as error:
+                    log.warning("plugin cannot be loaded", plugin=name, why=str(error))
+
     def reload(self) -> None:
         """Look again for what is installed; what was loaded before stays as it was."""
         importlib.invalidate_caches()
@@ -204,8 +220,10 @@ class Registry:
     def _load(self, kind: PluginKind, name: str) -> PluginInfo:
         entry = self._entries[kind][name]
         try:
-            return PluginInfo(name, kind, entry.load())
-        except (ImportError, AttributeError) as error:
+            with _importing:
+                return PluginInfo(name, kind, entry.load())
+        except Exception as error:
+            # Whatever its module raises when it is imported.
             problem = f"The {kind.value} {name} ({entry.value}) cannot be loaded: {error}."
             raise SetupError(
                 problem, fix="Install its package again, with its extras."
@@ -242,7 +260,8 @@ def _import(path: str) -> type | None:
     if not module:
         return None
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        with _importing:
+            found = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
     return (
