@@ -23,6 +23,7 @@ from headrace.sdk import (
     schema_from_json,
     schema_to_json,
 )
+from headrace.store import StoreUnavailableError
 from headrace.worker.context import StoredLedger, StoredSchemas
 from headrace.worker.retry import Backoff
 from headrace.worker.task import Step
@@ -126,6 +127,7 @@ class CaptureTask:
         self._retry: RetriableError | None = None
         self._stop_asked = False
         self._ended = threading.Event()
+        self._waited: HeadraceError | None = None
         self.failure: HeadraceError | None = None
         """Why the capture failed; None while it has not."""
         self.completed = False
@@ -146,11 +148,27 @@ class CaptureTask:
                 batch = self._finished.popleft()
                 return Step(batch, took=(batch.finished or batch.begun) - batch.begun)
             retry, self._retry = self._retry, None
+        if isinstance(self.failure, StoreUnavailableError):
+            self._start_again(self.failure)
         if self.failure is not None:
             raise self.failure
         if retry is not None:
             raise retry
         return Step(ended=self.completed)
+
+    def _start_again(self, failure: StoreUnavailableError) -> None:
+        """Launch the capture anew when the worker has waited for its store, else let it.
+
+        From where the store says it is: what was polled and not stored is polled again.
+        """
+        if self._waited is not failure:
+            self._waited = failure
+            raise failure
+        self._keeping.hosts.detach(self, hung=False)
+        with self._lock:
+            self.failure = self._waited = None
+            self._ended.clear()
+        self._keeping.hosts.attach(self)
 
     def cancel(self) -> None:
         """See Task: the lease is lost, or stopping took too long."""
@@ -163,6 +181,8 @@ class CaptureTask:
 
     def stop(self) -> None:
         """See Task. Waits for the capture's poll, as long as the grace period."""
+        if self._lease is None:
+            return  # it was never started
         self.ask_to_stop()
         if not self._ended.wait(self._grace.total_seconds()):
             log.warning("capture did not stop in time", **self._labels)
@@ -234,7 +254,7 @@ class CaptureTask:
                 self._ended.set()
                 self._keeping.told(self.id)
             case "failed":
-                self.fail(error_from_json(message["error"]))
+                self.fail(_failure(message["error"]))
         return None
 
     def _answer(self, message: Message) -> Message:
@@ -342,6 +362,13 @@ class CaptureTask:
     @property
     def _labels(self) -> dict[str, Any]:
         return {"connector": self.id.connector, "task": self.id.number}
+
+
+def _failure(told: Message) -> HeadraceError:
+    """Return why a host says that a capture failed."""
+    if told["code"] == StoreUnavailableError.code:
+        return StoreUnavailableError(told["problem"])  # which hosts do not know
+    return error_from_json(told)
 
 
 def refusal(message: Message, error: Exception) -> Message:

@@ -72,9 +72,14 @@ def error_to_json(error: BaseException) -> Message:
 
 
 def error_from_json(message: Message) -> HeadraceError:
-    """Return the error that ``error_to_json`` described, of the same class."""
+    """Return the error that ``error_to_json`` described, of the same class.
+
+    One that is not known here, as only the worker knows it, is a SourceError with its code.
+    """
     kind = _KINDS.get(message["code"], SourceError)
     error = kind.__new__(kind, message["problem"])
+    if message["code"] not in _KINDS:
+        error.__dict__["code"] = message["code"]
     told = {key: fact for key, fact in message.items() if key not in {"code", "category"}}
     seconds = told.pop("after_seconds", None)
     error.__dict__.update(told)
