@@ -223,7 +223,7 @@ class SqlConnectorStore:
         with self._writer.begin() as db:
             _locked(db, name)
             before = {}
-            for task, position in positions.items():
+            for task, position in sorted(positions.items(), key=lambda each: each[0]):
                 row = ensure_task(db, task)
                 rules.check_idle(task, row.owner)
                 rules.check_none_unfinished(unfinished_of(db, task))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, create_engine, event
 
@@ -21,14 +21,18 @@ _ALONE = 0x6865_6164_7261_6365
 def open_postgresql(url: URL) -> Engine:
     """Return an engine on the database. Nothing is connected yet.
 
+    Whatever is configured there, a statement of a transaction that writes sees what was
+    committed before it, also while the transaction waited for a lock, and a commit waits for
+    the disk: an intent lost in a power failure would let its id be used again.
+
     Raises:
         SetupError: The driver is not installed.
     """
-    waits = f"-c lock_timeout={_WAIT_SECONDS}s"
+    ours = rf"-c lock_timeout={_WAIT_SECONDS}s -c default_transaction_isolation=read\ committed"
     arguments = {
         "application_name": "headrace",
         "connect_timeout": _WAIT_SECONDS,
-        "options": f"{url.query.get('options', '')} {waits}".strip(),
+        "options": f"{url.query.get('options', '')} {ours}".strip(),
     }
     try:
         engine = create_engine(
@@ -41,8 +45,18 @@ def open_postgresql(url: URL) -> Engine:
         problem = f"The driver of PostgreSQL cannot be loaded: {error}."
         fix = "Install it: pip install 'headrace[postgresql]'."
         raise SetupError(problem, field="store_url", fix=fix) from error
+    event.listen(engine, "connect", _wait_for_disk)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _wait_for_disk(connection: Any, _record: object) -> None:
+    # What waits for a standby as well is left as it is.
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    connection.commit()
 
 
 def _begin(connection: Connection) -> None:

@@ -44,7 +44,9 @@ def _retire(db: Connection, connector: str) -> None:
     A worker that has not heard of the removal still holds the last one, and must be refused
     by the new task too (Guarantee 3).
     """
-    query = select(tasks).where(tasks.c.connector == connector).with_for_update()
+    # In the order in which leases are renewed, so that the two never wait for each other.
+    mine = select(tasks).where(tasks.c.connector == connector).order_by(tasks.c.number)
+    query = mine.with_for_update()
     for row in db.execute(query).all():
         task = TaskId(row.connector, row.number)
         values = {"connector": task.connector, "number": task.number, "epoch": row.epoch}

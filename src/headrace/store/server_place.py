@@ -50,7 +50,9 @@ class ServerPlaces:
         with self._writer.begin() as db:
             hold(db, "server", _PLACE)
             now = _now(db)
-            row = db.execute(select(servers).where(servers.c.place == _PLACE)).one_or_none()
+            # Locked: who keeps it just now has it, though its time had run out.
+            query = select(servers).where(servers.c.place == _PLACE).with_for_update()
+            row = db.execute(query).one_or_none()
             if row is not None and row.expires_us > now and not is_dead(row.owner):
                 raise _taken(row.owner, row.expires_us, now)
             db.execute(delete(servers).where(servers.c.place == _PLACE))
