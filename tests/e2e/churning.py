@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Client:
     resets: int = 0
     made: int = 0
     done: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     url: str = ""
     dead: threading.Event = field(default_factory=threading.Event)
@@ -85,8 +87,8 @@ class Client:
             self.create(self.chance.choice(absent))
             return
         name = self.chance.choice(sorted(self.wishes))
-        acts = [self.configure, self.patch, self.pause, self.stop, *[self.resume] * 3]
-        acts += [self.restart]
+        acts: list[Callable[[str], object]] = [self.configure, self.patch, self.pause]
+        acts += [self.stop, *[self.resume] * 3, self.restart]
         if name == "again-sink":
             acts += [self.reset] * 2
         if name in self.names:
@@ -152,23 +154,45 @@ class Client:
     def delete(self, name: str) -> None:
         self.ask("delete", Doubt(name, None, "deleted"), "DELETE", f"/{name}")
 
-    def reset(self, name: str) -> None:
-        """Make a sink write all of its topic once more."""
+    def reset(self, name: str) -> bool:
+        """Make a sink write all of its topic once more; return whether the server did so."""
         self.stop(name)
         end = time.monotonic() + 30
-        while self.state(name) != "STOPPED" and time.monotonic() < end:
+        while not self.has_stopped(name) and time.monotonic() < end:
             time.sleep(0.05)
-        self.ask(
-            "reset", Doubt(name, self.wishes[name], "offsets"), "DELETE", f"/{name}/offsets"
-        )
+        doubt = Doubt(name, self.wishes[name], "offsets")
+        done = self.ask("reset", doubt, "DELETE", f"/{name}/offsets")
         self.resume(name)
+        return done
+
+    def reset_surely(self, name: str, finished: Callable[[], bool]) -> None:
+        """Reset a sink, also one that was killed amid a batch, which only a start finishes.
+
+        Args:
+            name: The sink.
+            finished: Tells whether all batches that it began are finished.
+        """
+        end = time.monotonic() + 120
+        while not self.reset(name):
+            while not finished():
+                assert time.monotonic() < end, self.refusals
+                time.sleep(0.1)
+            assert time.monotonic() < end, self.refusals
+
+    def has_stopped(self, name: str) -> bool:
+        return self.state(name) == "STOPPED" and not self.tasks(name)
+
+    def tasks(self, name: str) -> list[str]:
+        answer = self.request("GET", f"/{name}/status")
+        tasks = answer.json()["tasks"] if answer.status_code == 200 else []
+        return [str(task["state"]) for task in tasks]
 
     def state(self, name: str) -> str:
         answer = self.request("GET", f"/{name}/status")
         return str(answer.json()["connector"]["state"]) if answer.status_code == 200 else ""
 
-    def ask(self, act: str, doubt: Doubt, method: str, path: str, body: object = None) -> None:
-        """Make a change: it is in doubt until the server says that it is made."""
+    def ask(self, act: str, doubt: Doubt, method: str, path: str, body: object = None) -> bool:
+        """Make a change, in doubt until the server says that it is made; return whether."""
         self.doubt = doubt
         answer = self.request(method, path, body)
         if answer.status_code < 300:
@@ -177,9 +201,11 @@ class Client:
         elif act == "reset" and answer.status_code == 400:
             # It was killed amid a batch, which only a start can finish.
             self.done["reset refused"] += 1
+            self.refusals[answer.text[:300]] += 1
         else:
             self.wrong.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
         self.doubt = None
+        return answer.status_code < 300
 
     def settle(self, doubt: Doubt) -> None:
         """Take a change for made."""

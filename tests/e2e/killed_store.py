@@ -16,10 +16,11 @@ WANTED = {"created", "configured", "target", "restart", "offsets", "deleted"}
 
 @dataclass
 class KilledStore:
-    """Looks at a store at rest, and remembers the epochs that it saw."""
+    """Looks at a store at rest, and remembers the epochs and the batches that it saw."""
 
     file: Path
     epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    ids: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def rows(self, query: str) -> list[sqlite3.Row]:
         with closing(sqlite3.connect(self.file)) as db:
@@ -44,6 +45,11 @@ class KilledStore:
     def moved(self) -> int:
         """Return a number that grows with each batch of any task."""
         return int(self.rows("SELECT coalesce(sum(last_batch), 0) FROM tasks")[0][0])
+
+    def unfinished(self, connector: str) -> int:
+        """Return how many batches of a connector are begun and not finished."""
+        query = "SELECT connector FROM batches WHERE finished_us IS NULL"
+        return sum(row["connector"] == connector for row in self.rows(query))
 
     def owners(self) -> set[str]:
         return {
@@ -86,6 +92,7 @@ class KilledStore:
         tasks = {
             (row["connector"], row["number"]): row for row in self.rows("SELECT * FROM tasks")
         }
+        self._check_ids(tasks)
         batches: dict[tuple[str, int], list[Any]] = {}
         for row in self.rows("SELECT * FROM batches ORDER BY connector, number, id"):
             batches.setdefault((row["connector"], row["number"]), []).append(row)
@@ -96,6 +103,14 @@ class KilledStore:
             assert row["epoch"] >= last["epoch"], task
             if last["finished_us"] is None:
                 assert last["start"] == row["position"], task
+
+    def _check_ids(self, tasks: dict[tuple[str, int], Any]) -> None:
+        """Guarantee 2: the id of a batch is never given again, whatever its offsets are."""
+        uids = {row["name"]: row["uid"] for row in self.rows("SELECT * FROM connectors")}
+        found = {(uids[name], n): row["last_batch"] for (name, n), row in tasks.items()}
+        for task, last in found.items():
+            assert last >= self.ids.get(task, 0), task
+        self.ids |= found
 
 
 def _check_line(batches: list[Any]) -> None:

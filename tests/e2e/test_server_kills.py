@@ -83,6 +83,8 @@ class Killing:
         else:
             self.serve(process)
             self.check_served()
+            if self.chance.random() < 0.25:
+                self.reset()
             changer = threading.Thread(target=self.client.run)
             changer.start()
             self.kills["while it served"] += 1
@@ -155,6 +157,7 @@ class Killing:
             self.client.resume(name)
         assert not self.client.wrong
         until(self.has_all, self.client.shown)
+        self.check_reset()
         self.check_served()
         process.terminate()
         assert process.wait(SECONDS) == 0, self.log.read_text()[-3000:]
@@ -162,6 +165,24 @@ class Killing:
         process.stdout.close()
         self.store.check()
         assert self.store.owners() == set()
+
+    def check_reset(self) -> None:
+        """Let a sink write all once more: as often as it was asked to, and not once more."""
+        begun = self.begun("again-sink")
+        self.reset()
+        until(lambda: self.begun("again-sink") == begun + 1, self.client.shown)
+        until(self.has_all, self.client.shown)
+        assert self.begun("again-sink") == begun + 1
+        assert self.store.unfinished("again-sink") == 0
+
+    def reset(self) -> None:
+        name = "again-sink"
+        self.client.reset_surely(name, lambda: not self.store.unfinished(name))
+
+    def begun(self, name: str) -> int:
+        """Return how often a sink has begun to write its topic."""
+        file = self.folder / name
+        return file.read_text().splitlines().count("line 0") if file.exists() else 0
 
     def has_all(self) -> bool:
         """Return whether every line came, exactly once and in order. Fails for one too many."""
@@ -232,3 +253,6 @@ def test_thirty_kills_lose_no_acknowledged_change_and_double_no_line(tmp_path: P
     assert run.kills["while it started"] + run.kills["while it served"] == 30
     # How many come while data moves is up to the machine's load.
     assert run.kills["while data moved"] > 0
+    assert run.client.done["reset"] > 1, run.client.refusals
+    acts = ("create", "configure", "patch", "pause", "resume", "stop", "restart", "delete")
+    assert {act for act in acts if not run.client.done[act]} == set()
