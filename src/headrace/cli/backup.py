@@ -34,8 +34,6 @@ def create(context: typer.Context, as_json: Json = False) -> None:
 @app.command("list")
 def list_backups(context: typer.Context, as_json: Json = False) -> None:
     """List the copies, the newest first."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.backups()
@@ -45,11 +43,11 @@ def list_backups(context: typer.Context, as_json: Json = False) -> None:
     if not found:
         invocation.terminal.note("no backups")
         return
-    shown = table("at", "size", "file", right=("size",))
     for each in found:
         at = moment(each["at"])
-        shown.add_row(at, _size(each), each["file"])
-    invocation.terminal.print(shown)
+        # Not a table, which would cut a path that somebody wants to copy.
+        line = f"{at}  {_size(each):>8}  {each['file']}"
+        invocation.terminal.out.print(line, soft_wrap=True)
 
 
 def _size(made: Mapping[str, Any]) -> str:

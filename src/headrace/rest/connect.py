@@ -64,13 +64,18 @@ class OffsetsBody(BaseModel):
 
 def connect_app(connectors: Connectors, door: Door) -> "ASGIApp":
     """Return the API over an installation's connectors, behind a door."""
+    return behind(ConnectManners(connect_api(connectors)), door, refusal, needed_role)
+
+
+def connect_api(connectors: Connectors) -> FastAPI:
+    """Return the API without a door."""
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
     add_connect_errors(app)
     for routes in (_about, _connectors, _configs, _states, _tasks, _topics, _offsets):
         app.include_router(routes(connectors))
     app.include_router(plugin_routes(connectors.registry))
     app.include_router(logger_routes(Loggers()))
-    return behind(ConnectManners(app), door, refusal, needed_role)
+    return app
 
 
 def _location(request: Request, name: str) -> dict[str, str]:
