@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 from structlog.testing import capture_logs
-from tests.contract.v1_client import CONFIG, v1_client
+from tests.contract.v1_client import CONFIG, V1, v1_client
 from tests.unit.worker.reconciled import Reconciled
 from tests.unit.worker.scripts import now
 
@@ -158,3 +158,48 @@ def test_our_own_api_tells_its_changes_in_the_same_way(
         refused = ask(Role.OPERATOR, "POST", "/bulk/delete", body)
         path = "/v1/bulk/delete"
         assert refused == (403, [line("refused", Role.OPERATOR, "POST", path, 403)])
+
+
+@contextmanager
+def changed(tokens: TokenFile, shown: Mapping[Role, str], home: Path) -> Iterator[V1]:
+    """Let an admin make, stop, rewind and delete a connector; give it to a viewer."""
+    with v1_client(home, door=Door(port=0, keys=tokens)) as v1:
+        path = f"{v1.server.url}/connectors/a"
+        config = {**CONFIG, "sasl.password": SECRET}
+        headers = {"Authorization": f"Bearer {shown[Role.ADMIN]}"}
+        with httpx2.Client(headers=headers, timeout=60) as admin:
+            assert admin.put(f"{path}/config", json=config).status_code == 201
+            v1.await_state("RUNNING", "a")
+            assert admin.put(f"{path}/stop").status_code == 204
+            v1.await_stopped("a")
+            assert admin.delete(f"{path}/offsets").status_code == 200
+            assert admin.delete(path).status_code == 204
+        v1.http.headers["Authorization"] = f"Bearer {shown[Role.VIEWER]}"
+        yield v1
+
+
+def test_what_was_changed_is_kept_and_read_in_pages(
+    tmp_path: Path, tokens: TokenFile, shown: dict[Role, str]
+) -> None:
+    with changed(tokens, shown, tmp_path) as v1:
+        pages = [v1("GET", "/events?changes=true&connector=a&limit=2")]
+        while pages[-1].json()["items"]:
+            after = pages[-1].json()["next"]
+            pages.append(v1("GET", f"/events?changes=true&connector=a&limit=2&after={after}"))
+        assert not any(SECRET in page.text for page in pages)
+        told = [each for page in pages for each in page.json()["items"]]
+        assert [each["kind"] for each in told] == ["created", "target", "offsets", "deleted"]
+        assert {each["by"] for each in told} == {"the admin@127.0.0.1"}
+
+
+def test_what_was_changed_is_chosen_by_its_kind(
+    tmp_path: Path, tokens: TokenFile, shown: dict[Role, str]
+) -> None:
+    with changed(tokens, shown, tmp_path) as v1:
+        some = "kind=target&kind=deleted&kind=state&changes=true"
+        found = v1("GET", f"/events?{some}").json()["items"]
+        assert [each["kind"] for each in found] == ["target", "deleted"]
+        with v1.events(f"after=0&{some}") as stream:
+            assert [next(stream)["event"] for _ in range(2)] == ["target", "deleted"]
+        for wrong in ("changes=yes", "kind=nothing"):
+            assert v1("GET", f"/events?{wrong}").status_code == 422

@@ -226,6 +226,21 @@ def test_events_are_read_on_from_the_last_one_seen(store: ConnectorStore) -> Non
     assert later[-1].id == store.last_event()
 
 
+def test_events_are_chosen_by_their_kinds(store: ConnectorStore) -> None:
+    made = create(store)
+    store.tell(made, RUNNING, NOW)
+    store.aim("orders", TargetState.STOPPED, ANN)
+    create(store, "other")
+
+    def chosen(*kinds: str, connector: str | None = None) -> list[str]:
+        return [each.kind for each in store.events(0, 9, connector, kinds)]
+
+    assert chosen("created", "target") == ["created", "target", "created"]
+    assert chosen("created", "target", connector="orders") == ["created", "target"]
+    assert chosen("'", "state") == ["state"]
+    assert chosen() == []
+
+
 def test_old_states_are_forgotten_and_changes_by_people_are_not(store: ConnectorStore) -> None:
     made = create(store)
     day = timedelta(days=1)

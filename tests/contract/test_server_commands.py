@@ -148,6 +148,10 @@ def test_events_say_who_did_what(terminal: Commands) -> None:
     assert " a created" in terminal("events", "a").splitlines()[0]
     assert len(terminal("events", "-n", "2").splitlines()) == 2
     terminal("events", "nobody", code=2)
+    terminal("connector", "delete", "a", "--yes", "--wait")
+    changes = terminal.lines("events", "a", "--changes")
+    assert [each["kind"] for each in changes] == ["created", "target", "deleted"]
+    assert [each["by"] for each in changes[1:]] == ["anonymous@127.0.0.1"] * 2
 
 
 def log_of(v1: V1) -> Path:

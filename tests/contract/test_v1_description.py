@@ -7,6 +7,8 @@ import pytest
 from tests.contract.schemathesis_run import schemathesis
 from tests.contract.v1_client import SINKING, V1, v1_client
 
+from headrace.rest import Door, SharedToken
+
 ON_SPARK = "/(preview|transforms/try|dead-letters)"
 
 
@@ -25,6 +27,27 @@ def test_no_answer_is_outside_the_description(v1: V1, tmp_path: Path) -> None:
         *("--exclude-path-regex", ON_SPARK, "--max-examples", "10", "--seed", "1"),
     )
     assert found.returncode == 0, found.stdout[-6000:]
+
+
+def test_it_says_what_clients_have_to_show(v1: V1, tmp_path: Path) -> None:
+    described = v1("GET", "/openapi.json").json()
+    schemes = described["components"]["securitySchemes"]
+    assert {name: each["scheme"] for name, each in schemes.items()} == {
+        "bearer": "bearer",
+        "basic": "basic",
+    }
+    assert "security" not in described["paths"]["/v1/connectors"]["get"]
+    door = Door(port=0, keys=SharedToken("secret"))
+    with v1_client(tmp_path, door=door) as guarded:
+        paths = guarded("GET", "/openapi.json", auth=("anyone", "secret")).json()["paths"]
+    roles = {
+        (method, path): operation["security"]
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    }
+    assert roles["get", "/v1/events"] == [{"bearer": ["viewer"]}, {"basic": ["viewer"]}]
+    assert roles["post", "/v1/connectors/{name}/offsets/reset"][0] == {"bearer": ["operator"]}
+    assert roles["post", "/v1/preview"][0] == {"bearer": ["admin"]}
 
 
 def test_a_query_says_once_what_there_is_one_of(v1: V1) -> None:

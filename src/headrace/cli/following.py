@@ -69,30 +69,36 @@ def events(
     context: typer.Context,
     name: MaybeName = None,
     *,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Only who changed what, without the states.")
+    ] = False,
     lines: Lines = 50,
     follow: Follow = False,
     as_json: Json = False,
 ) -> None:
     """Show what happened to connectors: who changed what, and the states that followed."""
     invocation = invocation_of(context)
+    chosen: dict[str, Any] = {"connector": name, "changes": changes}
     with invocation.client() as client:
-        if name is not None:
-            client.info(name)
-        found, newest = _newest(client, name, lines)
+        found, newest = _newest(client, chosen, lines)
+        if name is not None and not found:
+            client.info(name)  # one that is deleted has still its events
         _tell_events(invocation.terminal, found)
         while follow:
             if not found:
                 time.sleep(LOOK_SECONDS)
-            found, newest = client.events(after=newest, connector=name)
+            found, newest = client.events(after=newest, **chosen)
             _tell_events(invocation.terminal, found)
 
 
-def _newest(client: Client, name: str | None, lines: int) -> tuple[list[dict[str, Any]], int]:
+def _newest(
+    client: Client, chosen: Mapping[str, Any], lines: int
+) -> tuple[list[dict[str, Any]], int]:
     """Return the newest events, and the ``after`` of what follows."""
     newest = 0
     kept: list[dict[str, Any]] = []
     while True:
-        found, newest = client.events(after=newest, connector=name, limit=_MOST)
+        found, newest = client.events(after=newest, limit=_MOST, **chosen)
         kept = [*kept, *found][-lines:] if lines else []
         if len(found) < _MOST:
             return kept, newest

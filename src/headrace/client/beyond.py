@@ -11,7 +11,7 @@ from headrace.client.figures import task_figures
 from headrace.sdk.errors import ConfigErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from headrace.client.figures import TaskFigures
@@ -40,10 +40,28 @@ class Beyond(Asking):
         return task_figures(str(self.http.send("GET", "/metrics", text=True)))
 
     def events(
-        self, *, after: int = 0, connector: str | None = None, limit: int = 100
+        self,
+        *,
+        after: int = 0,
+        connector: str | None = None,
+        kinds: Collection[str] = (),
+        changes: bool = False,
+        limit: int = 100,
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return what happened, oldest first, and the ``after`` of what follows."""
-        query = {"after": str(after), "limit": str(limit), **_given(connector=connector)}
+        """Return what happened, oldest first, and the ``after`` of what follows.
+
+        Args:
+            after: Only what came after the event of this number.
+            connector: Only of this connector, which may have been deleted.
+            kinds: Only of these: ``created``, ``configured``, ``target``, ``restart``,
+                ``offsets``, ``deleted``, ``state``; all of them when empty.
+            changes: Only what somebody changed: no states.
+            limit: How many at most.
+        """
+        query: dict[str, str | list[str]] = {"after": str(after), "limit": str(limit)}
+        query |= _given(connector=connector, changes="true" if changes else None)
+        if kinds:
+            query["kind"] = list(kinds)
         page = self.http.send("GET", "/v1/events", query=query)
         return list(page["items"]), int(page["next"])
 

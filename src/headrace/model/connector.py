@@ -120,6 +120,18 @@ class ConfigVersion:
     by: str
 
 
+class EventKind(StrEnum):
+    """What can happen to a connector; all but a state is a change that somebody made."""
+
+    CREATED = "created"
+    CONFIGURED = "configured"
+    TARGET = "target"
+    RESTART = "restart"
+    OFFSETS = "offsets"
+    DELETED = "deleted"
+    STATE = "state"
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened to a connector or one of its tasks.
@@ -129,8 +141,7 @@ class Event:
         at: When; aware.
         connector: The connector.
         task: The number of the task; None for the connector itself.
-        kind: What happened: ``created``, ``configured``, ``target``, ``restart``, ``state``,
-            ``offsets``, ``deleted``.
+        kind: What happened, see EventKind.
         by: Who made it happen: a caller's name, or the worker's.
         detail: What else is known, by kind.
     """

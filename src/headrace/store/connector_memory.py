@@ -202,12 +202,20 @@ class MemoryConnectorStore:
                 self._kept[name].topics.clear()
 
     def events(
-        self, after: int = 0, limit: int = 100, connector: str | None = None
+        self,
+        after: int = 0,
+        limit: int = 100,
+        connector: str | None = None,
+        kinds: Collection[str] | None = None,
     ) -> Sequence[Event]:
         """See ConnectorStore."""
         with self._lock:
             later = [event for event in self._events if event.id > after]
-        found = (each for each in later if connector in {None, each.connector})
+        found = (
+            each
+            for each in later
+            if connector in {None, each.connector} and (kinds is None or each.kind in kinds)
+        )
         return list(islice(found, limit))
 
     def last_event(self) -> int:

@@ -114,9 +114,13 @@ class ConnectorStore(Protocol):
         """Forget the topics that a connector has used."""
 
     def events(
-        self, after: int = 0, limit: int = 100, connector: str | None = None
+        self,
+        after: int = 0,
+        limit: int = 100,
+        connector: str | None = None,
+        kinds: Collection[str] | None = None,
     ) -> Sequence[Event]:
-        """Return the events after one, oldest first; those of one connector, if named."""
+        """Return the events after one, oldest first: of a connector, of some kinds, or all."""
 
     def last_event(self) -> int:
         """Return the id of the newest event; 0 when there is none."""

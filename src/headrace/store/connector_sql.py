@@ -257,12 +257,18 @@ class SqlConnectorStore:
             db.execute(delete(topics_in_use).where(topics_in_use.c.connector == name))
 
     def events(
-        self, after: int = 0, limit: int = 100, connector: str | None = None
+        self,
+        after: int = 0,
+        limit: int = 100,
+        connector: str | None = None,
+        kinds: Collection[str] | None = None,
     ) -> Sequence[Event]:
         """See ConnectorStore."""
         query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
         if connector is not None:
             query = query.where(events.c.connector == connector)
+        if kinds is not None:
+            query = query.where(events.c.kind.in_(kinds))
         with self._engine.connect() as db:
             return [_event(row) for row in db.execute(query)]
 

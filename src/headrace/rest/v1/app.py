@@ -22,6 +22,7 @@ from headrace.rest.v1.offsets import offset_routes
 from headrace.rest.v1.problems import PREFIX, Problem, add_problems, problems, refusal
 from headrace.rest.v1.roles import needed_role
 from headrace.rest.v1.schemas import schema_routes
+from headrace.rest.v1.security import SCHEMES, add_security
 from headrace.rest.v1.trials import trial_routes
 from headrace.rest.v1.versions import version_routes
 from headrace.rest.v1.workbench import Workbench
@@ -41,12 +42,14 @@ _ALWAYS = (400, 401, 403, 413, 422, 429, 503)
 
 def v1_app(connectors: Connectors, bench: Workbench, door: Door) -> "ASGIApp":
     """Return the API over an installation's connectors, behind a door."""
-    return behind(v1_api(connectors, bench), door, refusal, needed_role)
+    app = v1_api(connectors, bench)
+    app.asks_who = door.keys is not None
+    return behind(app, door, refusal, needed_role)
 
 
-def v1_api(connectors: Connectors, bench: Workbench) -> FastAPI:
+def v1_api(connectors: Connectors, bench: Workbench) -> "V1":
     """Return the API without a door; it also describes itself."""
-    app = _V1(
+    app = V1(
         title="Headrace",
         version=__version__,
         description=_ABOUT,
@@ -79,8 +82,11 @@ def v1_api(connectors: Connectors, bench: Workbench) -> FastAPI:
     return app
 
 
-class _V1(FastAPI):
-    """An application whose OpenAPI has the problem's schema, which no route returns."""
+class V1(FastAPI):
+    """An application whose OpenAPI tells of problems, which no route returns, and of tokens."""
+
+    asks_who = False
+    """Whether its door asks for a token."""
 
     @override
     def openapi(self) -> dict[str, Any]:
@@ -96,5 +102,8 @@ class _V1(FastAPI):
             schemas |= {**told.pop("$defs"), "Problem": told}
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
+            made["components"]["securitySchemes"] = SCHEMES
+            if self.asks_who:
+                add_security(made["paths"])
             self.openapi_schema = made
         return self.openapi_schema

@@ -13,8 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from headrace.control import Connectors
-from headrace.model import Event
+from headrace.model import Event, EventKind
 from headrace.rest.requests import storable
+from headrace.rest.v1.given import QuerySwitch
 from headrace.store import ConnectorStore
 
 Storable = Annotated[str, AfterValidator(storable)]
@@ -58,7 +59,7 @@ class EventShown(BaseModel):
     at: datetime
     connector: str
     task: int | None = Field(description="Null for the connector itself.")
-    kind: str = Field(examples=["created", "configured", "target", "restart", "state"])
+    kind: str = Field(examples=list(EventKind))
     by: str = Field(description="Who made it happen: a caller, or a worker.")
     detail: dict[str, Any] = Field(description="What else is known, by kind.")
 
@@ -83,22 +84,37 @@ class EventPage(BaseModel):
     next: int = Field(description="The `after` of the next page, which may be empty yet.")
 
 
-class EventQuery(BaseModel):
-    """Which events."""
+class EventChoice(BaseModel):
+    """Which events; what is left out does not matter."""
 
     model_config = ConfigDict(extra="forbid")
 
-    connector: Storable | None = Field(default=None, description="Only those of one connector.")
+    connector: Storable | None = Field(
+        default=None, description="Only those of one connector, which may be deleted."
+    )
+    kind: list[EventKind] = Field(default=[], description="Only those of one of these kinds.")
+    changes: QuerySwitch = Field(
+        default=False, description="Only what somebody changed: no states that followed."
+    )
+
+    def kinds(self) -> set[EventKind] | None:
+        """Return the kinds that are meant; None for all."""
+        if not self.kind and not self.changes:
+            return None
+        kinds = set(self.kind or EventKind)
+        return kinds - {EventKind.STATE} if self.changes else kinds
+
+
+class EventQuery(EventChoice):
+    """Which events, and which page of them."""
+
     after: int = Field(default=0, ge=0, le=_MOST, description="Only those after this id.")
     limit: int = Field(default=100, ge=1, le=1000, description="The size of the page.")
 
 
-class StreamQuery(BaseModel):
+class StreamQuery(EventChoice):
     """Which events, and for how long."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    connector: Storable | None = Field(default=None, description="Only those of one connector.")
     after: int | None = Field(
         default=None,
         ge=0,
@@ -130,7 +146,8 @@ def event_routes(connectors: Connectors) -> APIRouter:
 
     @router.get("", summary="List events")
     def list_events(asked: Annotated[EventQuery, Query()]) -> EventPage:
-        found = store.events(asked.after, asked.limit, asked.connector)
+        """Tell what happened and, with `changes`, only who changed what and when."""
+        found = store.events(asked.after, asked.limit, asked.connector, asked.kinds())
         newest = found[-1].id if found else asked.after
         return EventPage(items=[EventShown.of(each) for each in found], next=newest)
 
@@ -151,19 +168,18 @@ def event_routes(connectors: Connectors) -> APIRouter:
         """
         seen = int(last_event_id) if last_event_id else asked.after
         seen = store.last_event() if seen is None else seen
-        return EventStream(_told(store, seen, asked.connector, asked.seconds))
+        return EventStream(_told(store, seen, asked))
 
     return router
 
 
-async def _told(
-    store: ConnectorStore, seen: int, connector: str | None, seconds: float | None
-) -> AsyncIterator[bytes]:
+async def _told(store: ConnectorStore, seen: int, asked: StreamQuery) -> AsyncIterator[bytes]:
     """Yield events as they happen; the client's going ends it wherever it is."""
+    kinds, seconds = asked.kinds(), asked.seconds
     start = quiet = time.monotonic()
     yield format_sse_event(comment=f"after {seen}", retry=1000)
     while True:
-        found = await run_in_threadpool(store.events, seen, _PAGE, connector)
+        found = await run_in_threadpool(store.events, seen, _PAGE, asked.connector, kinds)
         for each in found:
             data = EventShown.of(each).model_dump_json()
             yield format_sse_event(data_str=data, event=each.kind, id=f"{each.id}")

@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictBool
 
-__all__ = ["Moment", "Switch", "Whole", "given", "said_once"]
+__all__ = ["Moment", "QuerySwitch", "Switch", "Whole", "given", "said_once"]
 
 _SEVERAL = {"id", "kind", "name", "plugin", "state", "task_state"}
 """What a query may have several of, in whatever route."""
@@ -31,6 +31,13 @@ def _number(value: object) -> object:
     return value
 
 
+def _switch(value: object) -> object:
+    if str(value).lower() not in {"true", "false"}:
+        problem = "It must be true or false"
+        raise ValueError(problem)
+    return value
+
+
 def _in_range(moment: datetime) -> datetime:
     """Refuse what no clock shows: it could not be told as a number of microseconds."""
     moment.timestamp()
@@ -45,6 +52,10 @@ Whole = Annotated[int, BeforeValidator(_number)]
 
 Switch = StrictBool
 """A boolean of a body; ``"yes"`` would be taken for one otherwise."""
+
+
+QuerySwitch = Annotated[bool, BeforeValidator(_switch)]
+"""A boolean of a query."""
 
 
 def given(**more: Any) -> Any:
