@@ -22,8 +22,9 @@ from headrace.model import (
     TaskState,
     TaskStatus,
 )
-from headrace.sdk import StaleEpochError
+from headrace.sdk import Position, StaleEpochError
 from headrace.store import (
+    ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
     ConnectorStore,
@@ -224,6 +225,24 @@ def test_events_are_read_on_from_the_last_one_seen(store: ConnectorStore) -> Non
     ]
     assert [event.connector for event in store.events(limit=1)] == ["a"]
     assert later[-1].id == store.last_event()
+
+
+def test_a_change_of_what_is_there_no_more_is_refused(store: ConnectorStore) -> None:
+    seen = create(store)
+    kind, changed = ConnectorKind.SOURCE, {**CONFIG, "a": "1"}
+    store.configure("orders", kind, changed, ANN, seen)
+    with pytest.raises(ConnectorChangedError, match="orders has changed"):
+        store.configure("orders", kind, CONFIG, ANN, seen)
+    task = TaskId("orders", 0)
+    there = {task: Position([({"file": "a"}, {"position": 1})])}
+    store.move("orders", there, ANN, "alter", {})
+    store.move("orders", there, ANN, "alter", there)
+    with pytest.raises(ConnectorChangedError):
+        store.move("orders", {task: Position()}, ANN, "reset", {})
+    store.delete("orders", ANN)
+    create(store)
+    with pytest.raises(ConnectorChangedError):
+        store.configure("orders", kind, changed, ANN, seen)
 
 
 def test_events_are_chosen_by_their_kinds(store: ConnectorStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,7 +22,13 @@ from headrace.model import (
     TaskStatus,
 )
 from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
-from headrace.store import TaskNotFoundError, existing
+from headrace.store import (
+    ConnectorChangedError,
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    TaskNotFoundError,
+    existing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -174,7 +181,8 @@ class Connectors:
         Raises what is wrong with it.
         """
         name = config.get("name") or "preview"
-        kind, checked = self._checked(name, config)
+        _check_name(name)
+        kind, checked = self._checked(name, config, self.wanted.connector(name))
         unborn = Connector(name, "", kind, checked, 1, TargetState.RUNNING)
         return definition_of(unborn, self.registry)
 
@@ -182,7 +190,8 @@ class Connectors:
         self, name: str, config: Mapping[str, str], by: str, target: TargetState | None = None
     ) -> Connector:
         """Add a connector. Raises ConnectorExistsError, or what is wrong with it."""
-        kind, checked = self._checked(name, config)
+        _check_name(name)  # the store cannot look for all that is none
+        kind, checked = self._checked(name, config, self.wanted.connector(name))
         stamp = Stamp(self.clock(), by)
         wanted = target or TargetState.RUNNING
         made = self.wanted.create(name, kind, checked, wanted, stamp)
@@ -196,18 +205,43 @@ class Connectors:
 
         A value that is as it is shown, a password hidden, stays what it was.
         """
-        if self.wanted.connector(name) is None:
-            return self.create(name, config, by), True
-        kind, checked = self._checked(name, config)
-        changed = self.wanted.configure(name, kind, checked, Stamp(self.clock(), by))
-        self.changed()
-        return self.masks.of(changed), False
+        return self._rewrite(name, lambda _: config, by)
 
     def patch(self, name: str, changes: Mapping[str, str | None], by: str) -> Connector:
-        """Change some keys of a configuration; None removes one."""
-        merged = {**self.get(name).config, **changes}
-        config = {key: value for key, value in merged.items() if value is not None}
-        return self.configure(name, config, by)[0]
+        """Change some keys of a configuration; None removes one.
+
+        Raises ConnectorNotFoundError, or what is wrong with it then.
+        """
+
+        def merged(kept: Connector | None) -> Mapping[str, str]:
+            both = {**self.masks.of(existing(name, kept)).config, **changes}
+            return {key: value for key, value in both.items() if value is not None}
+
+        return self._rewrite(name, merged, by)[0]
+
+    def _rewrite(
+        self,
+        name: str,
+        rewritten: Callable[[Connector | None], Mapping[str, str]],
+        by: str,
+    ) -> tuple[Connector, bool]:
+        """Give a connector what is made of what it has; make it if it is not there.
+
+        Others may change it while that is checked, which takes its time: then it is made anew,
+        of what it has by then.
+        """
+        while True:
+            kept = self.wanted.connector(name)
+            kind, checked = self._checked(name, rewritten(kept), kept)
+            stamp = Stamp(self.clock(), by)
+            with suppress(ConnectorExistsError, ConnectorNotFoundError, ConnectorChangedError):
+                if kept is None:
+                    running = TargetState.RUNNING
+                    found = self.wanted.create(name, kind, checked, running, stamp)
+                else:
+                    found = self.wanted.configure(name, kind, checked, stamp, kept)
+                self.changed()
+                return self.masks.of(found), kept is None
 
     def aim(self, name: str, target: TargetState, by: str) -> Connector:
         """Say what is wanted of a connector. Raises ConnectorNotFoundError."""
@@ -247,17 +281,16 @@ class Connectors:
         self.changed()
 
     def _checked(
-        self, name: str, config: Mapping[str, str]
+        self, name: str, config: Mapping[str, str], kept: Connector | None
     ) -> tuple[ConnectorKind, dict[str, str]]:
         """Return the kind of a connector and its configuration with its name.
+
+        What is hidden in it stands for what is kept.
 
         Raises:
             ConfigErrors: With everything that is wrong with it.
         """
-        if not name.isprintable() and any(unicodedata.category(each) == "Cc" for each in name):
-            # A value's own check sees it trimmed, as Kafka's does, and so not all of it.
-            problem = "The name holds control characters."
-            raise ConfigError(problem, field="name", fix="Leave them out.")
+        _check_name(name)
         inner = config.get("name", name)
         if inner != name:
             problem = (
@@ -265,7 +298,6 @@ class Connectors:
                 f"URL ({name})"
             )
             raise ConfigError(problem, field="name", fix="Use one name.")
-        kept = self.wanted.connector(name)
         given = self.masks.restored(config, {} if kept is None else kept.config)
         named = {**given, "name": name}
         self.registry.references.secrets.remember(secrets_of(named, self.registry))
@@ -274,6 +306,13 @@ class Connectors:
             raise ConfigErrors(errors)
         reads = self.registry.reads(named["connector.class"])
         return (ConnectorKind.SOURCE if reads else ConnectorKind.SINK), named
+
+
+def _check_name(name: str) -> None:
+    if not name.isprintable() and any(unicodedata.category(each) == "Cc" for each in name):
+        # A value's own check sees it trimmed, as Kafka's does, and so not all of it.
+        problem = "The name holds control characters."
+        raise ConfigError(problem, field="name", fix="Leave them out.")
 
 
 def _seen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from headrace.control.planning import REPLAYS
 from headrace.control.unstarted import unstarted
 from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
 from headrace.sdk import ConfigError, Position, SourceConnector, StateError
+from headrace.store import ConnectorChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from headrace.control.connectors import Connectors
@@ -52,23 +54,25 @@ class Offsets:
             raise ConfigError(problem, field="offsets")
         owned = [own_offset(found, each) for each in offsets]
         self._check(found, Position((p, offset) for p, offset in owned if offset is not None))
-        positions = self._positions(name)
-        changed: dict[TaskId, Position] = {}
-        for partition, offset in owned:
-            task = task_of(name, positions, partition)
-            position = changed.get(task, positions.get(task, Position()))
-            changed[task] = (
-                position.without(partition)
-                if offset is None
-                else position.moved(partition, offset)
-            )
-        return self._move(found, changed, by, "alter")
+
+        def altered(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
+            changed: dict[TaskId, Position] = {}
+            for partition, offset in owned:
+                task = task_of(name, positions, partition)
+                position = changed.get(task, positions.get(task, Position()))
+                changed[task] = (
+                    position.without(partition)
+                    if offset is None
+                    else position.moved(partition, offset)
+                )
+            return changed
+
+        return self._move(found, altered, by, "alter")
 
     def reset(self, name: str, by: str) -> list[OffsetChange]:
         """Make a stopped connector begin anew."""
         found = self._stopped(name)
-        begin = dict.fromkeys(self._positions(name), Position())
-        return self._move(found, begin, by, "reset")
+        return self._move(found, lambda them: dict.fromkeys(them, Position()), by, "reset")
 
     def rewind(self, name: str, to: datetime, by: str) -> list[OffsetChange]:
         """Make a stopped connector go on with what came at a time, or later.
@@ -77,9 +81,11 @@ class Offsets:
         where it stood at a time.
         """
         found = self._stopped(name)
-        positions = self._positions(name)
-        moved = {task: self._at(found, each, to) for task, each in positions.items()}
-        return self._move(found, moved, by, "rewind")
+
+        def rewound(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
+            return {task: self._at(found, each, to) for task, each in positions.items()}
+
+        return self._move(found, rewound, by, "rewind")
 
     def undo(self, name: str, by: str, *, force: bool = False) -> list[OffsetChange]:
         """Make a stopped connector stand where it did before the last change of its offsets.
@@ -91,11 +97,20 @@ class Offsets:
                 that does not matter; the error says what would be doubled or lost.
         """
         found = self._stopped(name)
+
+        def undone(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
+            return self._undone(found, positions, force=force)
+
+        return self._move(found, undone, by, "undo")
+
+    def _undone(
+        self, found: Connector, positions: Mapping[TaskId, Position], *, force: bool
+    ) -> Mapping[TaskId, Position]:
+        name = found.name
         last = self._last(name)
         if last is None:
             problem = f"The offsets of connector {name} have not been changed."
             raise StateError(problem, fix="There is nothing to undo.")
-        positions = self._positions(name)
         made, before = _places(last, "after"), _places(last, "before")
         moved = [task for task, each in made.items() if positions.get(task, Position()) != each]
         if moved and not force:
@@ -105,7 +120,7 @@ class Offsets:
             told = " ".join(each.meaning for each in changes)
             problem = f"Connector {name} has moved data since its offsets were changed. {told}"
             raise StateError(problem, fix="Force it if that is what you want.")
-        return self._move(found, before, by, "undo")
+        return before
 
     def history(self, name: str) -> list[OffsetUpdate]:
         """Return the changes that were made, newest first. Raises ConnectorNotFoundError."""
@@ -136,13 +151,21 @@ class Offsets:
         self._unstarted(found).alter_offsets(position)
 
     def _move(
-        self, found: Connector, positions: Mapping[TaskId, Position], by: str, action: str
+        self,
+        found: Connector,
+        moved: Callable[[Mapping[TaskId, Position]], Mapping[TaskId, Position]],
+        by: str,
+        action: str,
     ) -> list[OffsetChange]:
-        before = self._positions(found.name)
-        stamp = Stamp(self.connectors.clock(), by)
-        self.connectors.wanted.move(found.name, positions, stamp, action)
-        after = {**before, **positions}
-        return changes_between(_all_shown(found, before), _all_shown(found, after))
+        """Change where a connector stands; anew, if somebody else has changed it meanwhile."""
+        while True:
+            before = self._positions(found.name)
+            positions = moved(before)
+            stamp = Stamp(self.connectors.clock(), by)
+            with suppress(ConnectorChangedError):
+                self.connectors.wanted.move(found.name, positions, stamp, action, before)
+                after = {**before, **positions}
+                return changes_between(_all_shown(found, before), _all_shown(found, after))
 
     def _at(self, found: Connector, position: Position, to: datetime) -> Position:
         """Return where a task goes that stands at a position."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.sdk import Category, HeadraceError
+from headrace.store import existing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +47,7 @@ class ConfigVersions:
 
     def _kept(self, name: str) -> Sequence[ConfigVersion]:
         """Return them as they are, with passwords."""
-        self.connectors.get(name)
-        return self.connectors.wanted.versions(name)
+        return existing(name, self.connectors.wanted.versions(name) or None)
 
     def _find(self, name: str, number: int) -> ConfigVersion:
         versions = self._kept(name)

@@ -6,6 +6,7 @@ from headrace.store.connector_protocol import ConnectorStore
 from headrace.store.connector_sql import SqlConnectorStore
 from headrace.store.database import Place
 from headrace.store.errors import (
+    ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
     StoreUnavailableError,
@@ -22,6 +23,7 @@ from headrace.store.sql import SqlStore
 
 __all__ = [
     "BackupNotSupportedError",
+    "ConnectorChangedError",
     "ConnectorExistsError",
     "ConnectorNotFoundError",
     "ConnectorStore",

@@ -75,12 +75,20 @@ class MemoryConnectorStore:
             return [self._kept[name].connector for name in sorted(self._kept)]
 
     def configure(
-        self, name: str, kind: ConnectorKind, config: Mapping[str, str], stamp: Stamp
+        self,
+        name: str,
+        kind: ConnectorKind,
+        config: Mapping[str, str],
+        stamp: Stamp,
+        seen: Connector | None = None,
     ) -> Connector:
         """See ConnectorStore."""
         with self._lock:
             kept = self._existing(name)
             found = kept.connector
+            if seen is not None:
+                there, known = (found.uid, found.version), (seen.uid, seen.version)
+                rules.check_unchanged(name, there, known)
             if dict(found.config) == dict(config):
                 return found
             version = found.version + 1
@@ -171,11 +179,18 @@ class MemoryConnectorStore:
         positions: Mapping[TaskId, Position],
         stamp: Stamp,
         action: str = "alter",
+        seen: Mapping[TaskId, Position] | None = None,
     ) -> None:
         """See ConnectorStore."""
         with self._lock:
             self._existing(name)
             stood = self._state.positions(name)
+            if seen is not None:
+                there, known = (
+                    {task: each.get(task, Position()) for task in positions}
+                    for each in (stood, seen)
+                )
+                rules.check_unchanged(name, there, known)
             before = {t.number: stood.get(t, Position()).to_json() for t in positions}
             self._state.move(positions)
             after = {task.number: each.to_json() for task, each in positions.items()}

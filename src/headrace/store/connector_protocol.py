@@ -48,11 +48,17 @@ class ConnectorStore(Protocol):
         """Return all connectors, by name."""
 
     def configure(
-        self, name: str, kind: ConnectorKind, config: Mapping[str, str], stamp: Stamp
+        self,
+        name: str,
+        kind: ConnectorKind,
+        config: Mapping[str, str],
+        stamp: Stamp,
+        seen: Connector | None = None,
     ) -> Connector:
         """Give a connector another configuration, with the next version.
 
-        The configuration that it has already changes nothing.
+        The configuration that it has already changes nothing. Raises ConnectorChangedError if
+        ``seen`` is given, and another connector or another version of it is there by now.
         """
 
     def versions(self, name: str) -> Sequence[ConfigVersion]:
@@ -96,12 +102,14 @@ class ConnectorStore(Protocol):
         positions: Mapping[TaskId, Position],
         stamp: Stamp,
         action: str = "alter",
+        seen: Mapping[TaskId, Position] | None = None,
     ) -> None:
         """Set where tasks of a connector stand, all of them or none.
 
         The event ``offsets`` tells where they stood and stand, and by what ``action``. Raises
         StateError while one of them has a lease or an unfinished batch; whoever had a lease
-        before is refused.
+        before is refused. Raises ConnectorChangedError if ``seen`` is given, and one of them
+        stands elsewhere by now.
         """
 
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:

@@ -19,6 +19,7 @@ from headrace.model import (
     TargetState,
     TaskConfig,
 )
+from headrace.sdk import Position
 from headrace.store import rules
 from headrace.store.connector_tables import (
     configs,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
     from headrace.model import Retention, TaskId
-    from headrace.sdk import Position
     from headrace.store.database import Place
 
 _M = managed.c
@@ -103,11 +103,19 @@ class SqlConnectorStore:
             return [_connector(row) for row in db.execute(_ROWS.order_by(_M.name))]
 
     def configure(
-        self, name: str, kind: ConnectorKind, config: Mapping[str, str], stamp: Stamp
+        self,
+        name: str,
+        kind: ConnectorKind,
+        config: Mapping[str, str],
+        stamp: Stamp,
+        seen: Connector | None = None,
     ) -> Connector:
         """See ConnectorStore."""
         with self._writer.begin() as db:
             found = _locked(db, name)
+            if seen is not None:
+                there, known = (found.uid, found.version), (seen.uid, seen.version)
+                rules.check_unchanged(name, there, known)
             if dict(found.config) == dict(config):
                 return found
             version = found.version + 1
@@ -218,6 +226,7 @@ class SqlConnectorStore:
         positions: Mapping[TaskId, Position],
         stamp: Stamp,
         action: str = "alter",
+        seen: Mapping[TaskId, Position] | None = None,
     ) -> None:
         """See ConnectorStore."""
         with self._writer.begin() as db:
@@ -228,6 +237,9 @@ class SqlConnectorStore:
                 rules.check_idle(task, row.owner)
                 rules.check_none_unfinished(unfinished_of(db, task))
                 before[task.number] = row.position
+                if seen is not None:
+                    stood = Position.from_json(row.position)
+                    rules.check_unchanged(name, stood, seen.get(task, Position()))
                 update_task(db, task, position=position.to_json(), epoch=row.epoch + 1)
             after = {task.number: each.to_json() for task, each in positions.items()}
             add_event(

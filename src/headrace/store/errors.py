@@ -28,6 +28,13 @@ class ConnectorNotFoundError(HeadraceError):
     category: ClassVar[Category] = Category.CONFIG
 
 
+class ConnectorChangedError(HeadraceError):
+    """The connector is not any more as it was when the change was thought of."""
+
+    code: ClassVar[str] = "connector.changed"
+    category: ClassVar[Category] = Category.RUN
+
+
 class TaskNotFoundError(HeadraceError):
     """The connector has no task of that number."""
 

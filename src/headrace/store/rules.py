@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headrace.model import BatchState, TaskState
 from headrace.sdk.errors import StaleEpochError, StateError
 from headrace.store.errors import (
+    ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
     TaskNotFoundError,
@@ -31,6 +32,13 @@ def check_free(lease: Lease | None, owner: str, now: datetime) -> None:
         return
     problem = f"Task {lease.task} is run by {lease.owner} until {lease.expires:%H:%M:%S %Z}."
     raise StateError(problem, fix="Stop that process, or wait until its lease has expired.")
+
+
+def check_unchanged(name: str, there: object, seen: object) -> None:
+    """Refuse a change that was made of something else than what is there by now."""
+    if there != seen:
+        problem = f"Connector {name} has changed meanwhile."
+        raise ConnectorChangedError(problem, fix="Look at it, and try again.")
 
 
 def storable(text: str | None) -> str | None:

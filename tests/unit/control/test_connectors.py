@@ -1,15 +1,34 @@
 """What is done with connectors, over a real store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pytest
 from sqlalchemy import Engine, event
+from typing_extensions import override
 
-from headrace.control import Connectors
+from headrace.control import ConfigVersions, Connectors, Offset, Offsets
+from headrace.model import (
+    ConfigVersion,
+    Connector,
+    ConnectorState,
+    ConnectorStatus,
+    Stamp,
+    TargetState,
+    TaskId,
+)
 from headrace.plugins import Registry
-from headrace.store import SqlConnectorStore, SqlStore
+from headrace.sdk import Position
+from headrace.store import (
+    ConnectorNotFoundError,
+    MemoryConnectorStore,
+    MemoryStore,
+    SqlConnectorStore,
+    SqlStore,
+)
 
 CONFIG = {"connector.class": "FileStreamSource", "file": "/in", "topic": "lines"}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,3 +67,83 @@ def test_a_list_asks_the_store_as_often_for_many_as_for_one(tmp_path: Path) -> N
         assert [view.connector.name for view in views] == ["a", "b", "c"]
         assert [task.number for task in views[0].tasks] == [0, 1]
         assert views[1] == connectors.view("b")
+
+
+class Crowded(MemoryConnectorStore):
+    """A store that somebody else changes as soon as it has been looked into."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.meanwhile: list[Callable[[], object]] = []
+
+    @override
+    def connector(self, name: str) -> Connector | None:
+        found = super().connector(name)
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return found
+
+    def interfering(self) -> tuple[Connectors, Connectors]:
+        """Return the connectors as one request sees them, and as the other does."""
+        made = [
+            Connectors(wanted=self, state=self._state, registry=Registry(), clock=lambda: NOW)
+            for _ in range(2)
+        ]
+        return made[0], made[1]
+
+
+def test_keys_that_two_change_at_once_are_both_changed() -> None:
+    store = Crowded()
+    mine, other = store.interfering()
+    mine.create("c", CONFIG, "ann")
+    store.meanwhile = [lambda: other.patch("c", {"file": "/else"}, "bob")]
+    mine.patch("c", {"topic": "more"}, "ann")
+    config = mine.get("c").config
+    assert (config["file"], config["topic"]) == ("/else", "more")
+    assert mine.get("c").version == 3
+
+
+def test_a_configuration_is_given_to_what_is_made_or_deleted_meanwhile() -> None:
+    store = Crowded()
+    mine, other = store.interfering()
+    store.meanwhile = [lambda: other.create("c", CONFIG, "bob")]
+    found, made = mine.configure("c", {**CONFIG, "file": "/mine"}, "ann")
+    assert (found.config["file"], made) == ("/mine", False)
+    store.meanwhile = [lambda: other.delete("c", "bob")]
+    _, made = mine.configure("c", CONFIG, "ann")
+    assert made
+
+
+def test_offsets_that_two_alter_at_once_are_both_altered() -> None:
+    class Slow(Crowded):
+        @override
+        def move(
+            self, name: str, positions: Mapping[TaskId, Position], *more: Any, **given: Any
+        ) -> None:
+            while self.meanwhile:
+                self.meanwhile.pop()()
+            super().move(name, positions, *more, **given)
+
+    store = Slow()
+    mine, other = (Offsets(each) for each in store.interfering())
+    mine.connectors.create("c", CONFIG, "ann", TargetState.STOPPED)
+    found = mine.connectors.get("c")
+    store.tell(found, ConnectorStatus(ConnectorState.STOPPED), NOW)
+    first, second = (Offset({"filename": f}, {"position": 1}) for f in ("/a", "/b"))
+    store.meanwhile = [lambda: other.alter("c", [second], "bob")]
+    [change] = mine.alter("c", [first], "ann")
+    assert change.partition == first.partition
+    assert mine.view("c") == [first, second]
+
+
+def test_the_versions_of_what_is_deleted_meanwhile_are_not_there() -> None:
+    class Slow(Crowded):
+        @override
+        def versions(self, name: str) -> Sequence[ConfigVersion]:
+            self.delete(name, Stamp(NOW, "bob"))
+            return super().versions(name)
+
+    connectors, _ = Slow().interfering()
+    connectors.create("c", CONFIG, "ann")
+    with pytest.raises(ConnectorNotFoundError):
+        ConfigVersions(connectors).get("c", 1)
