@@ -1,12 +1,17 @@
 """The Python client, against the real API over a store, without Spark."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 
+import httpx2
 import pytest
 from pytest_httpserver import HTTPServer
 from tests.contract.connect_server import CONFIG, SINKING, SOURCE, Server
 from tests.unit.worker.scripts import until
+from typing_extensions import override
 
 from headrace.client import (
     AccessDeniedError,
@@ -21,6 +26,7 @@ from headrace.client import (
     TooLateError,
     Wait,
 )
+from headrace.client.http import Address, Http
 from headrace.model import TaskId
 from headrace.sdk import ConfigError, ConfigErrors, Position, SourceError
 
@@ -229,3 +235,23 @@ def test_a_request_is_not_put_off_for_longer_than_an_answer_may_take(
         pytest.raises(ServerError, match="still starting"),
     ):
         client.names()
+
+
+def test_threads_that_begin_at_once_share_their_connections() -> None:
+    both = threading.Barrier(2)
+    opened: list[str] = []
+
+    class Slow(Http):
+        @override
+        def _open(self) -> httpx2.Client:
+            opened.append(self.address.url)
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.2)  # for another one that opens too
+            return super()._open()
+
+    http = Slow(Address())
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(http.connected) for _ in range(2))
+        assert first.result() is second.result()
+    assert len(opened) == 1
+    http.close()

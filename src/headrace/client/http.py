@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -83,10 +84,12 @@ class Http:
         """Open nothing yet; the first request does."""
         self.address = address
         self._client: httpx2.Client | None = None
+        self._opening = threading.Lock()
 
     def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
+        with self._opening:
+            client, self._client = self._client, None
         if client is not None:
             client.close()
 
@@ -117,9 +120,10 @@ class Http:
 
     def connected(self) -> httpx2.Client:
         """Return the open connections."""
-        if self._client is None:
-            self._client = self._open()
-        return self._client
+        with self._opening:  # two that begin at once would leave one open
+            if self._client is None:
+                self._client = self._open()
+            return self._client
 
     def checked(self, answer: httpx2.Response) -> Any:
         """Return what an answer holds, or raise what it refuses."""
