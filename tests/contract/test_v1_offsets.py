@@ -53,6 +53,20 @@ def test_offsets_are_altered_recorded_and_undone(v1: V1) -> None:
     assert v1("GET", "/connectors/none/offsets").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [
+        ("rewind", {"to": 0}),
+        ("rewind", {"to": "1767225600"}),
+        ("undo", {"force": "yes"}),
+    ],
+)
+def test_what_is_no_time_or_no_boolean_is_not_taken_for_one(
+    v1: V1, action: str, body: dict[str, object]
+) -> None:
+    assert v1("POST", f"{PATH}/{action}", body).status_code == 422
+
+
 def test_offsets_are_for_operators() -> None:
     for method, path in (
         ("PATCH", ""),

@@ -14,16 +14,23 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 from tests.contract.connect_server import Server, serving
+from tests.contract.v1_client import CONFIG
 from tests.unit.worker.scripts import Told, now
 from typing_extensions import override
 
 from headrace.bootstrap import Runtime
 from headrace.rest import Door, Workbench, server_app
 from headrace.rest.v1 import Slots
+from headrace.sdk import SourceError
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from headrace.dataplane import Stage
+    from headrace.model import Definition
 
 pytestmark = pytest.mark.timeout(120)
 TRIAL: Mapping[str, object] = {"config": {"transforms": "none"}, "records": []}
@@ -81,6 +88,27 @@ def test_many_slow_requests_keep_no_other_from_its_answer(tmp_path: Path) -> Non
             assert httpx2.get(f"{url}{path}", timeout=60).status_code == 200
         bench.go_on.set()
         assert {each.result().status_code for each in asked} <= {200, 503}
+
+
+def test_an_error_of_a_plugin_shows_no_password(tmp_path: Path) -> None:
+    password = "not-to-be-told"  # noqa: S105 - a test's
+
+    class Talking(Workbench):
+        @override
+        def preview(self, definition: Definition, rows: int) -> Sequence[Stage]:
+            problem = f"Nobody is let in with {password}."
+            raise SourceError(problem, fix=f"Do not use {password}.")
+
+    def app(server: Server, door: Door) -> ASGIApp:
+        runtime = Runtime(Settings(home=tmp_path), server.state_store)
+        return server_app(server.connectors, Talking(runtime, Told(), now), door)
+
+    with serving(app=app) as server:
+        config = {**CONFIG, "sasl.password": password}
+        told = httpx2.post(f"{server.url}/v1/preview", json={"config": config}, timeout=60)
+    assert told.status_code == 422
+    assert told.json()["problem"] == "Nobody is let in with [hidden]."
+    assert password not in told.text
 
 
 def test_who_waits_for_too_long_is_told_to_come_again(tmp_path: Path) -> None:

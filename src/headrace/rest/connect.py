@@ -17,7 +17,7 @@ from headrace.rest.connect_roles import needed_role
 from headrace.rest.door import Door
 from headrace.rest.guard import behind, caller
 from headrace.rest.loggers import Loggers, logger_routes
-from headrace.rest.requests import Encoded, Flag
+from headrace.rest.requests import Encoded, Flag, JsonMap, WholeText
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -32,9 +32,9 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-Text = Annotated[str, BeforeValidator(_text)]
-ConfigBody = Annotated[dict[str, Text], Body()]
-PatchBody = Annotated[dict[str, Text | None], Body()]
+Text = Annotated[WholeText, BeforeValidator(_text)]
+ConfigBody = Annotated[dict[WholeText, Text], Body()]
+PatchBody = Annotated[dict[WholeText, Text | None], Body()]
 
 
 class NewConnector(BaseModel):
@@ -42,16 +42,16 @@ class NewConnector(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str | None = None
-    config: dict[str, Text]
+    name: WholeText | None = None
+    config: dict[WholeText, Text]
     initial_state: str | None = None
 
 
 class OffsetBody(BaseModel):
     """The offset of a partition that a client sends; null stands for the beginning."""
 
-    partition: dict[str, Any]
-    offset: dict[str, Any] | None
+    partition: JsonMap
+    offset: JsonMap | None
 
 
 class OffsetsBody(BaseModel):
@@ -70,7 +70,7 @@ def connect_app(connectors: Connectors, door: Door) -> "ASGIApp":
 def connect_api(connectors: Connectors) -> FastAPI:
     """Return the API without a door."""
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
-    add_connect_errors(app)
+    add_connect_errors(app, connectors.registry.references.secrets)
     for routes in (_about, _connectors, _configs, _states, _tasks, _topics, _offsets):
         app.include_router(routes(connectors))
     app.include_router(plugin_routes(connectors.registry))

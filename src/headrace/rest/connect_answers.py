@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from headrace.rest.requests import PROBLEM, methods_at
+from headrace.rest.requests import PROBLEM, methods_at, tellable
 from headrace.sdk import (
     ConfigError,
     ConfigErrors,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI, Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from headrace.plugins import Secrets
 
 log = structlog.get_logger(__name__)
 
@@ -54,11 +56,12 @@ _UNKNOWN = {
 """What Kafka Connect says of a connector or a task that is not there, by request."""
 
 
-def add_connect_errors(app: FastAPI) -> None:
-    """Make the application answer every error as Kafka Connect does."""
+def add_connect_errors(app: FastAPI, secrets: Secrets) -> None:
+    """Make the application answer every error as Kafka Connect does, without secrets."""
 
     @app.exception_handler(HeadraceError)
-    def failed(request: Request, error: Exception) -> JSONResponse:
+    def failed(request: Request, raised: Exception) -> JSONResponse:
+        error = secrets.cleaned(raised)
         assert isinstance(error, HeadraceError)
         status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), 500)
         return answer(status, _told(error), more=_more(request, error))
@@ -73,7 +76,7 @@ def add_connect_errors(app: FastAPI) -> None:
         # Kafka Connect answers 500 to a body that it cannot read, which is the caller's.
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
+        where = tellable(".".join(str(part) for part in first["loc"][1:]))
         broken = first["type"] == "json_invalid"  # its place is a number of characters
         return answer(400, first["msg"] if broken or not where else f"{where}: {first['msg']}")
 

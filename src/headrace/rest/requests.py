@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import Path, Query
@@ -25,6 +26,36 @@ def storable(text: str) -> str:
 
 Encoded = Annotated[str, Path(), AfterValidator(unquote), AfterValidator(storable)]
 """A part of a path, which is routed as it was sent, so that it may hold a slash as %2F."""
+
+
+def _answerable(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what could be stored and not be told again: NaN, and halves of characters."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        problem = "It holds what no JSON in UTF-8 can"
+        raise ValueError(problem) from None
+    return value
+
+
+def _whole(text: str) -> str:
+    """Refuse halves of characters, which could be stored and not be told again."""
+    if tellable(text) != text:
+        problem = "It holds a half of a character"
+        raise ValueError(problem)
+    return text
+
+
+def tellable(text: str) -> str:
+    """Return a text with halves of characters, which UTF-8 cannot write, as escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+WholeText = Annotated[str, AfterValidator(_whole)]
+"""A text of a body that is kept as it is."""
+
+JsonMap = Annotated[dict[str, Any], AfterValidator(_answerable)]
+"""An object of a body that is kept as it is."""
 
 
 def _is_true(value: object) -> bool:

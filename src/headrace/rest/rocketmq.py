@@ -42,7 +42,7 @@ def rocketmq_app(connectors: Connectors, door: Door) -> "ASGIApp":
     Its clients change things by GET, as they do there.
     """
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
-    add_rocketmq_errors(app)
+    add_rocketmq_errors(app, connectors.registry.references.secrets)
     for routes in (_cluster, _all, _one, _views):
         app.include_router(routes(connectors))
     app.include_router(rocketmq_plugin_routes(connectors.registry))

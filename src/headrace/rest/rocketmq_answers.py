@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from headrace.plugins import Secrets
+
 Json: TypeAlias = Any
 
 log = structlog.get_logger(__name__)
@@ -51,11 +53,12 @@ def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JS
     return JSONResponse(told, status, dict(headers))
 
 
-def add_rocketmq_errors(app: FastAPI) -> None:
-    """Make the application answer every error as RocketMQ Connect does."""
+def add_rocketmq_errors(app: FastAPI, secrets: Secrets) -> None:
+    """Make the application answer every error as RocketMQ Connect does, without secrets."""
 
     @app.exception_handler(HeadraceError)
-    def failed(_: Request, error: Exception) -> JSONResponse:
+    def failed(_: Request, raised: Exception) -> JSONResponse:
+        error = secrets.cleaned(raised)
         # RocketMQ Connect answers 500 to the caller's mistakes too.
         assert isinstance(error, HeadraceError)
         return failure(400 if isinstance(error, _MISTAKES) else 500, _told(error))

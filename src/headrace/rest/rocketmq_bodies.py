@@ -37,7 +37,9 @@ async def _given(request: Request, config: Annotated[str, Query()] = "") -> Give
         raise ConfigError(problem)
     try:
         document = json.loads(sent)
-    except ValueError:
+        # What could be stored and not be told again is no JSON either.
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         problem = "Failed! query param 'config' is malformed"

@@ -58,7 +58,7 @@ def v1_api(connectors: Connectors, bench: Workbench) -> "V1":
         redoc_url=None,
         redirect_slashes=False,
     )
-    add_problems(app)
+    add_problems(app, connectors.registry.references.secrets)
     # To add an area: a module with `xxx_routes(...) -> APIRouter`, and a line here.
     for router in (
         connector_routes(connectors),

@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any, Self
 
 from fastapi import APIRouter, Request
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
 from headrace.rest.guard import caller
-from headrace.rest.requests import Encoded
+from headrace.rest.requests import Encoded, JsonMap
+from headrace.rest.v1.given import Moment, Switch
 from headrace.rest.v1.problems import problems
 from headrace.sdk import ConfigError, StateError
 
@@ -22,8 +23,8 @@ class OffsetEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    partition: dict[str, Any]
-    offset: dict[str, Any] | None = Field(description="Null stands for the beginning.")
+    partition: JsonMap
+    offset: JsonMap | None = Field(description="Null stands for the beginning.")
 
 
 class OffsetList(BaseModel):
@@ -95,7 +96,7 @@ class Rewind(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    to: AwareDatetime = Field(description="What came then, or later, is read again.")
+    to: Moment = Field(description="What came then, or later, is read again.")
 
 
 class Undo(BaseModel):
@@ -103,7 +104,7 @@ class Undo(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    force: bool = Field(
+    force: Switch = Field(
         default=False, description="Go back although data has moved since the change."
     )
 

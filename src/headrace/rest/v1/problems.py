@@ -14,7 +14,8 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from headrace.control import ConfigVersionNotFoundError
-from headrace.rest.requests import PROBLEM, methods_at
+from headrace.plugins import Secrets
+from headrace.rest.requests import PROBLEM, methods_at, tellable
 from headrace.sdk import (
     Category,
     ConfigErrors,
@@ -134,11 +135,12 @@ def refusal(path: str, status: int, told: str, headers: Mapping[str, str]) -> Pr
     return ProblemJson(body, status, dict(headers))
 
 
-def add_problems(app: FastAPI) -> None:
-    """Make the application answer every error as a problem."""
+def add_problems(app: FastAPI, secrets: Secrets) -> None:
+    """Make the application answer every error as a problem, without secrets."""
 
     @app.exception_handler(HeadraceError)
-    def failed(request: Request, error: Exception) -> ProblemJson:
+    def failed(request: Request, raised: Exception) -> ProblemJson:
+        error = secrets.cleaned(raised)
         assert isinstance(error, HeadraceError)
         kinds = (status for kind, status in _STATUSES.items() if isinstance(error, kind))
         status = next(kinds, _BY_CATEGORY[error.category])
@@ -217,7 +219,7 @@ def _misread(error: Mapping[str, Any]) -> Fault:
     where: Iterable[Any] = error["loc"]
     if error["type"] == "json_invalid":
         where = ("body",)  # its place is a number of characters
-    kind, *path = (str(part) for part in where)
+    kind, *path = (tellable(str(part)) for part in where)
     return Fault(
         code="request.invalid",
         field=".".join(path) or kind,
