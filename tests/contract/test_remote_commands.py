@@ -121,6 +121,9 @@ def test_a_preview_of_a_wrong_configuration_says_key_by_key_why(
     terminal("connector", "preview", "a.json", code=2)
     assert "error[config.invalid] transforms.x.type: No transform is called" in terminal.err
     assert "\n  fix: " in terminal.err
+    terminal("connector", "validate", "a.json", code=2)
+    assert "a: transforms.x.type: No transform is called" in terminal.err
+    assert "\n  fix: " in terminal.err
     terminal("connector", "create", "a.json", code=2)
     assert "transforms.x.type: No transform is called" in terminal.err
     assert "\n  fix: " in terminal.err

@@ -226,14 +226,18 @@ class Client(Beyond, Letters):
         path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
         told = self.http.send("PUT", path, body=dict(config))
         values = [each["value"] for each in told["configs"]]
-        errors = (
+        errors = [
             ConfigError(problem, field=value["name"])
             for value in values
             for problem in value["errors"]
-        )
-        kinds = {
-            each["definition"]["name"]: each["definition"]["type"] for each in told["configs"]
-        }
+        ]
+        if "faults" in told:  # a server of ours tells the fixes too
+            errors = [
+                ConfigError(each["problem"], field=each["field"], fix=each["fix"])
+                for each in told["faults"]
+            ]
+        known = [each["definition"] for each in told["configs"] if each["definition"]]
+        kinds = {each["name"]: each["type"] for each in known}
         secrets = frozenset(key for key, kind in kinds.items() if kind == "PASSWORD")
         unknown = (key for key in config if key not in kinds and "." not in key)
         return Validation(tuple(errors), secrets, tuple(unknown))

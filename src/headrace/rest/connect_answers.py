@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from headrace.rest.requests import PROBLEM, methods_at, tellable
+from headrace.rest.requests import PROBLEM, accepted, methods_at, tellable
 from headrace.sdk import (
     ConfigError,
     ConfigErrors,
@@ -118,7 +118,7 @@ def answer(
 
 def _more(request: Request, error: HeadraceError) -> dict[str, Any]:
     """Return what a client that takes problems is told beside Kafka Connect's words."""
-    if PROBLEM not in _accepted(request.headers):
+    if PROBLEM not in accepted(request.headers):
         return {}
     if isinstance(error, ConfigErrors):
         return {"errors": [each.to_json() for each in error.errors]}
@@ -186,15 +186,10 @@ class ConnectManners:
 
 def _refusal(scope: Scope) -> JSONResponse | None:
     headers = Headers(scope=scope)
-    if not {"", "*/*", "application/*", "application/json"} & _accepted(headers):
+    if not {"", "*/*", "application/*", "application/json"} & accepted(headers):
         return answer(406, "HTTP 406 Not Acceptable")
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if has_body and kind != "application/json":
         return answer(415, "HTTP 415 Unsupported Media Type")
     return None
-
-
-def _accepted(headers: Headers) -> set[str]:
-    """Return the media types that a client takes."""
-    return {each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")}

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Body, HTTPException, Query
+from fastapi import APIRouter, Body, HTTPException, Query, Request
 from pydantic import BeforeValidator
 
 from headrace.control import config_infos, plugin_keys_of
 from headrace.plugins import PluginInfo, PluginKind, Registry
-from headrace.rest.requests import Encoded, Flag
+from headrace.rest.requests import PROBLEM, Encoded, Flag, accepted
 from headrace.sdk import ConfigError, PluginNotFoundError
 
 Json: TypeAlias = Any
@@ -52,13 +52,17 @@ def plugin_routes(registry: Registry) -> APIRouter:
         return [key.to_kafka_json() for key in found.keys.values()]
 
     @router.put("/{plugin}/config/validate")
-    def validate(plugin: Encoded, config: CheckedConfig) -> Json:
+    def validate(plugin: Encoded, config: CheckedConfig, request: Request) -> Json:
         given = {key: value for key, value in config.items() if value is not None}
         named = given.get("connector.class", "")
         if named and named not in _names_of(plugin, registry):
             problem = f"Included connector type {named} does not match request type {plugin}"
             raise ConfigError(problem, field="connector.class")
-        return config_infos(given, registry).to_kafka_json()
+        found = config_infos(given, registry)
+        told = found.to_kafka_json()
+        if PROBLEM in accepted(request.headers):  # Kafka's words of an error have no fix
+            told["faults"] = [error.to_json() for error in found.errors]
+        return told
 
     return router
 

@@ -12,11 +12,17 @@ from starlette.routing import Match
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from starlette.datastructures import Headers
     from starlette.types import Scope
 
 
 PROBLEM = "application/problem+json"
 """The media type of problem details, which RFC 9457 defines."""
+
+
+def accepted(headers: Headers) -> set[str]:
+    """Return the media types that a client takes."""
+    return {each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")}
 
 
 def storable(text: str) -> str:
