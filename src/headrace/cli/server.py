@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from headrace.settings import Settings
 
 _PORT, _ROCKETMQ_PORT = 8083, 8082
+_SWITCH_SECONDS = 0.0005
+"""How long a thread may keep others from Python. After each call of the store or of Spark a
+thread waits for its turn, so that Python's 5 ms make busy tasks and requests wait for each
+other."""
 
 
 def server(  # noqa: PLR0917 - Typer passes them by name
@@ -67,6 +72,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     )
 
     invocation = invocation_of(context)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     door = _door(invocation.settings, host, port, anonymous=allow_anonymous)
     opening, beside, events = Opening(), Opening("errorCode"), LoggedEvents()
     rocketmq = None
