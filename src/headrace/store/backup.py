@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.sdk.errors import Category, HeadraceError
+from headrace.store.restoring import tell_copy
 from headrace.store.sqlite_file import BUSY_SECONDS
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def back_up(place: Place, file: Path) -> None:
         source.backup(target)
         # A copy of its own needs no log beside it.
         target.execute("PRAGMA journal_mode=DELETE")
+        tell_copy(target)
     with part.open("rb") as written:
         os.fsync(written.fileno())
     part.replace(file)

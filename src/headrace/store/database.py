@@ -12,6 +12,7 @@ from headrace.sdk.errors import ConfigError, SetupError
 from headrace.store.errors import StoreUnavailableError
 from headrace.store.migrations import migrate
 from headrace.store.postgresql import open_postgresql
+from headrace.store.restoring import go_on_from_copy
 from headrace.store.sqlite_file import open_sqlite
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def open_database(place: Place) -> Engine:
     event.listen(engine, "handle_error", _tell)
     try:
         migrate(engine)
+        go_on_from_copy(engine)
     except StoreUnavailableError as error:
         engine.dispose()
         fix = "Start its server, or correct its address, user and password."
