@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli import letters
 from headrace.cli.figures import count
 from headrace.cli.invocation import invocation_of
+from headrace.cli.letters import Every, Exception_, Ids, Since, Stage, Topic, Until
 
 if TYPE_CHECKING:
     from headrace.bootstrap import Runtime
-    from headrace.dataplane import LetterFilter
 
 app = typer.Typer(help="Look at rejected records, repair, replay or discard them.")
 
-Topic = Annotated[str, typer.Argument(help="The dead-letter topic.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Connector = Annotated[str | None, typer.Option(help="Only those that it rejected.")]
-Stage = Annotated[str | None, typer.Option(help="Only those of this stage.")]
-Exception_ = Annotated[
-    str | None, typer.Option("--exception", help="Only those with an error of this class.")
-]
-Since = Annotated[str | None, typer.Option(help="Only those rejected at this time or later.")]
-Until = Annotated[str | None, typer.Option(help="Only those rejected before this time.")]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this letter; repeatable.")]
 
 
 @app.command("list")
@@ -44,12 +36,16 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """Count open letters by connector and cause, with the first and last time."""
-    from headrace.cli.terminal import table
+    from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    terminal = invocation.terminal
-    chosen = _chosen(
-        connector=connector, stage=stage, exception=exception, since=since, until=until
+    chosen = letters.choice(
+        LetterFilter,
+        connector=connector,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
     )
     with invocation.runtime(short_lived=True) as runtime:
         names = [topic] if topic else _with_letters(runtime)
@@ -58,18 +54,7 @@ def list_letters(
             for name in names
             for group in runtime.letterbox(name).groups(chosen)
         ]
-    if as_json:
-        terminal.print_json(found)
-        return
-    if not found:
-        terminal.note("no open letters")
-        return
-    columns = ("topic", "connector", "stage", "class", "exception", "letters", "first", "last")
-    shown = table(*columns, right=("letters",))
-    for group in found:
-        cells = [group[column] for column in columns]
-        shown.add_row(*(count(c) if isinstance(c, int) else str(c or "") for c in cells))
-    terminal.print(shown)
+    letters.show_groups(invocation.terminal, found, as_json=as_json)
 
 
 @app.command()
@@ -89,11 +74,11 @@ def show(
     ] = False,
 ) -> None:
     """Show open letters: the records with their headers and causes, the oldest first."""
-    from rich.pretty import Pretty
+    from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    terminal = invocation.terminal
-    chosen = _chosen(
+    chosen = letters.choice(
+        LetterFilter,
         connector=connector,
         stage=stage,
         exception=exception,
@@ -103,13 +88,7 @@ def show(
     )
     with invocation.runtime(short_lived=True) as runtime:
         found = runtime.letterbox(topic).lines(chosen, rows)
-    for line in found:
-        if as_json:
-            terminal.print_json(line)
-        else:
-            terminal.print(Pretty(line, expand_all=True))
-    if not found:
-        terminal.note("no open letters")
+    letters.show_letters(invocation.terminal, found, as_json=as_json)
 
 
 @app.command()
@@ -126,9 +105,16 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write open letters as JSON lines. Repair them by hand, then replay the file."""
+    from headrace.dataplane import LetterFilter
+
     invocation = invocation_of(context)
-    chosen = _chosen(
-        connector=connector, stage=stage, exception=exception, since=since, until=until
+    chosen = letters.choice(
+        LetterFilter,
+        connector=connector,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
     )
     with invocation.runtime(short_lived=True) as runtime:
         written = runtime.letterbox(topic).export(chosen, file.absolute())
@@ -146,14 +132,14 @@ def discard(
     since: Since = None,
     until: Until = None,
     letter: Ids = None,
-    every: Annotated[bool, typer.Option("--all", help="Needed where no filter is.")] = False,
+    every: Every = False,
     as_json: Json = False,
 ) -> None:
     """Close letters that are not worth a replay. The topic keeps them."""
-    from headrace.cli.failures import UsageError
     from headrace.dataplane import LetterFilter
 
-    chosen = _chosen(
+    chosen = letters.choice(
+        LetterFilter,
         connector=connector,
         stage=stage,
         exception=exception,
@@ -161,9 +147,7 @@ def discard(
         until=until,
         letters=letter,
     )
-    if chosen == LetterFilter() and not every:
-        problem = "This would discard all letters."
-        raise UsageError(problem, fix="Give a filter, or --all.")
+    letters.check_chosen(chosen, LetterFilter(), every=every)
     with invocation_of(context).runtime(short_lived=True) as runtime:
         closed = runtime.letterbox(topic).discard(chosen)
     _told(context, {"discarded": closed}, as_json=as_json)
@@ -193,9 +177,17 @@ def replay(
     from headrace.cli.failures import exit_code
     from headrace.cli.scoreboard import Scoreboard
     from headrace.cli.summary import Summary
+    from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    chosen = _chosen(stage=stage, exception=exception, since=since, until=until, letters=letter)
+    chosen = letters.choice(
+        LetterFilter,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
+        letters=letter,
+    )
     board = Scoreboard(time.monotonic)
     with invocation.runtime(short_lived=True) as runtime:
         checked = check_files(runtime, [file])
@@ -219,40 +211,6 @@ def replay(
 
         show_errors(outcome.errors.values(), invocation.terminal)
     return exit_code(outcome.errors.values())
-
-
-def _chosen(
-    *,
-    connector: str | None = None,
-    stage: str | None,
-    exception: str | None,
-    since: str | None,
-    until: str | None,
-    letters: list[str] | None = None,
-) -> LetterFilter:
-    from headrace.dataplane import LetterFilter
-
-    return LetterFilter(
-        connector=connector,
-        stage=stage.upper() if stage else None,
-        exception=exception,
-        since=_time(since, "--since"),
-        until=_time(until, "--until"),
-        ids=tuple(letters or ()),
-    )
-
-
-def _time(text: str | None, field: str) -> datetime | None:
-    from headrace.cli.failures import UsageError
-
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        problem, fix = f"{text!r} is not a time.", "Write it as 2026-01-31T00:00:00Z."
-        raise UsageError(problem, field=field, fix=fix) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _with_letters(runtime: Runtime) -> list[str]:

@@ -9,9 +9,10 @@ import typer
 
 from headrace.cli.connector.choosing import chosen
 from headrace.cli.connector.offsets import as_text
-from headrace.cli.connector.options import Json, MaybeNames, Name, time_of
+from headrace.cli.connector.options import Json, MaybeNames, Name
 from headrace.cli.figures import count, moment
 from headrace.cli.invocation import invocation_of
+from headrace.cli.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,46 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.connector.options import Json, Name, known_names, time_of
+from headrace.cli import letters
+from headrace.cli.connector.options import Json, Name, known_names
 from headrace.cli.invocation import invocation_of
-
-if TYPE_CHECKING:
-    from headrace.client import LetterChoice
+from headrace.cli.letters import Every, Exception_, Ids, Since, Stage, Topic, Until
 
 app = typer.Typer(
     help="Look at a server's rejected records, repair, replay or discard them; headrace dlq "
     "does the same in a home folder of this machine."
 )
-Topic = Annotated[str, typer.Argument(help="The dead-letter topic.")]
 Connector = Annotated[
     str | None,
     typer.Option(
         "--connector", help="Only those that it rejected.", autocompletion=known_names
     ),
 ]
-Stage = Annotated[str | None, typer.Option("--stage", help="Only those of this stage.")]
-Exception_ = Annotated[
-    str | None, typer.Option("--exception", help="Only those with an error of this class.")
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Only those of batches that began then or later, as 2026-11-21T10:00; in this "
-        "machine's time zone unless it names one.",
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only those of batches that began before."),
-]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this letter; repeatable.")]
-COLUMNS = ("topic", "connector", "stage", "class", "exception", "letters", "first", "last")
 
 
 @app.command("list")
@@ -58,24 +37,20 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """Count open letters by topic, connector and cause, with the first and last time."""
-    from headrace.cli.figures import count
-    from headrace.cli.terminal import table
+    from headrace.client import LetterChoice
 
     invocation = invocation_of(context)
-    chosen = _chosen(stage, exception, since, until, connector=connector)
+    chosen = letters.choice(
+        LetterChoice,
+        connector=connector,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
+    )
     with invocation.client() as client:
         found = client.letter_groups(chosen)
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    if not found:
-        invocation.terminal.note("no open letters")
-        return
-    shown = table(*COLUMNS, right=("letters",))
-    for group in found:
-        cells = [group[column] for column in COLUMNS]
-        shown.add_row(*(count(c) if isinstance(c, int) else str(c or "") for c in cells))
-    invocation.terminal.print(shown)
+    letters.show_groups(invocation.terminal, found, as_json=as_json)
 
 
 @app.command()
@@ -95,21 +70,23 @@ def show(
     ] = False,
 ) -> None:
     """Show open letters: the records with their headers and causes, the oldest first."""
-    from rich.pretty import Pretty
+    from headrace.client import LetterChoice
 
     invocation = invocation_of(context)
-    chosen = _chosen(stage, exception, since, until, connector=connector, letters=letter)
+    chosen = letters.choice(
+        LetterChoice,
+        connector=connector,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
+        letters=letter,
+    )
     with invocation.client() as client:
         found = client.letters(topic, chosen, limit=rows)
-    for each in found:
-        # What is null here would be taken for a repair, where it is sent back.
-        line = {key: value for key, value in each.items() if value is not None}
-        if as_json:
-            invocation.terminal.print_json(line)
-        else:
-            invocation.terminal.print(Pretty(line, expand_all=True))
-    if not found:
-        invocation.terminal.note("no open letters")
+    # What is null here would be taken for a repair, where it is sent back.
+    lines = [{key: v for key, v in each.items() if v is not None} for each in found]
+    letters.show_letters(invocation.terminal, lines, as_json=as_json)
 
 
 @app.command()
@@ -123,17 +100,22 @@ def discard(
     since: Since = None,
     until: Until = None,
     letter: Ids = None,
-    every: Annotated[bool, typer.Option("--all", help="Needed where no filter is.")] = False,
+    every: Every = False,
     as_json: Json = False,
 ) -> None:
     """Close letters that are not worth a replay. The topic keeps them."""
     from headrace.client import LetterChoice
-    from headrace.sdk import ConfigError
 
-    chosen = _chosen(stage, exception, since, until, connector=connector, letters=letter)
-    if chosen == LetterChoice() and not every:
-        problem, fix = "This would discard all letters.", "Give a filter, or --all."
-        raise ConfigError(problem, field="--all", fix=fix)
+    chosen = letters.choice(
+        LetterChoice,
+        connector=connector,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
+        letters=letter,
+    )
+    letters.check_chosen(chosen, LetterChoice(), every=every)
     invocation = invocation_of(context)
     with invocation.client() as client:
         closed = client.discard_letters(topic, chosen, every=every)
@@ -171,9 +153,16 @@ def replay(
     A record that fails again becomes a new letter. A replay that was cut off is finished by
     the next one.
     """
-    from headrace.client import ServerError
+    from headrace.client import LetterChoice, ServerError
 
-    chosen = _chosen(stage, exception, since, until, letters=letter)
+    chosen = letters.choice(
+        LetterChoice,
+        stage=stage,
+        exception=exception,
+        since=since,
+        until=until,
+        letters=letter,
+    )
     repaired = None if records is None else _read(records)
     invocation = invocation_of(context)
     with invocation.client(timedelta(seconds=timeout)) as client:
@@ -188,27 +177,6 @@ def replay(
         raise typer.Exit(1)
     if error is not None:
         raise ServerError(error["problem"], field=error["field"] or name, fix=error["fix"])
-
-
-def _chosen(
-    stage: str | None,
-    exception: str | None,
-    since: str | None,
-    until: str | None,
-    *,
-    connector: str | None = None,
-    letters: list[str] | None = None,
-) -> LetterChoice:
-    from headrace.client import LetterChoice
-
-    return LetterChoice(
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=None if since is None else time_of(since, "--since"),
-        until=None if until is None else time_of(until, "--until"),
-        ids=tuple(letters or ()),
-    )
 
 
 def _read(file: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import typer
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    pass
 
 COMPLETION_SECONDS = 2.0
 
@@ -64,20 +64,6 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the configuration."),
 ]
-
-
-def time_of(text: str, field: str) -> datetime:
-    """Return a time, of this machine's zone unless it names one. Raises ConfigError."""
-    from datetime import datetime
-
-    from headrace.sdk import ConfigError
-
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time."
-        fix = "Write it as 2026-11-21T10:00, or with a zone as 2026-11-21T10:00Z."
-        raise ConfigError(problem, field=field, fix=fix) from error
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.connector.offsets import Stop, as_text, stopped
-from headrace.cli.connector.options import Json, Name, Seconds, time_of
+from headrace.cli.connector.options import Json, Name, Seconds
 from headrace.cli.figures import moment
 from headrace.cli.invocation import invocation_of
+from headrace.cli.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
