@@ -282,7 +282,7 @@ class Runtime:
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run a chain over sample records, see `headrace.control.try_transforms`."""
-        return trial_of(request, self.registry, self.spark)
+        return trial_of(request, self.registry, lambda: self.spark)
 
     def close(self) -> None:
         """Let go of everything that was opened."""

@@ -16,7 +16,7 @@ from headrace.sdk import CaptureSource
 from headrace.worker import StoredTaskContext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -56,14 +56,17 @@ def preview_of(
 
 
 def trial_of(
-    request: Mapping[str, Any], registry: Registry, spark: SparkSession
+    request: Mapping[str, Any], registry: Registry, session: Callable[[], SparkSession]
 ) -> dict[str, Any]:
-    """Run a chain over sample records, see `headrace.control.try_transforms`."""
+    """Run a chain over sample records, see `headrace.control.try_transforms`.
+
+    ``session`` is asked once the request is known to be right: it may have to start Spark.
+    """
 
     def engine(steps: Sequence[StepPlan], records: Sequence[object]) -> list[dict[str, Any]]:
         with TemporaryDirectory(prefix="headrace-trial-") as state, ExitStack() as started:
             chain = started_steps(steps, TaskId("trial", 0), Path(state), started)
-            return try_chain(spark, chain, records)
+            return try_chain(session(), chain, records)
         raise AssertionError  # an ExitStack lets nothing pass in silence
 
     return try_transforms(request, registry, engine)
