@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,8 @@ def _logging_put_back() -> Iterator[None]:
     """Undo what a command does to the process's logging."""
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
+    # Servers of a whole module log meanwhile, which is not to be among what a command prints.
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.__stderr__))
     yield
     for handler in root.handlers:
         if handler not in before:
@@ -89,6 +92,21 @@ def _logging_put_back() -> Iterator[None]:
     logging.captureWarnings(capture=False)
     logging.getLogger("py4j").setLevel(logging.NOTSET)
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _no_session_of_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that opens a Spark session unasked: those after it would have to use it."""
+    before = _open_session()
+    yield
+    asked = request.node.get_closest_marker("spark") or "spark" in request.fixturenames
+    if not asked and _open_session() is not before:
+        sys.modules["headrace.dataplane.session"].close_session()
+        pytest.fail("The test opened a Spark session, and has no marker `spark`.")
+
+
+def _open_session() -> object:
+    return getattr(sys.modules.get("headrace.dataplane.session"), "_open", None)
 
 
 @pytest.fixture(scope="session")

@@ -140,16 +140,17 @@ def test_configurations_are_listed_compared_and_taken_back(terminal: Commands) -
 
 
 def test_events_say_who_did_what(terminal: Commands) -> None:
-    terminal.server.create("a")
-    terminal("connector", "pause", "a", "--wait")
-    kinds = [each["kind"] for each in terminal.lines("events", "a")]
+    # A name of its own: events outlive their connectors.
+    terminal.server.create("told")
+    terminal("connector", "pause", "told", "--wait")
+    kinds = [each["kind"] for each in terminal.lines("events", "told")]
     assert kinds[0] == "created"
     assert {"target", "state"} <= set(kinds)
-    assert " a created" in terminal("events", "a").splitlines()[0]
+    assert " told created" in terminal("events", "told").splitlines()[0]
     assert len(terminal("events", "-n", "2").splitlines()) == 2
     terminal("events", "nobody", code=2)
-    terminal("connector", "delete", "a", "--yes", "--wait")
-    changes = terminal.lines("events", "a", "--changes")
+    terminal("connector", "delete", "told", "--yes", "--wait")
+    changes = terminal.lines("events", "told", "--changes")
     assert [each["kind"] for each in changes] == ["created", "target", "deleted"]
     assert [each["by"] for each in changes[1:]] == ["anonymous@127.0.0.1"] * 2
 

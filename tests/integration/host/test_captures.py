@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from tests.integration.host.host_bench import SOURCES, Bench, now, until
 from tests.integration.host.host_sources import PARTITION
 
@@ -257,6 +258,7 @@ def test_an_idle_capture_says_so(bench: Bench) -> None:
 def test_log_lines_name_the_connector_and_hide_secrets(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    structlog.reset_defaults()  # to the standard output
     config: dict[str, Any] = {"trouble": "chatter", "secret": "hunter22", "limit": 1}
     bench.run(bench.spec("talker", config=config))
     lines = capsys.readouterr().out.splitlines()
