@@ -64,6 +64,8 @@ class Serving:
             log_config=None,
             access_log=False,
             lifespan="off",
+            # A header that any client may send says nothing of where a request comes from.
+            proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )
