@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -103,18 +105,18 @@ class ServerLog:
 
     def newest(self, choice: LogChoice, limit: int) -> tuple[Sequence[LogLine], LogPlace]:
         """Return the newest lines of a choice, oldest first, and the place after them."""
-        try:
-            size, number = self.path.stat().st_size, self.path.stat().st_ino
-        except OSError:
-            return [], LogPlace(0, 0)
-        start = max(0, size - _LOOK_BACK_BYTES)
-        found: deque[LogLine] = deque(maxlen=limit)
-        end = start
-        for read, line in _lines(self.path, start, size):
-            end = read
-            if line is not None and choice.takes(line):
-                found.append(line)
-        return list(found), LogPlace(number, end)
+        with _opened(self.path) as file:
+            if file is None:
+                return [], LogPlace(0, 0)
+            told = os.fstat(file.fileno())
+            start = max(0, told.st_size - _LOOK_BACK_BYTES)
+            found: deque[LogLine] = deque(maxlen=limit)
+            end = start
+            for read, line in _lines(file, start, told.st_size):
+                end = read
+                if line is not None and choice.takes(line):
+                    found.append(line)
+            return list(found), LogPlace(told.st_ino, end)
 
     def after(self, place: LogPlace, choice: LogChoice) -> tuple[Sequence[LogLine], LogPlace]:
         """Return lines that follow a place, oldest first, and the place after them.
@@ -124,39 +126,51 @@ class ServerLog:
         """
         found: list[LogLine] = []
         for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
-            try:
-                size, number = path.stat().st_size, path.stat().st_ino
-            except OSError:
-                continue
-            if path != self.path and number != place.file:
-                continue
-            start = place.offset if number == place.file else 0
-            end = start
-            for read, line in _lines(path, start, min(size, start + _AT_ONCE_BYTES)):
-                end = read
-                if line is not None and choice.takes(line):
-                    found.append(line)
-            place = LogPlace(number, end)
-            if path != self.path and end < size:
-                return found, place  # the rest of the renamed file comes first
+            with _opened(path) as file:
+                if file is None:
+                    continue
+                told = os.fstat(file.fileno())
+                if path != self.path and told.st_ino != place.file:
+                    continue
+                start = end = place.offset if told.st_ino == place.file else 0
+                for read, line in _lines(
+                    file, start, min(told.st_size, start + _AT_ONCE_BYTES)
+                ):
+                    end = read
+                    if line is not None and choice.takes(line):
+                        found.append(line)
+                place = LogPlace(told.st_ino, end)
+                if path != self.path and end < told.st_size:
+                    return found, place  # the rest of the renamed file comes first
         return found, place
 
 
-def _lines(path: Path, start: int, end: int) -> Iterator[tuple[int, LogLine | None]]:
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | None]:
+    """Open the log, or give None; it may be renamed at any moment, also while it is read."""
+    try:
+        file = path.open("rb")
+    except OSError:
+        yield None
+        return
+    with file:
+        yield file
+
+
+def _lines(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, LogLine | None]]:
     """Yield whole lines between two bytes, each with the byte after it.
 
     What begins in the middle of a line, and what is no JSON, is None.
     """
-    with path.open("rb") as file:
-        file.seek(start)
-        place = start
-        for raw in file:
-            if not raw.endswith(b"\n"):
-                return  # it is still being written
-            place += len(raw)
-            yield place, _parsed(raw)
-            if place >= end:
-                return
+    file.seek(start)
+    place = start
+    for raw in file:
+        if not raw.endswith(b"\n"):
+            return  # it is still being written
+        place += len(raw)
+        yield place, _parsed(raw)
+        if place >= end:
+            return
 
 
 def _parsed(raw: bytes) -> LogLine | None:

@@ -50,7 +50,8 @@ class Loggers:
 
     def all(self) -> dict[str, Json]:
         """Return each logger that is there, with its level."""
-        manager = logging.root.manager.loggerDict
+        # A copy: any thread may make one meanwhile.
+        manager = dict(logging.root.manager.loggerDict)
         there = [name for name, each in manager.items() if isinstance(each, logging.Logger)]
         return {name: self.show(name) for name in [*sorted(there), ROOT]}
 
