@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -134,12 +135,19 @@ class Reader:
         assert code == 0, log.read_text()
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: tables fold what is long, such as pytest's own folders."""
+    with TemporaryDirectory(prefix="page-") as made:
+        yield Path(made)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_shows_is_what_happens(
-    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+    page: Path, folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    reader = Reader(tmp_path)
+    reader = Reader(folder)
     if "createdb" in page.read_text():
         server = request.getfixturevalue("postgresql")
         reader.variables = {
