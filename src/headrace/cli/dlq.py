@@ -12,7 +12,7 @@ import typer
 from headrace.cli import letters
 from headrace.cli.figures import count
 from headrace.cli.invocation import invocation_of
-from headrace.cli.letters import Every, Exception_, Ids, Since, Stage, Topic, Until
+from headrace.cli.letters import Every, Filters, Ids, Topic, filtered
 
 if TYPE_CHECKING:
     from headrace.bootstrap import Runtime
@@ -24,29 +24,19 @@ Connector = Annotated[str | None, typer.Option(help="Only those that it rejected
 
 
 @app.command("list")
+@filtered(connector=Connector)
 def list_letters(
     context: typer.Context,
     *,
+    filters: Filters,
     topic: Annotated[str | None, typer.Argument(help="The topic; else all.")] = None,
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
     as_json: Json = False,
 ) -> None:
     """Count open letters by connector and cause, with the first and last time."""
     from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    chosen = letters.choice(
-        LetterFilter,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-    )
+    chosen = filters.choice(LetterFilter)
     with invocation.runtime(short_lived=True) as runtime:
         names = [topic] if topic else _with_letters(runtime)
         found = [
@@ -58,16 +48,12 @@ def list_letters(
 
 
 @app.command()
+@filtered(connector=Connector, letter=Ids)
 def show(
     context: typer.Context,
     *,
+    filters: Filters,
     topic: Topic,
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
-    letter: Ids = None,
     rows: Annotated[int, typer.Option(min=1, help="How many letters.")] = 20,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object a letter.")
@@ -77,76 +63,46 @@ def show(
     from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    chosen = letters.choice(
-        LetterFilter,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-        letters=letter,
-    )
+    chosen = filters.choice(LetterFilter)
     with invocation.runtime(short_lived=True) as runtime:
         found = runtime.letterbox(topic).lines(chosen, rows)
     letters.show_letters(invocation.terminal, found, as_json=as_json)
 
 
 @app.command()
+@filtered(connector=Connector)
 def export(
     context: typer.Context,
     *,
+    filters: Filters,
     topic: Topic,
     file: Annotated[Path, typer.Argument(help="The file to write JSON lines to.")],
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
     as_json: Json = False,
 ) -> None:
     """Write open letters as JSON lines. Repair them by hand, then replay the file."""
     from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    chosen = letters.choice(
-        LetterFilter,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-    )
+    chosen = filters.choice(LetterFilter)
     with invocation.runtime(short_lived=True) as runtime:
         written = runtime.letterbox(topic).export(chosen, file.absolute())
     _told(context, {"letters": written, "file": str(file)}, as_json=as_json)
 
 
 @app.command()
+@filtered(connector=Connector, letter=Ids)
 def discard(
     context: typer.Context,
     *,
+    filters: Filters,
     topic: Topic,
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
-    letter: Ids = None,
     every: Every = False,
     as_json: Json = False,
 ) -> None:
     """Close letters that are not worth a replay. The topic keeps them."""
     from headrace.dataplane import LetterFilter
 
-    chosen = letters.choice(
-        LetterFilter,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-        letters=letter,
-    )
+    chosen = filters.choice(LetterFilter)
     letters.check_chosen(chosen, LetterFilter(), every=every)
     with invocation_of(context).runtime(short_lived=True) as runtime:
         closed = runtime.letterbox(topic).discard(chosen)
@@ -154,18 +110,15 @@ def discard(
 
 
 @app.command()
+@filtered(letter=Ids)
 def replay(
     context: typer.Context,
     *,
+    filters: Filters,
     file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
     records: Annotated[
         Path | None, typer.Option(help="Exported letters, repaired: only these go.")
     ] = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
-    letter: Ids = None,
     as_json: Json = False,
 ) -> int:
     """Send letters through their connector's own chain to its sinks again, each once.
@@ -180,14 +133,7 @@ def replay(
     from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)
-    chosen = letters.choice(
-        LetterFilter,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-        letters=letter,
-    )
+    chosen = filters.choice(LetterFilter)
     board = Scoreboard(time.monotonic)
     with invocation.runtime(short_lived=True) as runtime:
         checked = check_files(runtime, [file])

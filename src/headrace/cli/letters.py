@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from headrace.cli.times import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from headrace.cli.terminal import Terminal
 
@@ -38,25 +42,61 @@ _T = TypeVar("_T")
 _COLUMNS = ("topic", "connector", "stage", "class", "exception", "letters", "first", "last")
 
 
-def choice(
-    kind: Callable[..., _T],
-    *,
-    connector: str | None = None,
-    stage: str | None,
-    exception: str | None,
-    since: str | None,
-    until: str | None,
-    letters: Sequence[str] | None = None,
-) -> _T:
-    """Return which letters are meant, as a ``kind``: a LetterFilter or a LetterChoice."""
-    return kind(
-        connector=connector,
-        stage=stage and stage.upper(),
-        exception=exception,
-        since=None if since is None else time_of(since, "--since"),
-        until=None if until is None else time_of(until, "--until"),
-        ids=tuple(letters or ()),
-    )
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The options that choose letters, as they were given."""
+
+    connector: str | None = None
+    stage: str | None = None
+    exception: str | None = None
+    since: str | None = None
+    until: str | None = None
+    letter: Sequence[str] | None = None
+
+    def choice(self, kind: Callable[..., _T]) -> _T:
+        """Return them as a ``kind``: a LetterFilter or a LetterChoice. Raises ConfigError."""
+        return kind(
+            connector=self.connector,
+            stage=self.stage and self.stage.upper(),
+            exception=self.exception,
+            since=None if self.since is None else time_of(self.since, "--since"),
+            until=None if self.until is None else time_of(self.until, "--until"),
+            ids=tuple(self.letter or ()),
+        )
+
+
+def filtered(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options that choose letters, as its parameter ``filters``.
+
+    Typer takes options from a signature only, and these are the same for many commands.
+
+    Args:
+        more: Further options by name: a connector's, and a letter's.
+    """
+    options = {**more, "stage": Stage, "exception": Exception_, "since": Since, "until": Until}
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        hints = get_type_hints(command, include_extras=True)
+        taken = [
+            each.replace(annotation=hints[name])
+            for name, each in signature(command).parameters.items()
+            if name != "filters"
+        ]
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in options.items()
+        ]
+
+        @wraps(command)
+        def run(*args: Any, **given: Any) -> Any:
+            filters = Filters(**{name: given.pop(name) for name in options})
+            return command(*args, filters=filters, **given)
+
+        run.__signature__ = Signature([*taken, *added])  # type: ignore[attr-defined]  # what Typer reads
+        run.__annotations__ = {each.name: each.annotation for each in (*taken, *added)}
+        return run
+
+    return decorate
 
 
 def show_groups(

@@ -11,7 +11,7 @@ import typer
 from headrace.cli import letters
 from headrace.cli.connector.options import Json, Name, known_names
 from headrace.cli.invocation import invocation_of
-from headrace.cli.letters import Every, Exception_, Ids, Since, Stage, Topic, Until
+from headrace.cli.letters import Every, Filters, Ids, Topic, filtered
 
 app = typer.Typer(
     help="Look at a server's rejected records, repair, replay or discard them; headrace dlq "
@@ -26,44 +26,30 @@ Connector = Annotated[
 
 
 @app.command("list")
+@filtered(connector=Connector)
 def list_letters(
     context: typer.Context,
     *,
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
+    filters: Filters,
     as_json: Json = False,
 ) -> None:
     """Count open letters by topic, connector and cause, with the first and last time."""
     from headrace.client import LetterChoice
 
     invocation = invocation_of(context)
-    chosen = letters.choice(
-        LetterChoice,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-    )
+    chosen = filters.choice(LetterChoice)
     with invocation.client() as client:
         found = client.letter_groups(chosen)
     letters.show_groups(invocation.terminal, found, as_json=as_json)
 
 
 @app.command()
+@filtered(connector=Connector, letter=Ids)
 def show(
     context: typer.Context,
     topic: Topic,
     *,
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
-    letter: Ids = None,
+    filters: Filters,
     rows: Annotated[int, typer.Option(min=1, max=1000, help="How many letters.")] = 20,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object a letter, for replay --records.")
@@ -73,15 +59,7 @@ def show(
     from headrace.client import LetterChoice
 
     invocation = invocation_of(context)
-    chosen = letters.choice(
-        LetterChoice,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-        letters=letter,
-    )
+    chosen = filters.choice(LetterChoice)
     with invocation.client() as client:
         found = client.letters(topic, chosen, limit=rows)
     # What is null here would be taken for a repair, where it is sent back.
@@ -90,31 +68,19 @@ def show(
 
 
 @app.command()
+@filtered(connector=Connector, letter=Ids)
 def discard(
     context: typer.Context,
     topic: Topic,
     *,
-    connector: Connector = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
-    letter: Ids = None,
+    filters: Filters,
     every: Every = False,
     as_json: Json = False,
 ) -> None:
     """Close letters that are not worth a replay. The topic keeps them."""
     from headrace.client import LetterChoice
 
-    chosen = letters.choice(
-        LetterChoice,
-        connector=connector,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-        letters=letter,
-    )
+    chosen = filters.choice(LetterChoice)
     letters.check_chosen(chosen, LetterChoice(), every=every)
     invocation = invocation_of(context)
     with invocation.client() as client:
@@ -126,10 +92,12 @@ def discard(
 
 
 @app.command()
+@filtered(letter=Ids)
 def replay(
     context: typer.Context,
     name: Name,
     *,
+    filters: Filters,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -138,11 +106,6 @@ def replay(
             allow_dash=True,
         ),
     ] = None,
-    stage: Stage = None,
-    exception: Exception_ = None,
-    since: Since = None,
-    until: Until = None,
-    letter: Ids = None,
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long it may take.")
     ] = 300,
@@ -155,14 +118,7 @@ def replay(
     """
     from headrace.client import LetterChoice, ServerError
 
-    chosen = letters.choice(
-        LetterChoice,
-        stage=stage,
-        exception=exception,
-        since=since,
-        until=until,
-        letters=letter,
-    )
+    chosen = filters.choice(LetterChoice)
     repaired = None if records is None else _read(records)
     invocation = invocation_of(context)
     with invocation.client(timedelta(seconds=timeout)) as client:
