@@ -7,24 +7,33 @@ import argparse
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Bench, Quiet, bench, cpu_seconds, machine, save
+from harness import Bench, Quiet, bench, cpu_seconds, machine, save, timed
 from ruamel.yaml import YAML
 
 from headrace.dataplane.topics import Topic, topic_row_schema
 from headrace.model import Batch, Definition, TaskId, TaskState
 from headrace.sdk import Mark, Schema, conform, to_arrow
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.durability import Durability, set_durability
+from headrace.worker import BatchLoop
 
 ROWS = 100
 WARM_UPS = 150
 """How many batches go before those that count: a service has run many more, and the JVM is
 still compiling after thirty."""
+TURNS = 60
+TARGETS = {
+    "files of a folder": {"connector": "file", "format": "parquet"},
+    "lines of a file": {"connector": "file", "mode": "append"},
+    "a Delta table": {"connector": "delta", "optimize.interval.commits": "0"},
+}
 VALUE = Schema.struct(
     {"id": Schema.int64(), "text": Schema.string(), "price": Schema.float64()}
 )
@@ -55,7 +64,7 @@ class Feed:
         size = (self.topic.path / path).stat().st_size
         file = AddedFile(path.as_posix(), size, ROWS)
         mark = Mark(f"feed-{self.topic.name}", self.appended, 1)
-        return self.topic.append([file], mark, "", datetime.now(UTC))
+        return self.topic.append([file], mark, "", datetime.now(UTC)).version
 
 
 @dataclass
@@ -112,6 +121,47 @@ def small_batch(run: Bench) -> dict[str, float]:
     cost = f"{found['seconds']:.3f} s, {found['cpu_seconds']:.3f} CPU-s"
     print(f"small batch: {cost} (medians of 30)", flush=True)
     return found
+
+
+def durability_cost(run: Bench) -> dict[str, dict[str, float]]:
+    """Time warm batches of a hundred rows that wait for the disk, beside those that do not.
+
+    Both take turns, so that what else the machine does falls on both.
+    """
+    found = {}
+    for number, (kind, sink) in enumerate(TARGETS.items()):
+        feed = Feed(run.runtime.topics.get(f"durable-{number}"))
+        feed.append()
+        target = {**sink, "path": str(run.target())}
+        loop = run.loop({"topic": feed.topic.name, "sinks": [target]}, f"durable-{number}")
+
+        def step(feed: Feed = feed, loop: BatchLoop = loop) -> float:
+            feed.append()
+            return timed(loop.step)
+
+        found[kind] = _in_turns(step)
+    feed = Feed(run.runtime.topics.get("durable-append"))
+    found["append to a topic"] = _in_turns(lambda: timed(feed.append))
+    for kind, each in found.items():
+        print(
+            f"{kind}: {1000 * each['fsync']:.1f} ms with fsync, {1000 * each['os']:.1f} ms "
+            f"without (medians of {TURNS})",
+            flush=True,
+        )
+    return found
+
+
+def _in_turns(step: Callable[[], float]) -> dict[str, float]:
+    """Return the median seconds of a step, by durability."""
+    seconds: dict[Durability, list[float]] = {mode: [] for mode in Durability}
+    for number in range(WARM_UPS // 2 + TURNS):
+        for mode in Durability:
+            set_durability(mode)
+            took = step()
+            if number >= WARM_UPS // 2:
+                seconds[mode].append(took)
+    set_durability(Durability.FSYNC)
+    return {mode.value: statistics.median(each) for mode, each in seconds.items()}
 
 
 def many_tasks(run: Bench, tasks: int, seconds: int) -> dict[str, float]:
@@ -181,6 +231,7 @@ def main(tasks: int, seconds: int) -> None:
     with bench() as run:
         figures = {
             "small_batch": small_batch(run),
+            "durability": durability_cost(run),
             "many_tasks": many_tasks(run, tasks, seconds),
         }
     save("small_batches", {"tasks": tasks, **figures})

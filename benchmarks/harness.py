@@ -93,9 +93,9 @@ class Bench:
             raise SystemExit(str(dict(outcome.errors)))
         return outcome
 
-    def loop(self, definition: dict[str, object]) -> BatchLoop:
+    def loop(self, definition: dict[str, object], name: str = "loop") -> BatchLoop:
         """Return the batch loop of a definition's first task, warm and under a lease."""
-        (first, *_) = self._definitions("loop", definition)
+        (first, *_) = self._definitions(name, definition)
         return self.runtime.loop(first)
 
     def _definitions(self, name: str, definition: dict[str, object]) -> Sequence[Definition]:
@@ -123,6 +123,7 @@ def bench(**settings: object) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)
         with Runtime(load_settings(home=folder / "home", **settings)) as runtime:
+            runtime.state  # noqa: B018 - makes the store, which is missed where topics are
             yield Bench(folder, runtime)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests run, where they are missing: PostgreSQL, and with the
-# argument `long` Prometheus, for the tests that take minutes.
+# Installs the servers that the tests run, where they are missing: PostgreSQL, logrotate, and
+# with the argument `long` Prometheus, for the tests that take minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/tools.sh
@@ -24,6 +24,12 @@ install_postgresql() {
     "Install PostgreSQL's server yourself."
 }
 
+install_logrotate() {
+  if command -v logrotate >/dev/null || [ -x /usr/sbin/logrotate ]; then return; fi
+  say "installing logrotate for the tests"
+  install_debian logrotate || fail "apt-get could not install logrotate." "Install logrotate yourself."
+}
+
 # Prometheus is unpacked into .tools: its package would start it as a service.
 fetch_prometheus() {
   if command -v prometheus >/dev/null || [ -x .tools/prometheus/usr/bin/prometheus ]; then return; fi
@@ -40,4 +46,5 @@ fetch_prometheus() {
 }
 
 install_postgresql
+install_logrotate
 if [ "${1:-}" = long ]; then fetch_prometheus; fi

@@ -29,9 +29,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-# The settings of whoever runs the tests are not to change them; the cache of jars is shared.
+# The settings of whoever runs the tests are not to change them; the cache of jars is shared,
+# and how long the soak lasts is for the tests alone.
 for _name in [name for name in os.environ if name.startswith("HEADRACE_")]:
-    if _name != "HEADRACE_CACHE":
+    if _name != "HEADRACE_CACHE" and not _name.startswith("HEADRACE_SOAK_"):
         del os.environ[_name]
 
 

@@ -8,11 +8,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import psutil
 import psycopg
 
 SECONDS = 60
@@ -82,6 +83,13 @@ class PostgresqlServer:
             self._process.wait(SECONDS)
             self._process = None
 
+    def processes(self) -> list[psutil.Process]:
+        """Return the server's processes, the first of them last."""
+        if self._process is None:
+            return []
+        first = psutil.Process(self._process.pid)
+        return [*first.children(recursive=True), first]
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Be away for as long as this lasts."""
@@ -90,6 +98,55 @@ class PostgresqlServer:
             yield
         finally:
             self.start()
+
+    @contextmanager
+    def standby(self) -> Iterator["PostgresqlServer"]:
+        """Run a server that follows this one, and only reads, until it is promoted."""
+        other = PostgresqlServer(self.data.parent / "standby" / "data", self.user)
+        other.data.parent.mkdir()
+        if self.user is not None:
+            shutil.chown(other.data.parent, self.user)
+        source = ["--dbname", self.url(), "--checkpoint=fast", "--no-sync"]
+        try:
+            subprocess.run(
+                [_program("pg_basebackup"), "-D", other.data, "--write-recovery-conf", *source],
+                check=True,
+                user=self.user,
+                cwd=self.data.parent,
+            )
+            other.start()
+            yield other
+        finally:
+            other.stop()
+            shutil.rmtree(other.data.parent)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Say nothing for as long as this lasts, while the kernel goes on answering."""
+        assert self._process is not None
+        mine = psutil.Process(self._process.pid)
+        everyone = [mine, *mine.children(recursive=True)]
+        for each in everyone:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in everyone:
+                with suppress(psutil.NoSuchProcess):
+                    each.resume()
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Refuse to write for as long as this lasts, in connections that are open too."""
+        self._set("ALTER SYSTEM SET default_transaction_read_only = on")
+        try:
+            yield
+        finally:
+            self._set("ALTER SYSTEM RESET default_transaction_read_only")
+
+    def _set(self, sql: str) -> None:
+        self.execute(sql)
+        self.execute("SELECT pg_reload_conf()")
 
     def _answers(self) -> bool:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.dataplane.host import CaptureSpec
-from headrace.sdk import Position, Schema
+from headrace.sdk import Position, Schema, StateError
 
 __all__ = ["Context", "ListLedger", "Schemas", "copying"]
 
@@ -47,7 +47,9 @@ class ListLedger:
 
     items: list[dict[str, str | int]] = field(default_factory=list)
 
-    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
+    def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
+        if after not in {None, len(self.items)}:
+            raise StateError
         self.items += [dict(item) for item in items]
         return len(self.items)
 

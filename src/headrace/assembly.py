@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -39,6 +41,7 @@ from headrace.sdk import (
     StreamSplitSource,
     TransformContext,
 )
+from headrace.sdk.durability import durability
 from headrace.worker import (
     BatchLoop,
     StoredConnectorContext,
@@ -48,7 +51,7 @@ from headrace.worker import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -56,13 +59,17 @@ if TYPE_CHECKING:
 
     from headrace.control import SinkPlan, StepPlan, TaskPlan
     from headrace.dataplane import SourceReader, Topics
+    from headrace.dataplane.topics import Topic
     from headrace.model import Batch, Counts, Lease, TaskId
-    from headrace.sdk import FrameSink, SourceTask
+    from headrace.sdk import FrameSink, Position, SourceTask
     from headrace.sdk.schemaregistry import SchemaRegistry
     from headrace.store import Store
 
 
 log = structlog.get_logger(__name__)
+
+_EXPLAINING = (ConvertingReader, FrameReader, TopicSource)
+"""The readers that know what can be wrong with a range whose job has failed."""
 
 
 @dataclass
@@ -106,10 +113,8 @@ class Assembler:
         """
         application = self.application(plan)
         with ExitStack() as started:
-            context = self._context(plan, lease, started)
-            sinks = [self._sink(sink, context, started) for sink in plan.sinks]
-            if not sinks:
-                sinks = [TopicsWriter(self.topics, str(plan.to_topic), self.appended)]
+            context = self.context(plan, lease, started)
+            sinks = list(self.sinks(plan, context, started))
             source, ends = reader, True
             if source is None:
                 source, ends = self._source(plan, context, started, sinks)
@@ -120,12 +125,13 @@ class Assembler:
                 source=source,
                 steps=self.steps(plan, self.state / file_name(application), started),
                 sinks=sinks,
+                names=sink_names(plan.sinks) or [""],
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),
                 judge=self._judge(plan),
                 converters=self._converters(plan, started) if plan.to_topic else (),
-                explain=source.explain if isinstance(source, FrameReader) else None,
+                explain=source.explain if isinstance(source, _EXPLAINING) else None,
             )
             loop = BatchLoop(
                 store=self.store,
@@ -138,6 +144,16 @@ class Assembler:
             )
             return Parts(loop, ends, started.pop_all())
         raise AssertionError  # an ExitStack lets nothing pass in silence
+
+    def sinks(
+        self, plan: TaskPlan, context: StoredTaskContext, started: ExitStack
+    ) -> Iterator[FrameSink]:
+        """Yield the sinks of a task, each as it is started; closing ``started`` stops them."""
+        if not plan.sinks:
+            to, retention = str(plan.to_topic), plan.common.topic_retention
+            yield TopicsWriter(self.topics, to, self.appended, retention)
+        for sink in plan.sinks:
+            yield self._sink(sink, context, started)
 
     def application(self, plan: TaskPlan) -> str:
         """Return the name of a task in marks, unique over stores and re-creations."""
@@ -166,6 +182,8 @@ class Assembler:
             scratch=str(self.scratch / plan.id.file_name),
             pace=Pace(poll_interval_ms=poll),
             evolution=plan.evolution,
+            durability=durability(),
+            retention=plan.common.topic_retention,
         )
 
     def source_task(self, plan: TaskPlan, started: ExitStack) -> SourceTask:
@@ -182,7 +200,8 @@ class Assembler:
         connector.start(config, context)
         return connector.task(config)
 
-    def _context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
+    def context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
+        """Return what a task is offered; closing ``started`` tells it to stop."""
         stop_asked = threading.Event()
         started.callback(stop_asked.set)
         folder = self.scratch / plan.id.file_name
@@ -196,18 +215,18 @@ class Assembler:
         sinks: Sequence[FrameSink],
     ) -> tuple[SourceReader, bool]:
         if plan.source is None:
-            return self.topic_source(plan, sinks, started), False
+            return self.topic_source(plan, context.lease, sinks, started), False
         task = self.source_task(plan, started)
         started.callback(task.stop)
         task.start(context)
         return reader_of(task, strict=not plan.common.errors.tolerant), task.ends
 
     def topic_source(
-        self, plan: TaskPlan, sinks: Sequence[FrameSink], started: ExitStack
+        self, plan: TaskPlan, lease: Lease, sinks: Sequence[FrameSink], started: ExitStack
     ) -> SourceReader:
         """Return the reader of a sink task's topic; closing ``started`` closes it."""
         topic = self.topics.get(str(plan.from_topic))
-        reader = TopicReader(topic, start=parse_start(topic, plan.common.topics_start))
+        reader = TopicReader(topic, start=self._start(plan, lease, topic))
         # A rejected record keeps its place; nobody pays for it before there is one.
         ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
         ordered = ordered or any(step.transform.ordered for step in plan.steps)
@@ -217,6 +236,21 @@ class Assembler:
             return source
         folder = self.scratch / f"{plan.id.file_name}-decoded"
         return ConvertingReader(source, converters, folder)
+
+    def _start(self, plan: TaskPlan, lease: Lease, topic: Topic) -> Position | None:
+        """Return where a task begins that has no position in its topic; None if it has one.
+
+        Guarantee 2: ``latest`` is another place at each start. It is stored before the first
+        batch, so that this batch has the same range whenever it runs again, and what was
+        appended in between is read.
+        """
+        task, partition = lease.task, {"topic": topic.name}
+        stands = self.store.position(task)
+        if stands.offset(partition) is not None or self.store.unfinished_batch(task):
+            return None
+        start = parse_start(topic, plan.common.topics_start)
+        self.store.set_position(task, lease.epoch, stands.merged(start))
+        return start
 
     def _converters(self, plan: TaskPlan, started: ExitStack) -> list[PartConverter]:
         """Return the converters of a task's topic, which has the bytes."""
@@ -269,6 +303,29 @@ class Assembler:
         if not guard.limits.given:
             return None
         return lambda batch, counts: guard.check(self.store, batch.task, batch.begun, counts)
+
+
+def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
+    """Return what a task's sinks are called in marks.
+
+    A name goes with what the sink writes to, so that a sink that is added, removed or moved
+    while a batch is in doubt changes nothing for the others. Several of one kind that do not
+    say what they write to are told apart by their configurations.
+    """
+    kinds = [plan.connector for plan in plans]
+    parsed = [plan.connector.config_def().parse(plan.config) for plan in plans]
+    targets = []
+    for plan, config in zip(plans, parsed, strict=True):
+        target = plan.connector.target(config)
+        if not target and kinds.count(plan.connector) > 1:
+            target = json.dumps(dict(plan.config), sort_keys=True)
+        targets.append(f"{plan.connector.__module__}.{plan.connector.__qualname__} {target}")
+    names = []
+    for number, target in enumerate(targets):
+        before = targets[:number].count(target)
+        digest = hashlib.blake2b(target.encode(), digest_size=6).hexdigest()
+        names.append(f"{digest}-{before}" if before else digest)
+    return names
 
 
 def guard_of(plan: TaskPlan) -> ToleranceGuard:

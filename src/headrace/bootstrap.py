@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from tempfile import gettempdir
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,10 +22,10 @@ from headrace.control import (
     read_definitions,
 )
 from headrace.dataplane import (
+    DeathLimit,
     Letterbox,
-    SparkJobs,
+    SparkSupervisor,
     Topics,
-    close_session,
     open_session,
 )
 from headrace.dataplane.topics import TopicPlaces, kept
@@ -34,8 +34,11 @@ from headrace.measuring import Measuring
 from headrace.model import TaskId
 from headrace.plugins import Secrets
 from headrace.providing import open_registry
+from headrace.receipts import Receipts
 from headrace.replay import Replay
 from headrace.schemaregistry import EmbeddedRegistry, service_in
+from headrace.sdk import SparkUnavailableError
+from headrace.sdk.durability import set_durability
 from headrace.standalone import (
     Standalone,
     only_in_store,
@@ -44,7 +47,13 @@ from headrace.standalone import (
     restart_policy,
     retention,
 )
-from headrace.store import MemoryStore, SqlConnectorStore, SqlStore
+from headrace.store import (
+    MemoryStore,
+    SqlConnectorStore,
+    SqlStore,
+    StoreMissingError,
+    check_not_lost,
+)
 from headrace.trying import preview_of, trial_of
 from headrace.worker import (
     BatchTask,
@@ -52,6 +61,7 @@ from headrace.worker import (
     Owner,
     Progress,
     Reconciler,
+    TopicReadings,
     Worker,
     bury_dead,
 )
@@ -62,7 +72,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.dataplane import Claimed, LetterFilter, Stage
-    from headrace.model import Definition
+    from headrace.model import Definition, Reading
     from headrace.plugins import Registry
     from headrace.settings import Settings
     from headrace.store import Store
@@ -88,6 +98,7 @@ class Runtime:
         store: Where state is kept; one file in the home folder by default.
         short_lived: Whether the process ends soon, so that a quick start counts most.
         serving: Whether configurations come from others.
+        shared: Whether those are sure not to be who runs this process.
         secrets: Gets to know what must not show.
     """
 
@@ -95,16 +106,23 @@ class Runtime:
     store: Store | None = None
     short_lived: bool = False
     serving: bool = False
+    shared: bool = False
     secrets: Secrets = field(default_factory=Secrets)
     _worker: Worker | None = field(default=None, init=False)
-    _hosts: HostSupervisor | None = field(default=None, init=False)
+    hosts: HostSupervisor | None = field(default=None, init=False)
     _stop_asked: bool = field(default=False, init=False)
     _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Tell the process how durable its writes are to be."""
+        set_durability(self.settings.durability)
 
     @cached_property
     def registry(self) -> Registry:
         """Return the installed plugins."""
-        return open_registry(self.settings, self.secrets, serving=self.serving)
+        return open_registry(
+            self.settings, self.secrets, serving=self.serving, shared=self.shared
+        )
 
     @cached_property
     def topics(self) -> Topics:
@@ -114,7 +132,11 @@ class Runtime:
     @cached_property
     def state(self) -> Store:
         """Return the store."""
-        return self.store or SqlStore(self.settings.store_place)
+        if self.store is not None:
+            return self.store
+        if self.settings.store_url is None:
+            check_not_lost(self.settings.store_file, self.settings.home / "topics")
+        return SqlStore(self.settings.store_place)
 
     @cached_property
     def schema_registry(self) -> EmbeddedRegistry:
@@ -122,15 +144,24 @@ class Runtime:
         return EmbeddedRegistry(service_in(self.settings.store_place))
 
     @cached_property
+    def engine(self) -> SparkSupervisor:
+        """Return what starts Spark, and starts it again when its JVM ends."""
+        start = partial(open_session, self.settings, short_lived=self.short_lived)
+        most, within = self.settings.spark_failures_max, self.settings.spark_failures_window
+        return SparkSupervisor(start, DeathLimit(count=most, within=within))
+
+    @property
     def spark(self) -> SparkSession:
-        """Return the session; the first use starts it."""
-        # Spark takes over Ctrl-C when it starts in the main thread; whoever had it keeps it.
-        handler = signal.getsignal(signal.SIGINT)
-        try:
-            return open_session(self.settings, short_lived=self.short_lived)
-        finally:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, handler)
+        """The session; the first use starts it. It is another after its JVM has ended."""
+        return self.engine.session()
+
+    @spark.setter
+    def spark(self, session: SparkSession) -> None:
+        self.engine.adopt(session)
+
+    @spark.deleter
+    def spark(self) -> None:
+        self.engine.forget()
 
     @cached_property
     def owner(self) -> Owner:
@@ -161,8 +192,13 @@ class Runtime:
         worker = self._new_worker(events, once=once)
         if self._stop_asked:
             worker.stop()
-        hosts = self._hosts = HostSupervisor()
-        with kept(self.topics, now), closing(hosts), self.measuring.running(self.spark, hosts):
+        hosts = self.hosts = HostSupervisor()
+        with (
+            self.engine.watching(restarted=worker.wake_all, lost=self.stop),
+            kept(self.topics, now, TopicReadings(self.state)),
+            closing(hosts),
+            self.measuring.running(self.engine, hosts),
+        ):
             try:
                 maker = self._maker(hosts, worker)
                 tasks = [maker.task(plan) for plan in plans]
@@ -186,7 +222,7 @@ class Runtime:
     @contextmanager
     def _served(self, events: Events, former: str | None) -> Iterator[Connectors]:
         bury_dead(self.owner, self.state, now(), former)
-        hosts = HostSupervisor()
+        hosts = self.hosts = HostSupervisor()
         worker = self._new_worker(events, serving=True)
         maker = self._maker(hosts, worker)
         wanted = SqlConnectorStore(self.settings.store_place)
@@ -218,8 +254,9 @@ class Runtime:
         self.measuring.scraped = True
         with (
             closing(wanted),
-            kept(self.topics, now),
-            self.measuring.running(self.spark, hosts),
+            self.engine.watching(restarted=worker.wake_all, lost=_end),
+            kept(self.topics, now, TopicReadings(self.state)),
+            self.measuring.running(self.engine, hosts),
             served,
         ):
             # Else the first client to name a class waits until all plugins are imported. Not
@@ -232,7 +269,10 @@ class Runtime:
         batch = self.state.unfinished_batch(task)
         if batch is None:
             return None
-        done, parts = SparkJobs(self.spark).progress(task)
+        try:
+            done, parts = self.engine.run(lambda _: self.engine.jobs().progress(task))
+        except SparkUnavailableError:
+            return None
         running = self._tasks.get(task)
         lag = running.lag if isinstance(running, BatchTask) else None
         return Progress(batch.id, done, parts, lag)
@@ -240,16 +280,28 @@ class Runtime:
     def stop(self) -> None:
         """Stop the run: what is moving is finished, or cancelled after a grace period."""
         self._stop_asked = True
-        if self._hosts is not None:
-            self._hosts.drain()
+        if self.hosts is not None:
+            self.hosts.drain()
         if self._worker is not None:
             self._worker.stop(self.settings.task_shutdown_graceful_timeout)
 
     def loop(self, definition: Definition) -> BatchLoop:
         """Return the batch loop of a definition's first task, to be stepped by hand."""
         plan = self._planner.plans(definition)[0]
-        lease = self.state.lease(plan.id, self.owner.name, now(), self.settings.lease)
+        lease = self.state.lease(
+            plan.id, self.owner.name, self.state.now(), self.settings.lease
+        )
         return self._assembler.parts(self.spark, plan, lease).loop
+
+    def readings(self, topic: str) -> Sequence[Reading]:
+        """Return who reads a topic, of the tasks of this installation.
+
+        That is nobody where the store is gone, so that topics can be looked at all the same.
+        """
+        try:
+            return TopicReadings(self.state)(topic)
+        except StoreMissingError:
+            return ()
 
     def letterbox(self, topic: str) -> Letterbox:
         """Look into a dead-letter topic."""
@@ -277,8 +329,11 @@ class Runtime:
         scratch.spark = self.spark
         scratch.schema_registry = self.schema_registry
         plan = scratch._planner.plans(definition)[0]
-        lease = scratch.state.lease(plan.id, "preview", now(), self.settings.lease)
-        return preview_of(plan, lease, scratch._assembler, self.spark, rows)
+        lease = scratch.state.lease(
+            plan.id, "preview", scratch.state.now(), self.settings.lease
+        )
+        made = scratch._assembler
+        return self.engine.run(lambda spark: preview_of(plan, lease, made, spark, rows))
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run a chain over sample records, see `headrace.control.try_transforms`."""
@@ -291,8 +346,8 @@ class Runtime:
             for name in ("owner", "schema_registry", "state"):
                 if name in opened:
                     closing_all.callback(opened[name].close)
-            if "spark" in opened:
-                closing_all.callback(close_session)
+            if "engine" in opened:
+                closing_all.callback(self.engine.close)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -301,6 +356,11 @@ class Runtime:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        """Ask the targets of tasks that nobody runs what they hold."""
+        return Receipts(planner=self._planner, assembler=self._assembler, clock=now)
 
     @cached_property
     def _assembler(self) -> Assembler:
@@ -326,8 +386,7 @@ class Runtime:
     def _maker(self, hosts: HostSupervisor, worker: Worker) -> TaskMaker:
         return TaskMaker(
             planner=self._planner,
-            spark=self.spark,
-            jobs=SparkJobs(self.spark),
+            spark=self.engine,
             hosts=hosts,
             topics_dir=self.settings.topics_dir,
             appended=self._appended,
@@ -351,6 +410,7 @@ class Runtime:
             once=once,
             serving=serving,
             cleaned=self.secrets.cleaned,
+            places=[self.settings.home, self.settings.topics_dir, Path(gettempdir())],
             patience=2 * self.settings.task_shutdown_graceful_timeout,
         )
         self.measuring.book.measure_lags(worker.lags)

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from headrace.assembly import Assembler
     from headrace.control import TaskPlan
-    from headrace.dataplane import SparkJobs, Topics
+    from headrace.dataplane import SparkSupervisor, Topics
     from headrace.model import Definition, TaskId
     from headrace.plugins import Registry
     from headrace.sdk import ConnectorContext
@@ -110,8 +108,7 @@ class TaskMaker:
 
     Args:
         planner: Plans them.
-        spark: The session that moves their data.
-        jobs: Its jobs.
+        spark: Gives the session that moves their data.
         hosts: The processes of captures.
         topics_dir: The folder of all topics.
         appended: Called with a topic's name after each append to it.
@@ -122,8 +119,7 @@ class TaskMaker:
     """
 
     planner: Planner
-    spark: SparkSession
-    jobs: SparkJobs
+    spark: SparkSupervisor
     hosts: HostSupervisor
     topics_dir: Path
     appended: Callable[[str], None]
@@ -141,8 +137,8 @@ class TaskMaker:
             return self._capture(plan, backoff)
         return BatchTask(
             plan.id,
-            lambda lease: self.planner.assembler.parts(self.spark, plan, lease),
-            self.jobs,
+            lambda lease: self.planner.assembler.parts(self.spark.session(), plan, lease),
+            self.spark.jobs,
             reads=plan.from_topic,
             writes=plan.to_topic,
             routes=plan.routes,

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from pyspark.sql import SparkSession
-
     from headrace.control import Connectors, TaskPlan
+    from headrace.dataplane import SparkSupervisor
     from headrace.plugins import Registry
     from headrace.settings import Settings
     from headrace.worker import Events, HostSupervisor
@@ -65,14 +64,14 @@ class Measuring:
 
     @contextmanager
     def running(
-        self, spark: SparkSession, hosts: HostSupervisor, served: Connectors | None = None
+        self, spark: SparkSupervisor, hosts: HostSupervisor, served: Connectors | None = None
     ) -> Iterator[None]:
         """Look at what runs, and tell the reporters, for as long as this lasts.
 
         Where nobody wants to know nothing is looked at, as a look takes a start some time.
 
         Args:
-            spark: The session.
+            spark: Gives the session.
             hosts: The plugin hosts.
             served: The connectors of a server, whose metrics anyone may ask for.
         """
@@ -104,9 +103,9 @@ class Measuring:
         plugin = self.registry.reporter(kind, field=field)
         return Reporter(plugin(), plugin.config_def().parse(keys))
 
-    def sampler(self, spark: SparkSession, hosts: HostSupervisor) -> Sampler:
+    def sampler(self, spark: SparkSupervisor, hosts: HostSupervisor) -> Sampler:
         """Return what looks at the processes of the worker, at its JVM and at Spark."""
-        watch = JvmWatch(spark)
+        watch = JvmWatch(spark.session)
         return Sampler(
             book=self.book,
             processes=Processes(lambda: watch.pid, lambda: hosts.pids),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.plugins import ProviderSettings, Registry, Secrets
+from headrace.plugins import Access, ProviderSettings, Registry, Secrets
 from headrace.sdk import ProviderContext
 
 if TYPE_CHECKING:
@@ -15,14 +15,36 @@ _MOUNTED = Path("/run/secrets")
 """Where Docker mounts the secrets of a container, and many others do as well."""
 
 
-def open_registry(settings: Settings, secrets: Secrets, *, serving: bool) -> Registry:
+def open_registry(
+    settings: Settings, secrets: Secrets, *, serving: bool, shared: bool = False
+) -> Registry:
     """Return the installed plugins.
 
     Args:
         settings: The process's settings.
         secrets: Gets to know the values of references.
         serving: Whether configurations come from others.
+        shared: Whether those are sure not to be who runs this process.
     """
-    context = ProviderContext(folders=(settings.home / "secrets", _MOUNTED), serving=serving)
+    context = ProviderContext(
+        folders=(settings.home / "secrets", _MOUNTED), serving=serving, shared=shared
+    )
     keys = settings.config_providers
-    return Registry(ProviderSettings(keys=keys, context=context, secrets=secrets))
+    providers = ProviderSettings(keys=keys, context=context, secrets=secrets)
+    return Registry(providers, _access(settings, serving=serving, shared=shared))
+
+
+def _access(settings: Settings, *, serving: bool, shared: bool) -> Access:
+    """Return what configurations may use; who runs a command may use what is theirs."""
+    if not serving:
+        return Access()
+    paths, code = settings.allowed_paths, settings.allow_python_code
+    if paths is None and shared:
+        paths = (settings.home / "data",)
+    classes = {each.get("class") for each in settings.config_providers.values()}
+    classes |= {each.get("type") for each in settings.reporters.values()}
+    return Access(
+        paths=paths,
+        code=not shared if code is None else code,
+        classes=frozenset(each for each in classes if each),
+    )

@@ -64,7 +64,7 @@ class Replay:
             raise ConfigError(problem, field="errors.deadletterqueue.topic.name", fix=fix)
         store, topic = self.assembler.store, self.assembler.topics.get(name)
         # Two replays at once would get in each other's way.
-        held = store.lease(plan.id, self.owner, self.clock(), self.lease)
+        held = store.lease(plan.id, self.owner, store.now(), self.lease)
         try:
             chosen = replace(chosen, connector=plan.id.connector)
             box = Letterbox(self.spark, topic, self.topics_dir)
@@ -76,7 +76,7 @@ class Replay:
         task = BatchTask(
             plan.id,
             lambda lease: self.assembler.parts(self.spark, plan, lease, reader),
-            SparkJobs(self.spark),
+            lambda: SparkJobs(self.spark),
             backoff=Backoff(errors.retry_delay_max, errors.retry_timeout),
         )
         worker = Worker(

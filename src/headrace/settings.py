@@ -1,5 +1,6 @@
 """The settings of one process, read once from a file and the environment."""
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
+from headrace.sdk.durability import Durability
 from headrace.sdk.errors import ConfigError
 
 __all__ = ["Settings", "load_settings"]
@@ -79,6 +81,12 @@ class Settings(BaseSettings):
         "where several machines share it; else it is a file in `home`. It may hold a password, "
         "which is shown nowhere.",
     )
+    store_timeout: Duration = Field(
+        default=timedelta(seconds=5),
+        description="How long the PostgreSQL server of the store may take for a connection, a "
+        "lock or a statement, in whole seconds, unless `connect_timeout` in `store_url` says "
+        "so; one that is silent for 2 seconds more is given up until it answers again.",
+    )
     topics_dir: FullPath = Field(
         default_factory=lambda data: data.get("home", Path()) / "topics",
         description="Where topics are kept.",
@@ -86,12 +94,33 @@ class Settings(BaseSettings):
     java_home: FullPath | None = Field(
         default_factory=_java_home, description="A Java 17 or 21; else one is looked for."
     )
+    durability: Durability = Field(
+        default=Durability.FSYNC,
+        description="`fsync`: a position moves only once what it covers is on disk, so that it "
+        "survives a loss of power; `os`: the operating system writes it when it likes, which "
+        "survives a crash of Headrace, and not one of the machine.",
+    )
     master: str = Field(default="local[*]", description="Spark's master.")
     driver_memory: str = Field(
         default="1g", pattern=r"^[0-9]+[kmgKMG]$", description="Heap of Spark's driver."
     )
     spark_conf: Mapping[str, str] = Field(
         default_factory=dict, description="Spark settings; each wins over ours."
+    )
+    spark_failures_max: int = Field(
+        default=3,
+        ge=1,
+        description="How often Spark's JVM may end within `spark_failures_window`: then the "
+        "process ends, with exit code 4; before, Spark is started again.",
+    )
+    spark_failures_window: Duration = Field(
+        default=timedelta(minutes=5), description="The time in which these are counted."
+    )
+    health_free_bytes: int = Field(
+        default=100 * 1024 * 1024,
+        ge=0,
+        description="With less free space than this where `home` or the topics are, a server "
+        "calls itself degraded.",
     )
     worker_threads: int = Field(
         default=4, ge=1, description="How many tasks of a worker move data at the same time."
@@ -185,6 +214,18 @@ class Settings(BaseSettings):
         description="Keys of the configuration providers, by the name that references have, "
         "which stands for a provider of that name unless the key `class` names another.",
     )
+    allowed_paths: tuple[FullPath, ...] | None = Field(
+        default=None,
+        description="The folders and files at or below which configurations that a server is "
+        "sent may read and write. Without it, any path where the server listens on this "
+        "machine only and asks for no tokens, else what is below `data` in `home`.",
+    )
+    allow_python_code: bool | None = Field(
+        default=None,
+        description="Whether configurations that a server is sent may run Python: the "
+        "transform `Python`, and classes by their path that are no installed plugins. Without "
+        "it, only where the server listens on this machine only and asks for no tokens.",
+    )
     registry_token: SecretStr | None = Field(
         default=None,
         description="What clients of the schema registry must show; without it, "
@@ -276,8 +317,13 @@ class Settings(BaseSettings):
     @property
     def store_place(self) -> Path | str:
         """Where the store is: its file, or the URL of its database."""
-        url = self.store_url
-        return self.store_file if url is None else url.get_secret_value()
+        if self.store_url is None:
+            return self.store_file
+        url = self.store_url.get_secret_value()
+        if "connect_timeout=" in url:
+            return url
+        seconds = math.ceil(self.store_timeout.total_seconds())
+        return f"{url}{'&' if '?' in url else '?'}connect_timeout={seconds}"
 
     @property
     def logs(self) -> Path:

@@ -13,9 +13,10 @@ import structlog
 
 from headrace.control import definition_of, parse_common, secrets_of
 from headrace.model import RestartPolicy, Retention
+from headrace.permissions import make_private_home
 from headrace.sdk import StaleEpochError, StateError
 from headrace.store import ServerPlaces, StoreUnavailableError
-from headrace.worker import Planned, StoredConnectorContext
+from headrace.worker import Owner, Planned, StoredConnectorContext, living
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.model import Connector
     from headrace.plugins import Registry
     from headrace.settings import Settings
-    from headrace.worker import HostSupervisor, Owner, Reconciler, Worker
+    from headrace.worker import HostSupervisor, Reconciler, Worker
 
 
 log = structlog.get_logger(__name__)
@@ -45,7 +46,7 @@ def only_server(home: Path) -> Iterator[None]:
 
     Raises StateError while there is one: two would take each other's tasks for lost.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    make_private_home(home)
     with (home / "server.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,6 +55,29 @@ def only_server(home: Path) -> Iterator[None]:
             fix = "Stop it, or give this one a folder of its own with --home."
             raise StateError(problem, field="home", fix=fix) from None
         yield
+
+
+@contextmanager
+def at_rest(settings: Settings) -> Iterator[None]:
+    """Keep servers and runs from a store for as long as this lasts.
+
+    Raises StateError while one runs.
+    """
+    with only_server(settings.home):
+        running = living(settings.home / "workers")
+        if running:
+            problem = f"A process runs with the home folder {settings.home}: {running[0]}."
+            raise StateError(problem, field="home", fix="Stop it first.")
+        place = settings.store_place
+        if not isinstance(place, str):
+            yield
+            return
+        with Owner(settings.home / "workers") as owner, closing(ServerPlaces(place)) as places:
+            places.take(owner.name, settings.lease, owner.is_dead)
+            try:
+                yield
+            finally:
+                places.leave(owner.name)
 
 
 @contextmanager
@@ -68,12 +92,12 @@ def only_in_store(
     Raises:
         StateError: Another server has it.
     """
-    url = settings.store_url
-    if url is None:
+    place = settings.store_place
+    if not isinstance(place, str):
         yield None  # its file is in the home folder, which is kept by itself
         return
     ended = threading.Event()
-    with closing(ServerPlaces(url.get_secret_value())) as places:
+    with closing(ServerPlaces(place)) as places:
         former = places.take(owner.name, settings.lease, owner.is_dead)
 
         def keep() -> None:

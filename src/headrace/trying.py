@@ -45,7 +45,9 @@ def preview_of(
         folder = Path(made)
         steps = assembler.steps(plan, folder / "state", started)
         if plan.source is None:
-            source: SourceReader | CaptureSource = assembler.topic_source(plan, [], started)
+            source: SourceReader | CaptureSource = assembler.topic_source(
+                plan, lease, [], started
+            )
         else:
             task = assembler.source_task(plan, started)
             started.callback(task.stop)

@@ -42,7 +42,7 @@ class FilesDriver(SourceDriver):
 
     @override
     def config(self) -> Mapping[str, str]:
-        return {"path": str(self._folder), **self._more}
+        return {"path": str(self._folder), "settle.ms": "0", **self._more}
 
     @override
     def bad_configs(self) -> Sequence[BadConfig]:

@@ -189,6 +189,24 @@ def test_what_is_not_there_is_said_in_kafka_connects_words(
     assert told(api(method, f"/connectors/c{path}"), 404) == message
 
 
+def test_a_task_that_is_no_number_is_not_found(api: Api) -> None:
+    api.make()
+    for method, path in (("GET", "status"), ("POST", "restart")):
+        refused = api(method, f"/connectors/c/tasks/abc/{path}")
+        assert told(refused, 404) == "HTTP 404 Not Found"
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])
+def test_a_number_that_json_does_not_have_is_refused(api: Api, number: str) -> None:
+    for path, body in (
+        ("/connectors/c/config", f'{{"connector.class": "x", "rate": {number}}}'),
+        ("/connector-plugins/FileStreamSource/config/validate", f'{{"rate": {number}}}'),
+    ):
+        headers = {"Content-Type": "application/json"}
+        refused = api("PUT", path, content=body, headers=headers)
+        assert "rate" in told(refused, 400)
+
+
 def test_expansions_may_be_several_and_unknown(api: Api) -> None:
     api.make()
     both = api("GET", "/connectors?expand=status&expand=info").json()

@@ -67,7 +67,7 @@ def state_of(client: KafkaConnect, name: str) -> str:
     return str(client.get_connector_status(name)["connector"]["state"])
 
 
-def test_every_method_of_kafka_connect_py_works(server: Server) -> None:  # noqa: PLR0915 - one life
+def test_every_method_of_kafka_connect_py_works(server: Server) -> None:
     with calls() as called:
         client = KafkaConnect(server.url, auth="user:any")
         assert client.get_cluster_info()["kafka_cluster_id"]
@@ -106,7 +106,7 @@ def test_every_method_of_kafka_connect_py_works(server: Server) -> None:  # noqa
     assert missing(called, KafkaConnect) == []
 
 
-def test_every_member_of_kafka_connect_api_works(server: Server) -> None:  # noqa: PLR0915 - one life
+def test_every_member_of_kafka_connect_api_works(server: Server) -> None:
     with calls() as called:
         address = server.url.removeprefix("http://")
         host, port = address.split(":")
@@ -153,7 +153,7 @@ def test_every_member_of_kafka_connect_api_works(server: Server) -> None:  # noq
     assert missing(called, *owners) == []
 
 
-def test_every_command_and_option_of_kc_works(server: Server, tmp_path: Any) -> None:  # noqa: PLR0915 - one life
+def test_every_command_and_option_of_kc_works(server: Server, tmp_path: Any) -> None:
     done: set[str] = set()
     file = tmp_path / "c.json"
 

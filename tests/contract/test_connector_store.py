@@ -227,6 +227,16 @@ def test_events_are_read_on_from_the_last_one_seen(store: ConnectorStore) -> Non
     assert later[-1].id == store.last_event()
 
 
+def test_what_changes_no_connector_is_an_event_too(store: ConnectorStore) -> None:
+    store.add_event("backup", ANN, {"file": "x"})
+    store.add_event("discarded", ANN, {"letters": 2}, "gone")
+    server, gone = store.events()
+    assert (server.connector, server.kind, server.task) == ("", "backup", None)
+    assert (server.by, dict(server.detail)) == (ANN.by, {"file": "x"})
+    assert store.events(connector="gone") == [gone]
+    assert store.connectors() == []
+
+
 def test_a_change_of_what_is_there_no_more_is_refused(store: ConnectorStore) -> None:
     seen = create(store)
     kind, changed = ConnectorKind.SOURCE, {**CONFIG, "a": "1"}

@@ -28,9 +28,9 @@ def opened(file: Path) -> Iterator[SqlStore]:
         yield store
 
 
-def begun(store: SqlStore, start: int) -> tuple[int, Batch]:
-    epoch = store.lease(TASK, "worker", NOW, timedelta(seconds=1)).epoch
-    return epoch, store.begin_batch(TASK, epoch, at(start), at(start + 1), NOW)
+def begun(store: SqlStore, start: int, task: TaskId = TASK) -> tuple[int, Batch]:
+    epoch = store.lease(task, "worker", NOW, timedelta(seconds=1)).epoch
+    return epoch, store.begin_batch(task, epoch, at(start), at(start + 1), NOW)
 
 
 def moved(store: SqlStore, start: int) -> int:
@@ -98,6 +98,24 @@ def test_a_clock_that_was_put_back_gives_no_number_twice(
     put_back(backup, file)
     with opened(file) as store:
         assert moved(store, 3) > 9
+
+
+def test_a_task_that_is_newer_than_the_backup_goes_on_with_numbers_of_its_own(
+    file: Path, backup: Path
+) -> None:
+    new = TaskId("orders", 1)
+    with opened(file) as store:
+        uid = store.register("orders")
+        epochs = [begun(store, 0, new)[0]]
+    put_back(backup, file)
+    with opened(file) as store:
+        assert store.register("orders") == uid  # and so its marks are those of before
+        for task in (TASK, new):
+            start = store.position(task)
+            epoch = store.lease(task, "worker", NOW, timedelta(seconds=1)).epoch
+            batch = store.begin_batch(task, epoch, start, at(99), NOW)
+            assert batch.id > 10**12
+            assert epoch > max(epochs) + 1000
 
 
 def test_the_store_that_was_backed_up_goes_on_as_it_was(file: Path, backup: Path) -> None:

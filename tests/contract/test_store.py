@@ -294,6 +294,18 @@ def test_a_ledger_keeps_its_order(store: Store) -> None:
     assert store.ledger_length(TASK) == 3
 
 
+def test_an_append_to_a_ledger_whose_answer_was_lost_may_be_repeated(store: Store) -> None:
+    epoch, both = epoch_of(store), [{"path": "a"}, {"path": "b"}]
+    assert store.ledger_append(TASK, epoch, both, 0) == 2
+    assert store.ledger_append(TASK, epoch, both, 0) == 2
+    assert store.ledger_append(TASK, epoch, [{"path": "c"}], 2) == 3
+    assert store.ledger_append(TASK, epoch, both, 0) == 2
+    for items, after in (([{"path": "c"}], 0), ([*both, {"path": "x"}], 0), (both, 9)):
+        with pytest.raises(StateError, match="Read it anew"):
+            store.ledger_append(TASK, epoch, items, after)
+    assert store.ledger_slice(TASK, 0, 9) == [*both, {"path": "c"}]
+
+
 def test_removal_forgets_everything_of_the_connector(store: Store) -> None:
     epoch = epoch_of(store)
     store.register("orders")

@@ -37,6 +37,7 @@ from headrace.store import (
     SqlConnectorStore,
     SqlStore,
     Store,
+    TaskRemovedError,
 )
 
 LEASE = timedelta(seconds=30)
@@ -45,6 +46,7 @@ TASKS = st.sampled_from([TaskId(NAME, 0), TaskId(NAME, 1)])
 OWNERS = st.sampled_from(["one", "two"])
 STATES = st.sampled_from([TaskState.RUNNING, TaskState.PAUSED, TaskState.FAILED])
 WHICH = st.integers(0, 99)
+STALE = {StaleEpochError, TaskRemovedError}
 
 
 def at(line: int) -> Position:
@@ -127,7 +129,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.ids[lease.task, self.lives] = found.id
             self.batches.append(found)
         else:
-            assert self.is_newest(lease) or found is StaleEpochError
+            assert self.is_newest(lease) or found in STALE
 
     @rule(which=WHICH, rows=st.integers(0, 3))
     def finish_batch(self, which: int, rows: int) -> None:
@@ -141,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
         )
         if not isinstance(found, Batch):
             assert self.position(lease.task) == before
-            assert self.is_newest(lease) or found is StaleEpochError
+            assert self.is_newest(lease) or found in STALE
 
     @rule(which=WHICH)
     def abandon_batch(self, which: int) -> None:

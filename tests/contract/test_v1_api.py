@@ -286,6 +286,9 @@ def test_a_stream_without_a_place_begins_now_and_ends_when_told(v1: V1) -> None:
 def test_a_backup_is_a_store_of_its_own(v1: V1) -> None:
     v1.make("a")
     made = v1("POST", "/store/backups")
+    [event] = v1("GET", "/events?kind=backup&changes=true").json()["items"]
+    assert (event["connector"], event["by"]) == ("", "anonymous@127.0.0.1")
+    assert event["detail"]["file"] == made.json()["file"]
     assert made.status_code == 201
     shown = made.json()
     assert Path(shown["file"]).parent == v1.home / "backups"
@@ -356,3 +359,13 @@ def test_a_client_that_goes_is_no_error(v1: V1, capsys: pytest.CaptureFixture[st
 @pytest.mark.long
 def test_a_stream_in_which_nothing_happens_is_kept_alive(v1: V1) -> None:
     assert ": ping" in v1("GET", "/events/stream?seconds=17&connector=nobody").text
+
+
+def test_a_loggers_level_is_an_event(v1: V1) -> None:
+    seen = v1("GET", "/events?limit=1000").json()["next"]
+    level = {"level": "INFO"}
+    assert (
+        v1.http.put(f"{v1.server.url}/admin/loggers/some.tests", json=level).status_code == 200
+    )
+    [event] = v1("GET", f"/events?after={seen}&kind=logger").json()["items"]
+    assert event["detail"] == {"logger": "some.tests", "level": "INFO"}

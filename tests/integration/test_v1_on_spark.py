@@ -88,6 +88,8 @@ def test_dead_letters_are_shown_discarded_and_sent_again_repaired(
     asked = {"id": [second["id"]]}
     discarded = v1("POST", "/dead-letters/amounts-out.dlq/discard", asked)
     assert discarded.json() == {"discarded": 1}
+    [event] = v1("GET", "/events?kind=discarded").json()["items"]
+    assert event["detail"] == {"topic": "amounts-out.dlq", "letters": 1}
 
     repaired = [{"id": first["id"], "value": {"id": 2, "amount": "2.5"}}]
     path = "/connectors/amounts-out/dead-letters/replay"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,17 @@ class Bench:
         """Open the store, as each process does."""
         self.home.mkdir(parents=True, exist_ok=True)
         return SqlStore(self.home / "store.db")
+
+    def copied(self) -> Bench:
+        """Return a bench with a copy of this one's store."""
+        other = replace(self, home=self.home.with_name(f"{self.home.name}-copy"), _opened=[])
+        other.store().close()
+        with (
+            closing(sqlite3.connect(self.home / "store.db")) as here,
+            closing(sqlite3.connect(other.home / "store.db")) as there,
+        ):
+            here.backup(there)
+        return other
 
     def dead_letters(self) -> list[DeadLetter]:
         """Return what was dead-lettered, the oldest first."""

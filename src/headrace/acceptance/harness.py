@@ -83,6 +83,7 @@ class _SinkBench:
     bench: Bench
     connector: type[SinkConnector]
     fed: Feed = field(default_factory=Feed)
+    _copies: list[Bench] = field(default_factory=list)
 
     def feed(self, rows: Sequence[Row], schema: Schema, *, task: int = 0) -> None:
         self.fed.add(task, rows, schema)
@@ -97,6 +98,15 @@ class _SinkBench:
 
     def dead_letters(self) -> list[DeadLetter]:
         return self.bench.dead_letters()
+
+    def copied(self) -> _SinkBench:
+        bench = self.bench.copied()
+        self._copies.append(bench)
+        return _SinkBench(bench, self.connector, self.fed.copied())
+
+    def close(self) -> None:
+        for bench in (self.bench, *self._copies):
+            bench.close()
 
 
 @dataclass
@@ -190,9 +200,9 @@ class RuntimeHarness:
         home: Path,
     ) -> Iterator[_SinkBench]:
         """Return a bench for a sink."""
-        bench = Bench(spark=self.spark, home=home, sink_config=config)
+        bench = _SinkBench(Bench(spark=self.spark, home=home, sink_config=config), connector)
         try:
-            yield _SinkBench(bench, connector)
+            yield bench
         finally:
             bench.close()
 

@@ -59,7 +59,7 @@ class Target:
     def add(self, mark: Mark, records: Sequence[Arrived], receipt: str) -> None:
         """Add a batch, its mark and its receipt, at once."""
         with self.lock:
-            if (mark.application, mark.batch) not in self.receipts:
+            if not mark.wrote(self.receipts.get((mark.application, mark.batch))):
                 self.receipts[mark.application, mark.batch] = receipt
                 self.records += records
 
@@ -114,7 +114,7 @@ class _MemorySinkConnector(SinkConnector):
     """Writes into memory."""
 
     delivery = DeliveryGuarantee.EXACTLY_ONCE
-    target: ClassVar[Target]
+    memory: ClassVar[Target]
 
     @override
     @classmethod
@@ -123,18 +123,23 @@ class _MemorySinkConnector(SinkConnector):
 
     @override
     def task(self, config: Config) -> FrameSink:
-        return MemorySink(self.target)
+        return MemorySink(self.memory)
 
 
 @dataclass
 class Feed:
-    """The batches that are fed to a sink, for each task."""
+    """The batches that are fed to a sink, for each task; ``line`` tells copies apart."""
 
     batches: dict[int, list[tuple[Sequence[Row], Schema]]] = field(default_factory=dict)
+    line: int = 0
 
     def add(self, task: int, rows: Sequence[Row], schema: Schema) -> None:
         """Add a batch."""
         self.batches.setdefault(task, []).append((rows, schema))
+
+    def copied(self) -> Feed:
+        """Return a feed that goes on from here with batches of its own."""
+        return Feed({task: [*fed] for task, fed in self.batches.items()}, self.line + 1)
 
 
 @dataclass
@@ -142,11 +147,12 @@ class FeedSource(FrameSource):
     """Gives the batches of a feed, one by one."""
 
     batches: Sequence[tuple[Sequence[Row], Schema]]
+    line: int = 0
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         done = _number(start)
-        return start if done >= len(self.batches) else _place(done + 1)
+        return start if done >= len(self.batches) else _place(done + 1, self.line)
 
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
@@ -175,7 +181,7 @@ class _FeedConnector(SourceConnector):
     @override
     def task(self, config: Config) -> FrameSource:
         batches = self.feed.batches.setdefault(int(config.originals[_TASK]), [])
-        return FeedSource(batches)
+        return FeedSource(batches, self.feed.line)
 
 
 class Hooked(SinkFront):
@@ -254,6 +260,11 @@ class _HookedConnector(SinkConnector):
         return cls.inner.config_def()
 
     @override
+    @classmethod
+    def target(cls, config: Config) -> str:
+        return cls.inner.target(config)
+
+    @override
     def start(self, config: Config, context: Any) -> None:
         self._connector.start(config, context)
 
@@ -268,7 +279,7 @@ class _HookedConnector(SinkConnector):
 
 def memory_sink(target: Target) -> type[SinkConnector]:
     """Return a connector class that writes to ``target``: the runtime makes its objects."""
-    return type("MemorySinkConnector", (_MemorySinkConnector,), {"target": target})
+    return type("MemorySinkConnector", (_MemorySinkConnector,), {"memory": target})
 
 
 def feed_source(feed: Feed) -> type[SourceConnector]:
@@ -282,8 +293,10 @@ def hooked_sink(
     """Return the connector class with a hook in its tasks."""
     if hook is None:
         return connector
+    # Its name is the connector's, as marks go by it.
+    names = {name: getattr(connector, name) for name in ("__module__", "__qualname__")}
     members = {"inner": connector, "hook": staticmethod(hook), "delivery": connector.delivery}
-    return type(f"Hooked{connector.__name__}", (_HookedConnector,), members)
+    return type(connector.__name__, (_HookedConnector,), members | names)
 
 
 def _number(position: Position) -> int:
@@ -291,8 +304,8 @@ def _number(position: Position) -> int:
     return 0 if offset is None else int(offset["batches"])
 
 
-def _place(number: int) -> Position:
-    return Position.of(_FEED, {"batches": number})
+def _place(number: int, line: int) -> Position:
+    return Position.of(_FEED, {"batches": number, "line": line})
 
 
 def _arrow(schema: Schema, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,59 @@ def list_backups(context: typer.Context, as_json: Json = False) -> None:
         # Not a table, which would cut a path that somebody wants to copy.
         line = f"{at}  {_size(each):>8}  {each['file']}"
         invocation.terminal.out.print(line, soft_wrap=True)
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="A backup, or another copy of a store.")
+    ] = None,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Begin with a store that has nothing in it.")
+    ] = False,
+) -> None:
+    """Put a backup in the place of the store in the home folder, while no server runs.
+
+    The store that was there is kept in a folder beside it. What has moved since the backup was
+    made is moved once more, by each source, topic and sink for itself.
+    """
+    from headrace.sdk import ConfigError
+    from headrace.standalone import at_rest
+    from headrace.store import BackupNotSupportedError, put_back, start_empty
+
+    if (file is None) is not empty:
+        problem = "Either a file or --empty is needed."
+        fix = "Name a backup; `headrace backup list` shows those of a server."
+        raise ConfigError(problem, field="FILE", fix=fix)
+    invocation = invocation_of(context)
+    settings = invocation.settings
+    if settings.store_url is not None:
+        problem = "The store is in PostgreSQL, which restores its own backups."
+        fix = "Use pg_restore; the next start notices it."
+        raise BackupNotSupportedError(problem, fix=fix)
+    place = settings.store_file
+    with at_rest(settings):
+        replaced = start_empty(place) if file is None else put_back(place, file)
+    if replaced is not None:
+        invocation.terminal.note(f"what was there is in {replaced}")
+    invocation.terminal.note(f"{place} is {'empty' if file is None else f'as in {file}'}")
+
+
+@app.command()
+def adopt(context: typer.Context) -> None:
+    """Say that the store was set back by other means, such as a snapshot of the machine.
+
+    Its tasks go on with numbers that no target has seen. A store that `headrace backup restore`
+    or `pg_restore` put back, and a standby that was promoted, need no such word.
+    """
+    from headrace.standalone import at_rest
+    from headrace.store import go_on_from_earlier
+
+    invocation = invocation_of(context)
+    with at_rest(invocation.settings):
+        go_on_from_earlier(invocation.settings.store_place)
+    invocation.terminal.note("tasks go on with numbers that no target has seen")
 
 
 def _size(made: Mapping[str, Any]) -> str:

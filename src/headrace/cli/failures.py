@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from headrace.sdk import Category, ConfigError, ConfigErrors, HeadraceError, SetupError
+from headrace.sdk import (
+    Category,
+    ConfigError,
+    ConfigErrors,
+    HeadraceError,
+    SetupError,
+    SparkLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.cli.invocation import Invocation
     from headrace.cli.terminal import Terminal
 
-RUN_FAILED, WRONG_CONFIG, INCOMPLETE_MACHINE = 1, 2, 3
+RUN_FAILED, WRONG_CONFIG, INCOMPLETE_MACHINE, SPARK_LOST = 1, 2, 3, 4
 _CODES = {
     Category.RUN: RUN_FAILED,
     Category.CONFIG: WRONG_CONFIG,
@@ -32,10 +39,14 @@ class UsageError(ConfigError):
 
 def exit_code(errors: Iterable[Exception]) -> int:
     """Return the exit code for errors: the category's, 1 where they are of several."""
-    codes = {_CODES[_known(error).category] for error in errors}
+    codes = {_code(_known(error)) for error in errors}
     if not codes:
         return 0
     return codes.pop() if len(codes) == 1 else RUN_FAILED
+
+
+def _code(error: HeadraceError) -> int:
+    return SPARK_LOST if isinstance(error, SparkLostError) else _CODES[error.category]
 
 
 def report(error: Exception, invocation: Invocation) -> int:

@@ -139,7 +139,7 @@ def _tell_events(terminal: Terminal, found: list[dict[str, Any]]) -> None:
 
 def _of(each: Mapping[str, Any]) -> str:
     """Return the connector or the task that something is about."""
-    if each["connector"] is None:
+    if not each["connector"]:
         return ""
     return each["connector"] if each["task"] is None else f"{each['connector']}-{each['task']}"
 

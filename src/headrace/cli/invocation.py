@@ -99,17 +99,20 @@ class Invocation:
         """Return an error that shows nothing that configurations keep secret."""
         return error if self._secrets is None else self._secrets.cleaned(error)
 
-    def runtime(self, *, short_lived: bool = False, serving: bool = False) -> Runtime:
+    def runtime(
+        self, *, short_lived: bool = False, serving: bool = False, shared: bool = False
+    ) -> Runtime:
         """Return the runtime, to be used in a ``with``; nothing is started yet.
 
         Args:
             short_lived: Whether the process ends soon.
             serving: Whether others send configurations.
+            shared: Whether those are sure not to be who runs this process.
         """
         settings = self.settings
         from headrace.bootstrap import Runtime
 
-        found = Runtime(settings, short_lived=short_lived, serving=serving)
+        found = Runtime(settings, short_lived=short_lived, serving=serving, shared=shared)
         self._secrets = found.secrets  # what it meets is shown neither in the log nor here
         return found
 

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from typing_extensions import override
 
+from headrace.permissions import FILE, make_private_folder, make_private_home, narrow
 from headrace.sdk import SetupError
+from headrace.sdk.config.values import HIDDEN
+from headrace.sdk.sensitive import is_sensitive, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
-    from pathlib import Path
+    from io import TextIOWrapper
 
     from headrace.cli.terminal import Terminal
 
 LOGS = "logs"
 """The folder below the home folder that holds all logs."""
 LOG_FILE = "headrace.log"
-HIDDEN = "[hidden]"
 
 log = structlog.get_logger("headrace.cli")
-
-_SECRET_KEY = re.compile(
-    r"passw|secret|token|credential|api[._-]?key|access[._-]?key", re.IGNORECASE
-)
-# password=x in a JDBC address or a list of options, and user:x@ in any address
-_SECRET_TEXT = re.compile(
-    r"((?:passw\w*|secret|token|access[._-]?key)\w*[\"']?\s*[=:]\s*[\"']?)[^\s&;,\"'}]+"
-    r"|(://[^/\s:@]+:)[^/\s@]+(?=@)",
-    re.IGNORECASE,
-)
 
 
 def configure_logs(
@@ -62,8 +54,10 @@ def configure_logs(
         kept_files: How many files that were put aside are kept.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = RotatingFileHandler(
+        opened = make_private_home(folder.parent)
+        make_private_folder(folder)
+        opened = bool(narrow([folder, *folder.glob(f"{LOG_FILE}*")])) or opened
+        file = _PrivateFileHandler(
             folder / LOG_FILE, maxBytes=max_bytes, backupCount=kept_files, encoding="utf-8"
         )
     except OSError as error:
@@ -104,7 +98,20 @@ def configure_logs(
     )
     logging.basicConfig(handlers=[file, short], level=logging.INFO, force=True)
     logging.captureWarnings(capture=True)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs each lost connection
+    # It logs each lost connection, by a logger of its own or by none; whoever called knows.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    if opened:
+        log.warning("the home folder was open to other users", now_private=str(folder.parent))
+
+
+class _PrivateFileHandler(RotatingFileHandler):
+    """Writes files that only their owner may read: a log may hold what errors show."""
+
+    @override
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).touch(FILE)
+        return super()._open()
 
 
 def hide_secrets(
@@ -112,7 +119,7 @@ def hide_secrets(
 ) -> MutableMapping[str, Any]:
     """Hide values whose key sounds secret, and passwords inside texts."""
     for key, value in event.items():
-        event[key] = HIDDEN if _SECRET_KEY.search(key) else _without_secrets(value)
+        event[key] = HIDDEN if is_sensitive(key) else _without_secrets(value)
     return event
 
 
@@ -129,15 +136,19 @@ def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, str):
-        return _SECRET_TEXT.sub(lambda m: f"{m[1] or m[2]}{HIDDEN}", value)
+        return masked(value)
     if isinstance(value, Mapping):
         return {
-            key: HIDDEN if _SECRET_KEY.search(str(key)) else _without_secrets(each)
+            key: HIDDEN if is_sensitive(str(key)) else _without_secrets(each)
             for key, each in value.items()
         }
     if isinstance(value, list | tuple):
         return [_without_secrets(each) for each in value]
     return value
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "/py4j/" not in record.pathname
 
 
 class TerminalHandler(logging.Handler):

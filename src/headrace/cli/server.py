@@ -70,6 +70,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         rocketmq_app,
         server_app,
     )
+    from headrace.vitals import vitals
 
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -85,10 +86,11 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         if not no_rocketmq and (rocketmq_port is not None or port == _PORT):
             rocketmq = opened.enter_context(Serving(beside, other, "--rocketmq-port"))
             rocketmq.start()
-        runtime = opened.enter_context(invocation.runtime(serving=True))
+        runtime = opened.enter_context(invocation.runtime(serving=True, shared=door.shared))
         connectors = opened.enter_context(runtime.server(events))
         bench = Workbench(runtime, events, connectors.clock)
-        apis = server_app(connectors, bench, door)
+        health = vitals(runtime, connectors.names)
+        apis = server_app(connectors, bench, door, health)
         measured = metrics_app(runtime.measuring.exposition, door)
         opened.enter_context(opening.opened(WithMetrics(apis, measured)))
         opened.enter_context(beside.opened(rocketmq_app(connectors, other)))

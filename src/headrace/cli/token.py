@@ -28,12 +28,18 @@ def create(
     role: Annotated[
         str,
         typer.Option(
-            help="viewer: sees; operator: also starts, stops and moves; admin: does all."
+            help="viewer: sees; operator: also starts, stops and moves; admin: does all, as "
+            "the server's own user."
         ),
     ] = "viewer",
     as_json: Json = False,
 ) -> None:
-    """Make a token, and print it: it is kept as a hash, and cannot be shown again."""
+    """Make a token, and print it: it is kept as a hash, and cannot be shown again.
+
+    An admin decides what the server runs, as the server's own user: which files it reads and
+    writes, and which Python, as far as the settings allowed_paths and allow_python_code let
+    it.
+    """
     invocation = invocation_of(context)
     token = _file(context).add(name, _role(role))
     if as_json:

@@ -1,19 +1,28 @@
-"""``headrace topic``: looks at topics without Spark."""
+"""``headrace topic``: looks at topics, and says how long they keep rows, without Spark."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from getpass import getuser
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.figures import count, size
 from headrace.cli.invocation import invocation_of
-from headrace.cli.topicview import existing_topic, fields_of, iso
+from headrace.cli.limits import bytes_of, millis_of
+from headrace.cli.topicview import (
+    existing_topic,
+    fields_of,
+    iso,
+    retention_json,
+    retention_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-app = typer.Typer(help="Look at topics. Does not start Spark.")
+app = typer.Typer(help="Look at topics and configure them. Does not start Spark.")
 
 
 @app.command("list")
@@ -59,13 +68,14 @@ def describe(
     name: Annotated[str, typer.Argument(help="The topic.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a topic's figures and its schema."""
+    """Show a topic's figures, who reads it, and its schema."""
     from headrace.cli.terminal import table
 
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
         topic = existing_topic(runtime, name).describe()
+        readings = runtime.readings(name)
     figures = {
         "name": topic.name,
         "path": topic.path,
@@ -78,15 +88,59 @@ def describe(
         "last_append": iso(topic.last_append),
     }
     if as_json:
-        terminal.print_json({**figures, "schema": dict(topic.schema)})
+        readers = [asdict(each) for each in readings]
+        more = {"retention": retention_json(topic.retention), "readers": readers}
+        terminal.print_json({**figures, **more, "schema": dict(topic.schema)})
         return
     for key, value in figures.items():
         text = count(value) if isinstance(value, int) else str(value or "")
         terminal.print(f"{key.replace('_', ' '):<15} {text}")
+    terminal.print(f"{'retention':<15} {retention_text(topic.retention)}")
+    for each in readings:
+        behind = topic.version - each.version
+        where = f"{count(behind)} versions behind" if behind else "at the end"
+        terminal.print(f"{'reader':<15} {each.reader}, {where}")
     shown = table("field", "type", "nullable")
     for field, kind, nullable in fields_of(topic.schema):
         shown.add_row(field, kind, "yes" if nullable else "no")
     terminal.print(shown)
+
+
+@app.command()
+def configure(  # noqa: PLR0917 - options of a command
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The topic.")],
+    retention: Annotated[
+        str | None,
+        typer.Option(help="Remove rows that are older, as in 30d or 12h; none for never."),
+    ] = None,
+    retention_bytes: Annotated[
+        str | None,
+        typer.Option(help="Remove the oldest rows beyond a size, as in 10GB; none for any."),
+    ] = None,
+    unread: Annotated[
+        bool | None,
+        typer.Option(
+            "--remove-unread/--keep-unread",
+            help="Whether rows are removed, as in Kafka, that a sink has yet to read.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how long a topic keeps its rows. It is stored with the topic."""
+    invocation = invocation_of(context)
+    millis = None if retention is None else millis_of(retention, "--retention")
+    size_bytes = (
+        None if retention_bytes is None else bytes_of(retention_bytes, "--retention-bytes")
+    )
+    with invocation.runtime() as runtime:
+        topic = existing_topic(runtime, name)
+        kept = topic.retention().changed(millis, size_bytes, unread=unread)
+        topic.configure(kept, by=getuser())
+    if as_json:
+        invocation.terminal.print_json({"name": name, "retention": retention_json(kept)})
+    else:
+        invocation.terminal.print(f"{name}: {retention_text(kept)}")
 
 
 @app.command()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from headrace.bootstrap import Runtime
     from headrace.dataplane import Topic
+    from headrace.model import TopicRetention
 
 
 def existing_topic(runtime: Runtime, name: str) -> Topic:
@@ -32,6 +33,22 @@ def fields_of(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, st
         if isinstance(kind, dict) and kind["type"] == "struct":
             found += fields_of(kind, f"{name}.")
     return found
+
+
+def retention_text(kept: TopicRetention) -> str:
+    """Return how long a topic keeps its rows, in words."""
+    from headrace.cli.figures import size, span
+
+    text = "for ever" if kept.age is None else span(kept.age.total_seconds())
+    if kept.size_bytes is not None:
+        text += f", up to {size(kept.size_bytes)}"
+    return f"{text}, unread rows too" if kept.unread else f"{text}, unread rows stay"
+
+
+def retention_json(kept: TopicRetention) -> dict[str, Any]:
+    """Return the same for programs; null is no limit."""
+    millis = None if kept.age is None else int(kept.age.total_seconds() * 1000)
+    return {"ms": millis, "bytes": kept.size_bytes, "unread": kept.unread}
 
 
 def iso(time: datetime | None) -> str | None:

@@ -54,7 +54,8 @@ class Beyond(Asking):
             after: Only what came after the event of this number.
             connector: Only of this connector, which may have been deleted.
             kinds: Only of these: ``created``, ``configured``, ``target``, ``restart``,
-                ``offsets``, ``deleted``, ``state``; all of them when empty.
+                ``offsets``, ``deleted``, ``discarded``, ``backup``, ``logger``, ``state``; all
+                of them when empty.
             changes: Only what somebody changed: no states.
             limit: How many at most.
         """
@@ -117,6 +118,26 @@ class Beyond(Asking):
         """Return the batches of a task, the newest first, with their positions and counts."""
         query = {"limit": str(limit)}
         return list(self._one(name, "GET", f"/tasks/{task}/batches", query=query))
+
+    def give_up(
+        self,
+        name: str,
+        task: int,
+        batch: int,
+        *,
+        skip: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Give up the unfinished batch of a task of a stopped connector.
+
+        Its records are read again in a new batch, as far as they are there; to ``skip`` them,
+        the task goes on from the batch's end. It is refused when a target holds the batch or
+        cannot be asked, unless it is forced. Returns what was done, or would be.
+        """
+        body = {"skip": skip, "force": force, "dry_run": dry_run}
+        path = f"/tasks/{task}/batches/{batch}/give-up"
+        return dict(self._one(name, "POST", path, body=body))
 
     def stream_schemas(self, name: str) -> list[dict[str, Any]]:
         """Return the schemas of a connector's streams, as far as it keeps them."""

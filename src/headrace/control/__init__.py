@@ -12,6 +12,7 @@ from headrace.control.files import (
     read_definitions,
     read_documents,
 )
+from headrace.control.health import Finding, Health, HealthState, store_look
 from headrace.control.infos import config_infos, definition_of, plugin_keys_of
 from headrace.control.masks import secrets_of
 from headrace.control.offset_changes import OffsetChange, OffsetEffect, OffsetUpdate
@@ -33,6 +34,13 @@ from headrace.control.served import Served, served
 from headrace.control.server_log import LogChoice, LogLine, LogPlace, ServerLog
 from headrace.control.tallies import BALANCE, Tallies, Tally
 from headrace.control.trial import try_transforms
+from headrace.control.unfinished import (
+    BatchTargets,
+    GivenUp,
+    Holding,
+    TargetView,
+    UnfinishedBatches,
+)
 from headrace.control.validation import Findings, check_definition
 from headrace.control.versions import (
     ConfigChange,
@@ -45,6 +53,7 @@ __all__ = [
     "REPLAYS",
     "Backup",
     "Backups",
+    "BatchTargets",
     "Bulk",
     "BulkAction",
     "BulkResult",
@@ -55,7 +64,12 @@ __all__ = [
     "ConnectorView",
     "Connectors",
     "ConverterPlan",
+    "Finding",
     "Findings",
+    "GivenUp",
+    "Health",
+    "HealthState",
+    "Holding",
     "LogChoice",
     "LogLine",
     "LogPlace",
@@ -72,8 +86,10 @@ __all__ = [
     "StepPlan",
     "Tallies",
     "Tally",
+    "TargetView",
     "TaskPlan",
     "TaskView",
+    "UnfinishedBatches",
     "check_definition",
     "check_names",
     "config_infos",
@@ -90,6 +106,7 @@ __all__ = [
     "replay_plan",
     "secrets_of",
     "served",
+    "store_look",
     "to_rocketmq",
     "try_transforms",
 ]

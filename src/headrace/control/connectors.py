@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from headrace.control.choosing import ConnectorFilter
     from headrace.control.places import Places
-    from headrace.model import ConnectorStatus, Definition, TaskConfig
+    from headrace.model import ConnectorStatus, Definition, EventKind, TaskConfig
     from headrace.plugins import PluginInfo, Registry
     from headrace.store import ConnectorStore, Store
 
@@ -279,6 +279,12 @@ class Connectors:
         """Restart one task. Raises ConnectorNotFoundError or TaskNotFoundError."""
         self.wanted.ask_restart(name, [number], Stamp(self.clock(), by), connector=False)
         self.changed()
+
+    def record_event(
+        self, kind: EventKind, by: str, detail: Mapping[str, object], connector: str = ""
+    ) -> None:
+        """Make an event of what somebody did that changes no row of a connector."""
+        self.wanted.add_event(kind, Stamp(self.clock(), by), detail, connector)
 
     def _checked(
         self, name: str, config: Mapping[str, str], kept: Connector | None

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    ScalarEvent,
+)
 
 from headrace.control.kafka_form import from_kafka
 from headrace.control.yaml_form import from_sections
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
     from headrace.model import Definition
 
 _Read = TypeVar("_Read")
+_MAX_NODES = 100_000
+"""How many values a file's aliases may stand for."""
 
 
 def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Definition]:
@@ -104,7 +112,11 @@ def read_documents(path: Path) -> Sequence[object]:
 
 def documents_of(text: str, path: Path) -> Sequence[object]:
     """Return the documents of a text that stands in a file. Raises as ``read_documents``."""
-    documents: list[Any] = [json.loads(text)] if _is_json(text, path) else _yaml(text, path)
+    try:
+        documents: list[Any] = [json.loads(text)] if _is_json(text, path) else _yaml(text, path)
+    except RecursionError:
+        problem = f"{path} nests too deeply."
+        raise ConfigError(problem, field="file", fix="Nest less deeply.") from None
     return [
         item
         for document in documents
@@ -126,12 +138,43 @@ def _is_json(text: str, path: Path) -> bool:
 
 def _yaml(text: str, path: Path) -> list[Any]:
     try:
+        _check_size(text, path)
         return list(YAML(typ="safe", pure=True).load_all(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = f"{path} is not YAML: {error.problem}{where}."
         raise ConfigError(problem, field="file", fix="Correct it at that place.") from error
+
+
+def _check_size(text: str, path: Path) -> None:
+    """Raise ConfigError for a text whose aliases stand for more than anybody writes.
+
+    A few lines can stand for billions of values ("billion laughs"), so they are counted before
+    any is made.
+    """
+    if "&" not in text or "*" not in text:
+        return
+    sizes: dict[str, int] = {}
+    stack: list[tuple[str | None, int]] = [(None, 0)]  # what is open: its anchor and its size
+    for event in YAML(typ="safe", pure=True).parse(text):
+        size = 1
+        if isinstance(event, AliasEvent):
+            size = sizes.get(event.anchor, _MAX_NODES)
+        elif isinstance(event, CollectionStartEvent):
+            stack.append((event.anchor, 1))
+            continue
+        elif isinstance(event, CollectionEndEvent):
+            anchor, size = stack.pop()
+            sizes |= {} if anchor is None else {anchor: size}
+        elif isinstance(event, ScalarEvent) and event.anchor is not None:
+            sizes[event.anchor] = 1
+        anchor, before = stack[-1]
+        stack[-1] = (anchor, before + size)
+        if stack[-1][1] > _MAX_NODES:
+            problem = f"{path} stands for more than {_MAX_NODES} values with its aliases."
+            fix = "Write what is repeated less often."
+            raise ConfigError(problem, field="file", fix=fix)
 
 
 def check_names(definitions: Sequence[Definition]) -> None:

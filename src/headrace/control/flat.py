@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +27,9 @@ def text(value: object) -> str:
     """Return a scalar or a list of scalars as Kafka's configuration would have it."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        problem = f"{value} is no number that a configuration can hold."
+        raise ConfigError(problem, fix="Write a finite number, or a text in quotes.")
     if isinstance(value, (list, tuple)):
         return ",".join(text(item) for item in value)
     return str(value)

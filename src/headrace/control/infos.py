@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.control.kafka_form import from_kafka, names
+from headrace.control.kafka_form import chain_names, from_kafka
 from headrace.control.runtime_keys import sink_def, source_def
 from headrace.control.validation import check_definition
 from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
@@ -17,6 +17,7 @@ from headrace.sdk.config import (
     ConfigValue,
     evolution_config,
 )
+from headrace.sdk.sensitive import masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,10 +70,10 @@ def _keys(plugin: str, config: Mapping[str, str], registry: Registry) -> ConfigD
     common = source_def() if reads else sink_def()
     own = (registry.source(plugin) if reads else registry.sink(plugin)).config_def()
     keys = common.merged(own).merged(evolution_config())
-    for alias in names(config.get("transforms", "")):
+    for alias in chain_names(config, "transforms"):
         group = f"Transforms: {alias}"
         keys = keys.embed(f"transforms.{alias}.", group, 0, _step_keys(alias, config, registry))
-    for alias in names(config.get("predicates", "")):
+    for alias in chain_names(config, "predicates"):
         group, prefix = f"Predicates: {alias}", f"predicates.{alias}."
         keys = keys.embed(prefix, group, 0, _predicate_keys(prefix, config, registry))
     return keys
@@ -126,8 +127,12 @@ def _shown(
 
 
 def _without_secrets(value: ConfigValue, registry: Registry) -> ConfigValue:
-    secrets = registry.references.secrets
-    return replace(value, errors=tuple(secrets.clean(error) for error in value.errors))
+    references = registry.references
+    errors = tuple(references.secrets.clean(error) for error in value.errors)
+    shown = value.value
+    if isinstance(shown, str):
+        shown = masked(shown, references.is_only)
+    return replace(value, value=shown, errors=errors)
 
 
 def _checked(config: Mapping[str, str], registry: Registry) -> Iterable[HeadraceError]:

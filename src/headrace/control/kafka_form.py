@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from headrace.control.converting import CONVERTER_PREFIXES
 from headrace.control.flat import flat
+from headrace.control.runtime_keys import sink_def, source_def
 from headrace.model import Definition, PluginSpec, StepSpec
 from headrace.sdk import ConfigError, ConfigErrors
-from headrace.sdk.config import sink_connector_config, source_connector_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+MAX_STEPS = 200
+"""How many transforms, and how many predicates, a chain may have."""
 _NOT_OWN = (
     "transforms.",
     "predicates.",
@@ -41,7 +43,7 @@ def from_kafka(document: Mapping[str, object], is_source: Callable[[str], bool])
             problem="The connector names no class.", field="connector.class", fix=fix
         )
     source = is_source(plugin)
-    keys = (source_connector_config() if source else sink_connector_config()).keys
+    keys = (source_def() if source else sink_def()).keys
     common = {
         key: value
         for key, value in config.items()
@@ -74,7 +76,8 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
     """
     errors: list[ConfigError] = []
     steps = []
-    for alias in names(config.get("transforms", "")):
+    defined = chain_names(config, "predicates")
+    for alias in chain_names(config, "transforms"):
         own = _own(config, f"transforms.{alias}.")
         kind = own.pop("type", "")
         predicate = own.pop("predicate", None)
@@ -86,9 +89,7 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
             errors.append(ConfigError(problem="Has no type.", field=f"{place}.type", fix=fix))
         of_predicate = _own(config, f"predicates.{predicate}.") if predicate else {}
         predicate_kind = of_predicate.pop("type", None)
-        if predicate and (
-            predicate not in names(config.get("predicates", "")) or not predicate_kind
-        ):
+        if predicate and (predicate not in defined or not predicate_kind):
             problem = f"No predicate is called {predicate!r}."
             fix = f"Add it to predicates, with predicates.{predicate}.type."
             errors.append(ConfigError(problem, field=f"{place}.predicate", fix=fix))
@@ -115,6 +116,25 @@ def _own(config: Mapping[str, str], prefix: str) -> dict[str, str]:
         for key, value in config.items()
         if key.startswith(prefix)
     }
+
+
+def chain_names(config: Mapping[str, str], key: str) -> list[str]:
+    """Return the names of a chain's ``transforms`` or ``predicates``.
+
+    Raises ConfigError for more than anybody writes: each is a step of every query, and checking
+    thousands would keep a server busy for minutes.
+    """
+    found = names(config.get(key, ""))
+    if len(found) > MAX_STEPS:
+        raise too_many(len(found), key)
+    return found
+
+
+def too_many(count: int, field: str) -> ConfigError:
+    """Return the error of a chain with too many steps."""
+    problem = f"There are {count} {field}, and a chain has at most {MAX_STEPS}."
+    fix = "Write several steps as one, with Sql or Python, or divide the connector at a topic."
+    return ConfigError(problem, field=field, fix=fix)
 
 
 def names(text: str) -> list[str]:

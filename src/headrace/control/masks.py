@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from headrace.control.infos import all_keys
 from headrace.plugins import HIDDEN
 from headrace.sdk import ConfigError, HeadraceError, RecordPart
 from headrace.sdk.config import ConfigType
+from headrace.sdk.sensitive import is_sensitive, masked, secrets_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,16 +24,6 @@ __all__ = ["Masks", "secrets_of"]
 
 _KEPT = 4096
 """How many masked configurations are kept: consoles ask for all of them again and again."""
-_SOUNDS_SECRET = re.compile(
-    r"passw|secret|token|credential|jaas|user\.?info|(api|access|private)[._-]?key",
-    re.IGNORECASE,
-)
-_IN_TEXT = re.compile(
-    r"(?P<before>\b(?:passw\w*|pwd|secret|token)\s*=\s*)(?P<secret>\$\{[^}]*\}|[^\s&;,'\"]+)"
-    r"|(?P<user>://[^/\s:@]*:)(?P<password>\$\{[^}]*\}|[^\s/@]+)(?=@)",
-    re.IGNORECASE,
-)
-"""``password=x`` in a JDBC address, and ``user:x@`` in any; a port has no @ after it."""
 Configured = TypeVar("Configured", "Connector", "ConfigVersion")
 
 
@@ -41,7 +31,8 @@ class Masks:
     """Shows configurations without the passwords that they hold in plain.
 
     Secret are the values of keys whose type is PASSWORD; of keys that nobody defines, those
-    that sound so; and of all others, passwords in addresses. References are shown.
+    that sound so; and of all others, what `headrace.sdk.sensitive` finds in their texts, such
+    as passwords in addresses. References are shown.
     Guarantee 6: the control plane gives out no configuration that has not been here.
     """
 
@@ -90,29 +81,24 @@ class Masks:
         references = self._registry.references
         if not value or references.is_only(value):
             return value
-        if _is_secret(key, keys):
-            return HIDDEN
-
-        def hidden(match: re.Match[str]) -> str:
-            before, secret = (part for part in match.groups() if part is not None)
-            return before + (secret if references.is_only(secret) else HIDDEN)
-
-        return _IN_TEXT.sub(hidden, value)
+        return HIDDEN if _is_secret(key, keys) else masked(value, references.is_only)
 
 
 def secrets_of(config: Mapping[str, str], registry: Registry) -> Iterable[str]:
-    """Return the passwords that a configuration holds in plain."""
+    """Return the passwords that a configuration holds in plain, also inside its texts."""
     keys = _defined(config, registry)
     for key, value in config.items():
-        if _is_secret(key, keys) and not registry.references.has_any(value):
-            yield value
+        inside = secrets_in(value)
+        if _is_secret(key, keys):
+            found = [value, *inside]
+        else:  # what a query or code compares with would hide words of every text
+            found = [] if any(map(str.isspace, value)) else inside
+        yield from (each for each in found if not registry.references.has_any(each))
 
 
 def _is_secret(key: str, keys: Mapping[str, ConfigKey]) -> bool:
     known = keys.get(key)
-    if known is not None:
-        return known.type is ConfigType.PASSWORD
-    return _SOUNDS_SECRET.search(key) is not None
+    return is_sensitive(key) if known is None else known.type is ConfigType.PASSWORD
 
 
 def _defined(config: Mapping[str, str], registry: Registry) -> Mapping[str, ConfigKey]:

@@ -78,7 +78,7 @@ class OffsetUpdate:
 
     Args:
         id: The number of its event.
-        action: ``alter``, ``reset``, ``rewind`` or ``undo``.
+        action: ``alter``, ``reset``, ``rewind``, ``undo`` or ``give-up``.
         at: When; aware.
         by: Who made it.
         changes: What it changed.

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from headrace.model import Connector, Event
     from headrace.sdk import SinkConnector
 
-__all__ = ["Offsets"]
+__all__ = ["Offsets", "require_stopped"]
 
-_EVENT, _MADE = "offsets", "created"
+_EVENT, _MADE, _GIVE_UP = "offsets", "created", "give-up"
 _PAGE = 1000
 
 
@@ -58,13 +58,14 @@ class Offsets:
         def altered(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
             changed: dict[TaskId, Position] = {}
             for partition, offset in owned:
-                task = task_of(name, positions, partition)
-                position = changed.get(task, positions.get(task, Position()))
-                changed[task] = (
-                    position.without(partition)
-                    if offset is None
-                    else position.moved(partition, offset)
-                )
+                # Tasks that had the partition once still have what they came to.
+                for task, position in {**positions, **changed}.items():
+                    if position.offset(partition) is not None:
+                        changed[task] = position.without(partition)
+                if offset is not None:
+                    task = task_of(name, positions, partition)
+                    position = changed.get(task, positions.get(task, Position()))
+                    changed[task] = position.moved(partition, offset)
             return changed
 
         return self._move(found, altered, by, "alter")
@@ -78,9 +79,12 @@ class Offsets:
         """Make a stopped connector go on with what came at a time, or later.
 
         Topics know when their versions came. Raises ConfigError for a source that cannot say
-        where it stood at a time.
+        where it stood at a time, and for a time that is to come.
         """
         found = self._stopped(name)
+        if to > self.connectors.clock():
+            problem = f"{to.isoformat()} is still to come: nothing came then or later."
+            raise ConfigError(problem, field="to", fix="Give a time that has passed.")
 
         def rewound(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
             return {task: self._at(found, each, to) for task, each in positions.items()}
@@ -129,15 +133,8 @@ class Offsets:
 
     def _stopped(self, name: str) -> Connector:
         found = self.connectors.get(name)
-        stopped = found.status.state is ConnectorState.STOPPED
-        if found.target is TargetState.STOPPED and stopped:
-            return found
-        problem = (
-            "Connectors must be in the STOPPED state before their offsets can be modified. "
-            "This can be done for the specified connector by issuing a 'PUT' request to the "
-            f"'/connectors/{name}/stop' endpoint"
-        )
-        raise StateError(problem, fix="Stop it, and wait until it is stopped.")
+        require_stopped(found)
+        return found
 
     def _positions(self, name: str) -> dict[TaskId, Position]:
         positions = self.connectors.state.positions(name)
@@ -188,7 +185,8 @@ class Offsets:
         return unstarted(kept or found, self.connectors.registry)
 
     def _last(self, name: str) -> Event | None:
-        return next(reversed(self._events(name)), None)
+        changes = (each for each in reversed(self._events(name)) if _moves(each))
+        return next(changes, None)
 
     def _events(self, name: str) -> list[Event]:
         """Return the changes of its offsets since the connector was made, oldest first."""
@@ -202,6 +200,26 @@ class Offsets:
                     found.append(event)
             after = page[-1].id
         return found
+
+
+def _moves(event: Event) -> bool:
+    """Return whether a change moved a task: one may give up a batch and stay where it is."""
+    return event.detail.get("action") != _GIVE_UP or _places(event, "before") != _places(
+        event, "after"
+    )
+
+
+def require_stopped(found: Connector) -> None:
+    """Raise StateError unless a connector is stopped, in the words of Kafka Connect."""
+    stopped = found.status.state is ConnectorState.STOPPED
+    if found.target is TargetState.STOPPED and stopped:
+        return
+    problem = (
+        "Connectors must be in the STOPPED state before their offsets can be modified. "
+        "This can be done for the specified connector by issuing a 'PUT' request to the "
+        f"'/connectors/{found.name}/stop' endpoint"
+    )
+    raise StateError(problem, fix="Stop it, and wait until it is stopped.")
 
 
 def _places(event: Event, when: str) -> dict[TaskId, Position]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.control.converting import ConverterPlan, plan_converters
 from headrace.control.evolution_keys import evolution_of, plugin_keys
+from headrace.control.meanings import check_access
 from headrace.control.references import resolved
 from headrace.control.runtime_keys import CommonConfig, parse_common
 from headrace.model import TaskId
@@ -157,6 +158,7 @@ class OpenPlan:
             readers: The numbers of a sink's tasks that have read a topic before, by topic.
         """
         definition = self._resolved = resolved(self.definition, self.registry.references)
+        check_access(definition, self.registry)
         common = parse_common(definition)
         if definition.source is not None:
             return self._source_tasks(definition, definition.source, common)

@@ -54,7 +54,8 @@ def resolvable(
     sinks = tuple(plugin(sink) for sink in definition.sinks)
     steps = tuple(step(each) for each in definition.steps)
     topics = put(
-        {str(n): topic for n, topic in enumerate(definition.topics)}, lambda _: "topics"
+        {str(n): topic for n, topic in enumerate(definition.topics)},
+        lambda _: "topics" if definition.source is None else "topic",
     )
     found = replace(
         definition,

@@ -15,6 +15,7 @@ from headrace.control.error_keys import (
     with_limits,
 )
 from headrace.control.restart_keys import restarts_of, with_restarts
+from headrace.control.topic_keys import retention_of, with_topic_creation
 from headrace.sdk import ReadLimit
 from headrace.sdk.config import (
     ConfigDef,
@@ -26,7 +27,7 @@ from headrace.sdk.config import (
 )
 
 if TYPE_CHECKING:
-    from headrace.model import Definition, RestartKeys, ToleranceLimits
+    from headrace.model import Definition, RestartKeys, ToleranceLimits, TopicRetention
     from headrace.sdk.config import Config
 
 _START = "topics.start"
@@ -68,6 +69,7 @@ class CommonConfig:
     restarts: RestartKeys
     topics_start: str
     topics_regex: str | None
+    topic_retention: TopicRetention | None
 
 
 def common_def(definition: Definition) -> ConfigDef:
@@ -88,6 +90,7 @@ def parse_common(definition: Definition) -> CommonConfig:
         restarts=restarts_of(config),
         topics_start=config.get_str(_START) if definition.kind == "sink" else "earliest",
         topics_regex=config.find_str("topics.regex") if definition.kind == "sink" else None,
+        topic_retention=None if definition.kind == "sink" else retention_of(config),
     )
 
 
@@ -128,7 +131,8 @@ def _dead_letter_topic(definition: Definition, config: Config) -> str | None:
 @lru_cache
 def source_def() -> ConfigDef:
     """Return the keys of everything that reads."""
-    return with_restarts(with_limits(with_dead_letters(source_connector_config())))
+    keys = with_restarts(with_limits(with_dead_letters(source_connector_config())))
+    return with_topic_creation(keys)
 
 
 @lru_cache

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.control.converting import CONVERTER_PREFIXES, unknown_keys
 from headrace.control.evolution_keys import evolution_keys, plugin_keys
+from headrace.control.meanings import not_allowed, references_in_names, wrong_topics
 from headrace.control.references import resolvable
 from headrace.control.runtime_keys import common_def, common_props
 from headrace.model import Definition
@@ -35,8 +36,11 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
 
     The values of references are checked too, and not shown.
     """
+    in_names = references_in_names(definition, registry) if registry.references.serving else ()
+    named = list(in_names)
     definition, unresolved = resolvable(definition, registry.references)
     check = _Check(definition, registry)
+    check.errors += named
     check.common()
     check.converters()
     if definition.source is not None:
@@ -45,6 +49,7 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
         check.connector(sink, registry.sink)
     for step in definition.steps:
         check.step(step)
+    check.meanings()
     # What a plugin makes of the text of a reference says nothing.
     fields = {error.field for error in unresolved}
     errors = [*unresolved, *(each for each in check.errors if each.field not in fields)]
@@ -57,9 +62,11 @@ def check_definition(definition: Definition, registry: Registry) -> Findings:
 
 def check_steps(steps: Iterable[StepSpec], registry: Registry) -> Findings:
     """Return all errors and warnings of a chain that stands by itself."""
-    check = _Check(Definition("chain"), registry)
-    for step in steps:
+    chain = tuple(steps)
+    check = _Check(Definition("chain", steps=chain), registry)
+    for step in chain:
         check.step(step)
+    check.errors += not_allowed(Definition("chain", steps=chain), registry)
     return Findings(tuple(check.errors), tuple(check.warnings))
 
 
@@ -99,6 +106,15 @@ class _Check:
         if config is not None:
             self._extend(plugin.check(keys.parse(props)), spec.place)
         self._section(evolution_config(), evolution_keys(spec.config), spec.place)
+
+    def meanings(self) -> None:
+        """Check paths, code and names of topics, of keys of which nothing is wrong yet."""
+        fields = {error.field for error in self.errors}
+        found = [
+            *not_allowed(self._definition, self._registry),
+            *wrong_topics(self._definition, self._registry),
+        ]
+        self.errors += [error for error in found if error.field not in fields]
 
     def _section(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> None:
         self._parse(keys, props, place)

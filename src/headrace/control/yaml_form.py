@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.control.flat import flat, text
+from headrace.control.kafka_form import MAX_STEPS, too_many
 from headrace.model import Definition, PluginSpec, StepSpec
 from headrace.sdk import ConfigError, ConfigErrors
 
@@ -45,6 +46,9 @@ class _Reader:
             return ()
         if not isinstance(value, list):
             self.fail(place, "Should be a list.", "Begin each transform with '- type:'.")
+            return ()
+        if len(value) > MAX_STEPS:
+            self.errors.append(too_many(len(value), place))
             return ()
         steps = [self.step(item, f"{place}[{n}]", n) for n, item in enumerate(value)]
         aliases = [step.alias for step in steps]

@@ -6,6 +6,7 @@ from headrace.dataplane.deadletters import DeadLetters
 from headrace.dataplane.errorlog import ErrorLog
 from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
+from headrace.dataplane.held import sink_marks
 from headrace.dataplane.jobs import SparkJobs
 from headrace.dataplane.jvm import JvmFigures, JvmWatch
 from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
@@ -14,7 +15,7 @@ from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.refusing import refused_of
 from headrace.dataplane.replays import ReplayReader
 from headrace.dataplane.session import close_session, open_session
-from headrace.dataplane.sinkfront import SinkFront
+from headrace.dataplane.sinkfront import SinkFront, sink_title
 from headrace.dataplane.sinks import as_frame_sink
 from headrace.dataplane.sources import (
     FrameReader,
@@ -23,6 +24,7 @@ from headrace.dataplane.sources import (
     StreamReader,
     TopicSource,
 )
+from headrace.dataplane.supervisor import DeathLimit, SparkSupervisor
 from headrace.dataplane.topics import (
     Topic,
     TopicReader,
@@ -31,6 +33,7 @@ from headrace.dataplane.topics import (
     TopicWriter,
     parse_start,
     peek,
+    topic_mark,
 )
 from headrace.dataplane.trial import try_chain
 
@@ -38,6 +41,7 @@ __all__ = [
     "Claimed",
     "ConvertingReader",
     "DeadLetters",
+    "DeathLimit",
     "ErrorLog",
     "Evolution",
     "Flow",
@@ -51,6 +55,7 @@ __all__ = [
     "SinkFront",
     "SourceReader",
     "SparkJobs",
+    "SparkSupervisor",
     "SplitReader",
     "Stage",
     "Step",
@@ -69,5 +74,8 @@ __all__ = [
     "prepare",
     "preview",
     "refused_of",
+    "sink_marks",
+    "sink_title",
+    "topic_mark",
     "try_chain",
 ]

@@ -21,7 +21,7 @@ from headrace.sdk.errors import SetupError
 
 __all__ = ["archive_file", "make_archive"]
 
-TRAINING_SECONDS = 300
+TRAINING_SECONDS = 900  # half a minute on a quiet machine
 
 
 def archive_file(cache: Path, java: Java, jars: Collection[Path]) -> Path:
@@ -47,29 +47,32 @@ def make_archive(settings: SparkSettings, archive: Path) -> None:
 def _train(settings: SparkSettings, archive: Path) -> None:
     unfinished = archive.with_suffix(".new")
     log = archive.with_suffix(".log")
+    fix = f"See {log}; Headrace also runs without the archive, but starts more slowly."
     with log.open("wb") as output:
-        # Our own interpreter and our own module.
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "headrace.dataplane.training", str(unfinished)],
-            input=json.dumps(
-                {
-                    "home": str(settings.home),
-                    "cache": str(settings.cache),
-                    "java_home": str(settings.java_home) if settings.java_home else None,
-                    "driver_memory": settings.driver_memory,
-                    "spark_conf": dict(settings.spark_conf),
-                }
-            ).encode(),
-            stdout=output,
-            stderr=output,
-            timeout=TRAINING_SECONDS,
-            check=False,
-        )
+        try:
+            # Our own interpreter and our own module.
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-m", "headrace.dataplane.training", str(unfinished)],
+                input=json.dumps(
+                    {
+                        "home": str(settings.home),
+                        "cache": str(settings.cache),
+                        "java_home": str(settings.java_home) if settings.java_home else None,
+                        "driver_memory": settings.driver_memory,
+                        "spark_conf": dict(settings.spark_conf),
+                    }
+                ).encode(),
+                stdout=output,
+                stderr=output,
+                timeout=TRAINING_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            problem = f"The class archive was not made within {TRAINING_SECONDS} s."
+            raise SetupError(problem, fix=fix) from error
     if done.returncode != 0 or not unfinished.is_file():
-        raise SetupError(
-            problem="The class archive could not be made.",
-            fix=f"See {log}; Headrace also runs without the archive, but starts more slowly.",
-        )
+        problem = "The class archive could not be made."
+        raise SetupError(problem, fix=fix)
     unfinished.replace(archive)
     _owner(archive).write_text(pyspark.__file__)
     _remove_superseded(archive)

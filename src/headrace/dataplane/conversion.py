@@ -13,6 +13,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.dataplane.decoding import Decoding, fault_column, raw_column
 from headrace.dataplane.records import declared, frame_schema
+from headrace.dataplane.sources import TopicSource
 from headrace.sdk import (
     ERROR_TYPE,
     ArrowDecoder,
@@ -142,6 +143,11 @@ class ConvertingReader:
         if data.frame is None:
             return data
         return replace(data, frame=self._converted(spark, data.frame))
+
+    def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
+        """Raise what is known to be wrong with the range itself, see SourceReader."""
+        if isinstance(self._source, TopicSource):
+            self._source.explain(spark, start, end)
 
     def _converted(self, spark: SparkSession, frame: DataFrame) -> DataFrame:
         active = self._active(frame_schema(frame))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +13,14 @@ from headrace.dataplane.errorlog import MOST_LINES
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.topics import LETTERS, letter_headers
 from headrace.dataplane.topics.rows import fitted
-from headrace.sdk import Mark, literal, schema_to_json
+from headrace.sdk import Mark, literal, receipt_figures, schema_to_json
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
     discard_staged,
     stage_parquet,
 )
+from headrace.sdk.durability import flush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,8 +119,9 @@ class DeadLetters:
         """
         if self.topic is not None and batch.again:
             receipt = self.topic.receipt(mark)
-            if receipt:  # a sink without marks is written once more, its letters are not
-                return Letters(json.loads(receipt), settled=True)
+            if receipt is not None:  # a sink without marks is written once more, letters not
+                mark.require_range(receipt)
+                return Letters(receipt_figures(receipt), settled=True)
         rows = self._rows(rejected, batch, sink)
         fresh = rows.where("cause.sink IS NOT NULL") if sink else rows
         files: Sequence[AddedFile] = ()
@@ -128,6 +129,8 @@ class DeadLetters:
             stored = self.topic.prepare(LETTERS)
             path = self.topic.path
             files = stage_parquet(fitted(fresh, stored), path, mark, folder=_FOLDER)
+            # The sink's transaction will name them: by then they are durable.
+            flush((path / file.path for file in files), up_to=path)
             if not sink:
                 # Read back, as the plan behind it would run again for each question.
                 fresh = rows = rows.sparkSession.read.schema(rows.schema).parquet(
@@ -144,15 +147,24 @@ class DeadLetters:
         return Letters(causes, files, examples=examples)
 
     def append(self, letters: Letters, mark: Mark) -> None:
-        """Append staged letters once. Guarantee 4."""
+        """Append staged letters once. Guarantee 4.
+
+        Raises:
+            StaleEpochError: The topic has the letters of another attempt.
+        """
         if self.topic is None or not letters.files:
             return
-        receipt = json.dumps(dict(letters.causes))
-        self.topic.append(letters.files, mark, receipt, datetime.now(UTC))
-        # The files may be those of an attempt before a crash: the sink's receipt names them.
+        # The files may be those of an attempt before a crash: the sink's receipt names them,
+        # and whoever appends them carries out what that attempt has decided.
         epoch = int(Path(letters.files[0].path).parent.name.rpartition("-")[2])
-        discard_other_attempts(self.topic.path, replace(mark, epoch=epoch), folder=_FOLDER)
-        self.appended(self.topic.name)
+        decided = replace(mark, epoch=epoch)
+        if self.topic.receipt(decided) == "":
+            return  # appended so long ago that the topic has forgotten by whom
+        receipt = decided.receipt(letters.causes)
+        now = datetime.now(UTC)
+        if self.topic.append(letters.files, decided, receipt, now, flushed=True).added:
+            discard_other_attempts(self.topic.path, decided, folder=_FOLDER)
+            self.appended(self.topic.name)
 
     def discard(self, mark: Mark) -> None:
         """Remove what was staged, but nothing that an earlier attempt has appended."""

@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.failures import REJECTED
+from headrace.dataplane.held import held_receipt
 from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.refusing import record_id, refused_of, refusing, with_refused
+from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.sinkfront import sink_title
 from headrace.dataplane.tally import Tally
-from headrace.sdk import RECORD_ID, SourceError
+from headrace.model import Counts
+from headrace.sdk import RECORD_ID, SourceError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.dataplane.deadletters import Letters
-    from headrace.dataplane.rejects import Rejects
-    from headrace.model import Batch, Counts
-    from headrace.sdk import FrameSink, Refusal, SinkBatch, StagedWrite
+    from headrace.dataplane.deadletters import DeadLetters, Letters
+    from headrace.model import Batch
+    from headrace.sdk import FrameSink, Mark, Refusal, SinkBatch, StagedWrite
 
 __all__ = ["Delivery", "Prepared", "Rejected", "check_balance"]
 
@@ -93,10 +95,20 @@ class Delivery:
 
     def held(self, topic: str) -> Counts | None:
         """Return the counts of the batch if the sink holds it already."""
-        if not self.batch.again:
+        receipt = held_receipt(self.sink, self.rejects.mark, topic, self.batch)
+        if receipt is None:
             return None
-        receipt = self.sink.committed(self.rejects.mark, topic)
-        return None if receipt is None else self.rejects.settled(receipt)
+        read = Counts.from_receipt(receipt).read
+        if receipt and self.known is not None and read != self.known:
+            mark = self.rejects.mark
+            raise StateError(
+                problem=f"The target holds batch {mark.batch} of {mark.application} with "
+                f"{read} records, and there are {self.known} of them now: what decides "
+                "which go together was changed while the batch was unfinished.",
+                fix="Set the policy for changes of schemas back to what it was until the "
+                "batch is finished.",
+            )
+        return self.rejects.settled(receipt)
 
     def stage(self, fitted: RecordFrame, to: SinkBatch, rejected: Rejected) -> Prepared:
         """Stage the good records, and what is to be told of the others.
@@ -206,6 +218,27 @@ def _kept_flat(frame: DataFrame) -> DataFrame:
     """
     numbered = frame.selectExpr("*", "monotonically_increasing_id() AS __row")
     return numbered.where("__row >= 0")
+
+
+def held_by_all(
+    sinks: Sequence[tuple[int, FrameSink, Mark]],
+    batch: Batch,
+    dead_letters: DeadLetters | None,
+    topic: str,
+) -> Counts | None:
+    """Return the counts of a batch that all sinks hold; None if any may not, or none has.
+
+    Such a batch need not be read again.
+    """
+    if not batch.again:
+        return None
+    each = []
+    for number, sink, mark in sinks:
+        receipt = held_receipt(sink, mark, topic, batch)
+        if receipt is None:
+            return None
+        each.append(Rejects(dead_letters, mark, number=number).settled(receipt))
+    return Counts.of_sinks(each)
 
 
 def check_balance(counts: Counts, batch: Batch) -> None:

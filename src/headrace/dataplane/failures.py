@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 import headrace.sdk.errors as known
+from headrace.sdk import storage_error_of_text
 from headrace.sdk.errors import HeadraceError, SetupError, SinkError, ToleranceExceededError
 
 if TYPE_CHECKING:
@@ -22,6 +23,15 @@ REJECTED = "HEADRACE-REJECTED "
 _RAISED = re.compile(REJECTED + r"(\{.*?\})(?: SQLSTATE| \[|\n|$)", re.DOTALL)
 _TRACEBACK = "Traceback (most recent call last)"
 _LAST = re.compile(r"^([A-Za-z_][\w.]*): (.+)$")
+_CANCELLED = {"SPARK_JOB_CANCELLED"}
+"""The conditions of Spark's exceptions for jobs that were cancelled."""
+_OF_FILES = ("java.io.", "java.nio.file.", "org.apache.hadoop.fs.")
+"""How the names of Java's exceptions of files begin."""
+_FILE_ERROR = re.compile(
+    r"(?:^|: )(?:java\.(?:io|nio\.file)\.\w+: |OSError: \[Errno \d+\] )(.+?)(?:: '[^']*')?$"
+)
+"""An exception of files in Spark's text of a failed task, with what the system said."""
+_MAX_CAUSES = 50
 _PYTHON = re.compile(r"headrace\.sdk\.errors\.(\w+): (?:\[[\w.]+\] )?(.+)")
 
 
@@ -41,8 +51,10 @@ def translate(error: Exception, doing: str) -> HeadraceError:
     text = _root_text(error)
     if (found := _RAISED.search(text)) is not None:
         return not_tolerated(found.group(1))
-    if "cancelled job" in text or "was cancelled" in text:
+    if _was_cancelled(error):
         return CancelledError()
+    if (storage := _storage_error(error)) is not None:
+        return storage
     if (python := _PYTHON.search(text)) is not None:
         kind = getattr(known, python.group(1), HeadraceError)
         if isinstance(kind, type) and issubclass(kind, HeadraceError):
@@ -85,13 +97,48 @@ def _jvm_died() -> SetupError:
     )
 
 
+def _was_cancelled(error: Exception) -> bool:
+    """Return whether Spark says so by its own condition: texts may be anybody's."""
+    return any(_condition(java) in _CANCELLED for java in _java_causes(error))
+
+
+def _storage_error(error: Exception) -> HeadraceError | None:
+    """Return what it means that Java or a Python worker could not read or write."""
+    for java in _java_causes(error):
+        message = str(java.getMessage())
+        name = str(java.getClass().getName())
+        if name.startswith(_OF_FILES) and (found := storage_error_of_text(message)):
+            return found
+        # Of what an executor raised Spark may give the text only: the class and the message
+        # in the first line of the trace, or the last line of Python's.
+        lines = message.splitlines()
+        for line in lines[:1] + lines[1:] * (_TRACEBACK in message):
+            told = _FILE_ERROR.search(line)
+            if told is not None and (found := storage_error_of_text(told[1], line)):
+                return found
+    return None
+
+
+def _condition(java: Any) -> str | None:
+    try:
+        return str(java.getCondition())
+    except Py4JError:  # it has none
+        return None
+
+
+def _java_causes(error: Exception) -> Iterator[Any]:
+    """Yield the exception of Java and its causes, the outermost first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    for _ in range(_MAX_CAUSES):
+        if java is None:
+            return
+        yield java
+        java = java.getCause()
+
+
 def _root_text(error: Exception) -> str:
     """Return the messages of the whole chain of causes, the innermost first."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    texts = [str(error)]
-    while java is not None:
-        texts.append(str(java.getMessage()))
-        java = java.getCause()
+    texts = [str(error), *(str(java.getMessage()) for java in _java_causes(error))]
     return "\n".join(reversed(texts))
 
 

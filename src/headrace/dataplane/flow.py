@@ -17,9 +17,10 @@ from pyspark.errors import PySparkException
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame
-from headrace.dataplane.delivery import Delivery, Prepared
+from headrace.dataplane.delivery import Delivery, Prepared, held_by_all
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
+from headrace.dataplane.held import held_receipt, sink_marks
 from headrace.dataplane.packedcopy import PackedCopy
 from headrace.dataplane.records import record_frame
 from headrace.dataplane.rejects import Rejects
@@ -30,8 +31,11 @@ from headrace.model import Counts
 from headrace.sdk import (
     ERROR_TYPE,
     CodeTransform,
+    DataLostError,
     Mark,
+    RangeChangedError,
     SinkBatch,
+    StateError,
     TooManyRejectedError,
     TransformBatch,
 )
@@ -82,6 +86,7 @@ class Flow:
         source: The reader.
         steps: The chain of transforms.
         sinks: Where the records go; each gets all of them.
+        names: What each is called in marks, behind the application; nothing for one alone.
         staging: A folder on the topics' file system, to divide batches by topic in.
         dead_letters: What becomes of rejected records; None stops the task at the first.
         judge: Raises when a batch brings more rejected records than are tolerated.
@@ -97,6 +102,7 @@ class Flow:
     steps: Sequence[Step]
     sinks: Sequence[FrameSink]
     staging: Path
+    names: Sequence[str] = ("",)
     dead_letters: DeadLetters | None = None
     evolution: Evolution = field(default_factory=Evolution)
     judge: Callable[[Batch, Counts], None] | None = None
@@ -104,16 +110,28 @@ class Flow:
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
     def run(self, batch: Batch) -> Counts:
-        """Move one batch; return its counts when it is durable in every sink."""
+        """See headrace.worker.Flow: it returns the counts when all sinks are durable."""
         with translated(f"running batch {batch.id} of {batch.task}"):
-            data = self.source.read(self.spark, batch.start, batch.end)
             try:
-                counts = self._run(data, batch)
-            except (PySparkException, Py4JError):
-                if self.explain is not None:
-                    self.explain(self.spark, batch.start, batch.end)
+                data = self.source.read(self.spark, batch.start, batch.end)
+            except (DataLostError, StateError):
+                marks = self.marks(self.application, batch)
+                if held := held_by_all(marks, batch, self.dead_letters, self.topic):
+                    return held
                 raise
+            try:
+                counts = self._explained(data, batch)
+            except RangeChangedError as error:  # one of several streams may be written by now
+                raise DataLostError(error.problem, fix=error.fix) from error
         return replace(counts, size_bytes=data.size_bytes)
+
+    def _explained(self, data: SourceFrame, batch: Batch) -> Counts:
+        try:
+            return self._run(data, batch)
+        except (PySparkException, Py4JError):
+            if self.explain is not None:
+                self.explain(self.spark, batch.start, batch.end)
+            raise
 
     def _run(self, data: SourceFrame, batch: Batch) -> Counts:
         if data.frame is not None:
@@ -151,7 +169,8 @@ class Flow:
         frame = packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
         # Each stream goes by itself, under a mark of its own.
         again = f"~{stream.number}" if stream.number else ""
-        return StreamFrame(frame, stream.name, f"{self.application}/{stream.name}{again}")
+        application = f"{self.application}/{stream.name}{again}"
+        return StreamFrame(frame, stream.name, application, stream.rows)
 
     def _copy_packed(
         self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
@@ -180,13 +199,7 @@ class Flow:
 
     def marks(self, application: str, batch: Batch) -> list[tuple[int, FrameSink, Mark]]:
         """Give each sink its number and a mark of its own: two of them may share a target."""
-        names = (
-            [application]
-            if len(self.sinks) == 1
-            else [f"{application}.{number}" for number in range(len(self.sinks))]
-        )
-        marks = [Mark(name, batch.id, batch.epoch) for name in names]
-        return list(zip(range(len(names)), self.sinks, marks, strict=True))
+        return sink_marks(application, self.sinks, self.names, batch)
 
 
 class _StreamRun:
@@ -199,7 +212,7 @@ class _StreamRun:
     def __init__(self, flow: Flow, stream: StreamFrame, batch: Batch) -> None:
         """Carry ``stream`` through ``flow`` in ``batch``. Use it as a context."""
         self._flow, self._stream, self._batch = flow, stream, batch
-        self._routes = Routes(stream.topic, flow.topic, flow.staging, again=batch.again)
+        self._routes = Routes(stream.topic, flow.topic, flow.staging, batch)
         self._kept = ExitStack()
 
     def __enter__(self) -> Self:
@@ -223,7 +236,7 @@ class _StreamRun:
             return
         for number, sink, mark in self._marks():
             place = self._place(sink, number)
-            if not batch.again or sink.committed(mark, place.topic) is None:
+            if held_receipt(sink, mark, place.topic, batch) is None:
                 evolution.fitted(records, place)
 
     def run(self, judge: Callable[[Batch, Counts], None] | None = None) -> Counts:

@@ -17,9 +17,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SparkJobs:
-    """The jobs of tasks that share one session."""
+    """The jobs of tasks that share one session.
+
+    Args:
+        spark: The session.
+        is_lost: Says whether a session's JVM has ended, perhaps by what an error tells.
+    """
 
     spark: SparkSession
+    is_lost: Callable[[SparkSession, BaseException | None], bool] = lambda _session, _error: (
+        False
+    )
+
+    def lost(self, error: BaseException | None = None) -> bool:
+        """Return whether the session is of no use any more, perhaps as an error tells."""
+        return self.is_lost(self.spark, error)
 
     def run(self, task: TaskId, work: Callable[[], T]) -> T:
         """Run ``work``; the jobs that this thread starts meanwhile belong to the task."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import SparkUnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,20 +41,26 @@ class JvmWatch:
     JVM's own beans cannot be called from here, as their classes are not exported.
     """
 
-    spark: SparkSession
+    session: Callable[[], SparkSession]
+    _registered: tuple[SparkSession, tuple[Any, Any]] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The JVM's process, where this process started it."""
-        process = getattr(self._gateway, "proc", None)
+        """The JVM's process, where this process started it and it runs."""
+        try:
+            gateway = _gateway(self.session())
+        except SparkUnavailableError:
+            return None
+        process = getattr(gateway, "proc", None)
         return None if process is None else int(process.pid)
 
     def look(self) -> JvmFigures:
         """Return how it is now. Raises what py4j raises when the JVM is gone."""
-        writer, registry = self._gauges
+        session = self.session()
+        writer, registry = self._gauges(session)
         gauges = json.loads(writer.writeValueAsString(registry))["gauges"]
         values = {name: gauge.get("value") for name, gauge in gauges.items()}
-        jobs = self.spark.sparkContext.statusTracker().getActiveJobsIds()
+        jobs = session.sparkContext.statusTracker().getActiveJobsIds()
         return JvmFigures(
             memory={area: _memory(values, name) for area, name in _AREAS.items()},
             collections=_collectors(values, "count"),
@@ -61,20 +68,25 @@ class JvmWatch:
             jobs=len(jobs),
         )
 
-    @property
-    def _gateway(self) -> Any:
-        return self.spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
+    def _gauges(self, session: SparkSession) -> tuple[Any, Any]:
+        if self._registered is None or self._registered[0] is not session:
+            self._registered = (session, _gauges(session))
+        return self._registered[1]
 
-    @cached_property
-    def _gauges(self) -> tuple[Any, Any]:
-        jvm = self._gateway.jvm
-        metrics, seconds = jvm.com.codahale.metrics, jvm.java.util.concurrent.TimeUnit.SECONDS
-        registry = metrics.MetricRegistry()
-        registry.register("memory", metrics.jvm.MemoryUsageGaugeSet())
-        registry.register("gc", metrics.jvm.GarbageCollectorMetricSet())
-        writer = jvm.com.fasterxml.jackson.databind.ObjectMapper()
-        writer.registerModule(metrics.json.MetricsModule(seconds, seconds, False))  # noqa: FBT003
-        return writer, registry
+
+def _gateway(session: SparkSession) -> Any:
+    return session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
+
+
+def _gauges(session: SparkSession) -> tuple[Any, Any]:
+    jvm = _gateway(session).jvm
+    metrics, seconds = jvm.com.codahale.metrics, jvm.java.util.concurrent.TimeUnit.SECONDS
+    registry = metrics.MetricRegistry()
+    registry.register("memory", metrics.jvm.MemoryUsageGaugeSet())
+    registry.register("gc", metrics.jvm.GarbageCollectorMetricSet())
+    writer = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    writer.registerModule(metrics.json.MetricsModule(seconds, seconds, False))  # noqa: FBT003
+    return writer, registry
 
 
 def _memory(values: Mapping[str, Any], area: str) -> dict[str, int]:

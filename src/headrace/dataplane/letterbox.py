@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.lines import ID, checked_repairs, line_sql, original_headers
 from headrace.dataplane.sources import TopicSource
-from headrace.dataplane.topics import LETTERS, Topic, TopicReader, topic_row_schema
+from headrace.dataplane.topics import (
+    LETTERS,
+    Topic,
+    TopicReader,
+    parse_start,
+    topic_row_schema,
+)
 from headrace.dataplane.topics.rows import fitted
 from headrace.sdk import (
     ConfigError,
@@ -24,6 +29,7 @@ from headrace.sdk import (
     Position,
     ReadLimit,
     Schema,
+    StaleEpochError,
     StateError,
     TopicNotFoundError,
     literal,
@@ -206,7 +212,7 @@ class Letterbox:
         return Claimed(records, unrepaired, unknown)
 
     def _open(self, chosen: LetterFilter) -> DataFrame:
-        reader = TopicReader(self._topic)
+        reader = TopicReader(self._topic, start=parse_start(self._topic, "earliest"))
         end = reader.latest(Position(), ReadLimit())
         data = TopicSource(reader, ordered=True).read(self._spark, Position(), end)
         assert data.frame is not None
@@ -246,11 +252,12 @@ class Letterbox:
         count = sum(file.rows for file in files)
         if not count:
             return 0
-        receipt = json.dumps({**told, "rows": count, "by": uuid.uuid4().hex})
-        self._claims.append(files, mark, receipt, datetime.now(UTC))
-        if self._claims.receipt(mark) != receipt:
+        try:
+            receipt = mark.receipt({**told, "rows": count})
+            self._claims.append(files, mark, receipt, datetime.now(UTC))
+        except StaleEpochError as error:
             problem = f"Another command works on the letters of {self._topic.name}."
-            raise StateError(problem, fix="Wait until it is done, then try again.")
+            raise StateError(problem, fix="Wait until it is done, then try again.") from error
         return count
 
 

@@ -10,6 +10,7 @@ from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.delivery import check_balance
 from headrace.dataplane.evolution import PLUGIN, STAGE
 from headrace.dataplane.failures import not_tolerated
+from headrace.dataplane.held import held_receipt
 from headrace.model import Counts
 from headrace.sdk import ERROR_TYPE, Schema, literal
 
@@ -69,7 +70,7 @@ class PackedCopy:
     def run(self) -> Counts:
         """Write the batch, unless the topic has it; return its counts when it is durable."""
         mark, rejects = self.rejects.mark, self.rejects
-        receipt = self.topic.committed(mark, "") if self.batch.again else None
+        receipt = held_receipt(self.topic, mark, "", self.batch)
         if receipt is not None:
             return rejects.settled(receipt)
         done: list[tuple[StagedPacked, Moves]] = []

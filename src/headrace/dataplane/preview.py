@@ -68,8 +68,13 @@ def _data(
 ) -> SourceFrame:
     if isinstance(source, CaptureSource):
         return sample(spark, source, topic, rows)
-    start = Position()
-    return source.read(spark, start, source.latest(start, ReadLimit(rows=rows)))
+    start, few = Position(), ReadLimit(rows=rows)
+    end = source.latest(start, few)
+    if end == start:
+        # What was put there just now may have to come to rest; who asks for all waits.
+        source.latest(start, ReadLimit.unlimited())
+        end = source.latest(start, few)
+    return source.read(spark, start, end)
 
 
 def _few(spark: SparkSession, frame: DataFrame, rows: int) -> DataFrame:

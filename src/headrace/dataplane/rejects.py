@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.deadletters import Letters
 from headrace.model import Counts
-from headrace.sdk import SourceError
+from headrace.sdk import SourceError, receipt_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark
 
 _LETTERS = "letters"
-_COUNTS = {each.name for each in fields(Counts)}
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,9 @@ class Rejects:
 
         Letters are appended that a crash kept from their topic.
         """
-        counts = self.counts_of(receipt)
-        told = json.loads(receipt) if receipt else {}
-        self.append(Letters.from_json(told.get(_LETTERS, ()), counts.causes))
+        counts = Counts.from_receipt(receipt)
+        letters = receipt_figures(receipt).get(_LETTERS, ())
+        self.append(Letters.from_json(letters, counts.causes))
         return counts
 
     def stage(
@@ -68,7 +66,7 @@ class Rejects:
     def receipt(self, counts: Counts, letters: Letters) -> str:
         """Return what the sink keeps beside the batch's mark."""
         told = asdict(counts) | ({_LETTERS: letters.to_json()} if letters.files else {})
-        return json.dumps(told, sort_keys=True)
+        return self.mark.receipt(told)
 
     def append(self, letters: Letters) -> None:
         """Append the letters, now that the sink's transaction has decided for them."""
@@ -83,15 +81,3 @@ class Rejects:
     @property
     def _letters_mark(self) -> Mark:
         return replace(self.mark, application=f"{self.mark.application}/dlq")
-
-    @staticmethod
-    def counts_of(receipt: str) -> Counts:
-        """Return the counts of a batch that a sink already holds.
-
-        A topic forgets receipts with its log, long after; the mark stays, so that nothing
-        is written again, and the batch then counts as empty.
-        """
-        if not receipt:
-            return Counts()
-        told = json.loads(receipt)
-        return Counts(**{name: told[name] for name in told if name in _COUNTS})

@@ -18,6 +18,7 @@ from headrace.sdk import (
     Lag,
     Position,
     Schema,
+    check_range,
     conform,
     literal,
     schema_from_json,
@@ -70,6 +71,7 @@ class ReplayReader:
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         """See SourceReader."""
+        check_range(start, end, [self._partition])
         version = self._version(end)
         told = self._told(version)
         files = self._claims.log.commit(version).added

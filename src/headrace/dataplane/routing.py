@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.dataplane.constant import constant_text
+from headrace.dataplane.held import held_receipt
 from headrace.dataplane.refusing import receipt_with, refused_in, refused_of, without_refused
 from headrace.dataplane.sinkfront import SinkFront
 from headrace.dataplane.topics import (
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.dataplane.records import RecordFrame
+    from headrace.model import Batch
     from headrace.sdk import FrameSink, Mark, Refused, SinkBatch, StagedWrite
 
 _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
@@ -39,13 +41,13 @@ class Routes:
         stream: The topic that they come with.
         own: The topic of the task, where a stream stays that no step has renamed.
         staging: A folder on the topics' file system to divide batches in.
-        again: Whether some topics may hold the batch.
+        batch: The batch, which some topics may hold.
     """
 
     stream: str
     own: str
     staging: Path
-    again: bool
+    batch: Batch
 
     def checked(
         self, records: RecordFrame, sinks: Sequence[FrameSink]
@@ -98,7 +100,10 @@ class _DividedTopics(SinkFront):
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         routes = self._routes
-        return self._writer.write_divided(frame, batch, routes.staging, again=routes.again)
+        return self._writer.write_divided(frame, batch, routes.staging, self._holds)
+
+    def _holds(self, mark: Mark, topic: str) -> bool:
+        return held_receipt(self._writer, mark, topic, self._routes.batch) is not None
 
 
 class _Divided(SinkFront):
@@ -128,8 +133,7 @@ class _Divided(SinkFront):
                 for topic, folder in by_topic.folders.items():
                     mark = topic_mark(batch.mark, topic)
                     to = replace(batch, mark=mark, topic=topic, rows=None)
-                    again = self._routes.again
-                    receipt = self._sink.committed(to.mark, topic) if again else None
+                    receipt = held_receipt(self._sink, mark, topic, self._routes.batch)
                     if receipt is not None:
                         staged.hold(rows_in(folder), refused_in(receipt))
                     else:

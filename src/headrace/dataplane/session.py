@@ -2,8 +2,10 @@
 
 import atexit
 import logging
+import signal
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -96,7 +98,7 @@ def open_session(
                 problem="This process has a Spark session that Headrace did not start.",
                 fix="Stop it first, or run Headrace in a process of its own.",
             )
-        with spark_environment(java):
+        with spark_environment(java), _interrupts_kept():
             _open = _start(conf, settings.home / "logs" / "jvm.log")
         for name in _ECHOES:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
@@ -109,14 +111,18 @@ def close_session(patience: timedelta = PATIENCE) -> None:
     Args:
         patience: How long the JVM may take to end before it is killed.
     """
-    global _open  # noqa: PLW0603 (as above)
+    global _open
     with _lock:
         if _open is None:
             return
-        if _open.is_alive:
-            _open.spark.stop()
-        _stop_jvm(_open.gateway, patience)
-        _open = None
+        opened, _open = _open, None
+        context = opened.spark.sparkContext
+        if opened.is_alive:
+            _stopped(opened.spark, patience)
+        # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
+        setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
+        context.stop()
+        _stop_jvm(opened.gateway, patience)
 
 
 def _at_exit() -> None:
@@ -126,6 +132,24 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Leave Ctrl-C to whoever has it: Spark takes it over when it starts in the main thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def _stopped(spark: SparkSession, patience: timedelta) -> None:
+    """Stop Spark, but wait no longer for a JVM that does not answer."""
+    stop = threading.Thread(target=spark.stop, name="headrace-spark-stop", daemon=True)
+    stop.start()
+    stop.join(patience.total_seconds())
 
 
 def _start(conf: Mapping[str, str], log: Path) -> _Open:

@@ -27,6 +27,7 @@ from headrace.sdk import (
     conform,
     to_arrow,
 )
+from headrace.sdk.durability import durability, set_durability
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.sdk import FrameSink, Mark, StagedWrite
+    from headrace.sdk.durability import Durability
 
 _MESSAGE = "message string, rows bigint, refused string"
 _ID = "__headrace_record"
@@ -131,7 +133,8 @@ class _BatchGear(SinkFront):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
         tolerant = RECORD_ID in frame.columns
-        part = _Part(self._sink, batch, to_arrow(_rows_schema(batch.schema)))
+        schema = to_arrow(_rows_schema(batch.schema))
+        part = _Part(self._sink, batch, schema, durability())
         value = "value.*" if batch.schema.type is Type.STRUCT else "value"
         rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
         told = _Told.by(rows, part.bisected if tolerant else part.written)
@@ -145,6 +148,7 @@ class _Part:
     sink: BatchSink
     batch: SinkBatch
     schema: pa.Schema
+    durability: Durability
 
     def written(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = 0
@@ -177,6 +181,7 @@ class _Part:
         yield _Told.message(message, len(all_ids) - len(refused), refused)
 
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Mapping[str, object]:
+        set_durability(self.durability)  # an executor is a process of its own
         return self.sink.write(rows, self.batch, uuid.uuid4().hex)
 
 

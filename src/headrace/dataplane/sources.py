@@ -11,10 +11,11 @@ from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
 from headrace.dataplane.topics import PACKED, TopicReader, position_sql, stored_schema
 from headrace.dataplane.variants import with_variants
-from headrace.sdk import conform, to_arrow, to_spark_json
+from headrace.sdk import RetriableError, conform, to_arrow, to_spark_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -146,6 +147,7 @@ class TopicSource:
         """Read through ``reader``; give ``position`` when a sink needs an order."""
         self._reader = reader
         self._ordered = ordered
+        self._files: list[Path] = []
         self.latest = reader.latest
         self.lag = reader.lag
         self.acknowledge = reader.acknowledge
@@ -159,7 +161,8 @@ class TopicSource:
         within = self._reader.rows(start, end)
         names = [field.name for field in schema.fields if field.name != "offset"]
         folder = self._reader.topic.path
-        paths = [str(folder / file.file.path) for file in files]
+        self._files = [folder / file.file.path for file in files]
+        paths = [str(path) for path in self._files]
         size = sum(file.file.size_bytes for file in files)
         if PACKED in names:
             return SourceFrame(None, packed_files(paths, within), size_bytes=size)
@@ -174,3 +177,16 @@ class TopicSource:
             key = schema.field("key")
             frame = with_variants(frame, value.schema, key.schema if key else None)
         return SourceFrame(frame, size_bytes=size, rows=rows)
+
+    def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
+        """Raise RetriableError if files of the range were deleted while they were read.
+
+        Their rows are in other files by now. Whoever keeps the topic knows of the readers of
+        its own store only. Raises DataLostError where retention has removed the rows.
+        """
+        if all(path.exists() for path in self._files):
+            return
+        self._reader.files(start, end)
+        name = self._reader.topic.name
+        problem = f"Files of topic {name} were compacted while they were read."
+        raise RetriableError(problem)

@@ -110,6 +110,8 @@ def _java_options(settings: SparkSettings, archive: Path | None, *, short_lived:
         # Hadoop runs `chmod` for each file and folder that it makes on a local disk. Without
         # a helper process between them that takes 1.1 ms and not 1.9.
         "-Djdk.lang.Process.launchMechanism=VFORK",
+        # A JVM that lacks memory does not work any more, and may not end either.
+        "-XX:+ExitOnOutOfMemoryError",
     ]
     if archive is not None:
         options.append(f"-XX:SharedArchiveFile={archive}")

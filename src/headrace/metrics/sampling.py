@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import structlog
 
 from headrace.metrics import series
+from headrace.sdk import RetriableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,6 +93,8 @@ class Sampler:
         while not self._over.is_set():
             try:
                 self.look()
+            except RetriableError as error:
+                log.debug("figures of the JVM are missing for now", why=str(error))
             except Exception as error:  # noqa: BLE001 - a JVM that is gone must not end this
                 if not self._over.is_set():
                     log.warning("figures of processes and JVM are missing", why=repr(error))

@@ -27,6 +27,7 @@ from headrace.model.subjects import (
 )
 from headrace.model.task import TaskId, TaskState, TaskStatus, file_name
 from headrace.model.tolerance import ToleranceLimits
+from headrace.model.topic import Reading, TopicReaders, TopicRetention
 
 __all__ = [
     "DEFAULT_CONTEXT",
@@ -44,6 +45,7 @@ __all__ = [
     "EventKind",
     "Lease",
     "PluginSpec",
+    "Reading",
     "RegistryMode",
     "RestartKeys",
     "RestartPolicy",
@@ -59,5 +61,7 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "ToleranceLimits",
+    "TopicReaders",
+    "TopicRetention",
     "file_name",
 ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+import shlex
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from headrace.sdk import receipt_figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +88,18 @@ class Counts:
         """Read what ``to_json`` wrote."""
         return cls(**json.loads(text))
 
+    @classmethod
+    def from_receipt(cls, receipt: str) -> Counts:
+        """Return the counts of a batch that a target holds.
+
+        A topic forgets receipts with its log, long after; the mark stays, so that nothing
+        is written again, and the batch then counts as empty.
+        """
+        figures = receipt_figures(receipt)
+        return cls(
+            **{each.name: figures[each.name] for each in fields(cls) if each.name in figures}
+        )
+
 
 def _share(counts: Counts) -> dict[str, int]:
     return {"written": counts.written, "rejected": counts.rejected}
@@ -113,6 +129,8 @@ class Batch:
         counts: What became of its records, once finished.
         finished: When it was finished.
         again: Whether it may have run before, so that a sink may already hold it.
+        resumed: Whether it is the first since the task has looked into its store: if the store
+            was set back, a sink holds it, or a newer one, although it never ran before.
     """
 
     task: TaskId
@@ -125,6 +143,22 @@ class Batch:
     counts: Counts = Counts()
     finished: datetime | None = None
     again: bool = False
+    resumed: bool = False
+
+    @property
+    def range(self) -> str:
+        """Return a digest of the positions, which tells batches of one number apart."""
+        bounds = f"{self.start.to_json()}\n{self.end.to_json()}"
+        return hashlib.blake2b(bounds.encode(), digest_size=8).hexdigest()
+
+    @property
+    def way_out(self) -> str:
+        """Return the advice for one that cannot run any more."""
+        name = shlex.quote(self.task.connector)
+        return (
+            "If it cannot run any more, stop the connector and give the batch up: headrace "
+            f"connector offsets give-up {name} --task {self.task.number} --batch {self.id}."
+        )
 
     def done(self, counts: Counts, now: datetime) -> Batch:
         """Return the finished batch."""

@@ -121,7 +121,7 @@ class ConfigVersion:
 
 
 class EventKind(StrEnum):
-    """What can happen to a connector; all but a state is a change that somebody made."""
+    """What can happen to a connector, or on its server; all but a state somebody did."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -129,6 +129,9 @@ class EventKind(StrEnum):
     RESTART = "restart"
     OFFSETS = "offsets"
     DELETED = "deleted"
+    DISCARDED = "discarded"
+    BACKUP = "backup"
+    LOGGER = "logger"
     STATE = "state"
 
 
@@ -139,7 +142,7 @@ class Event:
     Args:
         id: Grows with time; whoever has seen one asks for those after it.
         at: When; aware.
-        connector: The connector.
+        connector: The connector; empty for what concerns the server, or several of them.
         task: The number of the task; None for the connector itself.
         kind: What happened, see EventKind.
         by: Who made it happen: a caller's name, or the worker's.

@@ -72,6 +72,11 @@ class References:
         """What must not show: all values so far."""
         return self._settings.secrets
 
+    @property
+    def serving(self) -> bool:
+        """Whether whoever writes configurations may be somebody else than runs this process."""
+        return self._settings.context.serving
+
     def has_any(self, text: str) -> bool:
         """Return whether a text holds a reference."""
         return next(self._in(text), None) is not None
@@ -111,11 +116,13 @@ class References:
             keys = {e.key for e in asked if (e.provider, e.path) == (provider, path)}
             known |= self._asked(provider, path, keys)
         self.secrets.remember(value for value in known.values() if isinstance(value, str))
-        values, errors = dict(config), []
+        values = dict(config)
+        errors: list[ConfigError] = []
         for key, references in found.items():
             wrong = [known[each] for each in sorted(references)]
             failed = [each for each in wrong if isinstance(each, HeadraceError)]
-            errors += [ConfigError(e.problem, fix=e.fix, field=name(key)) for e in failed]
+            unlike = {error.problem: error for error in failed}.values()
+            errors += [ConfigError(e.problem, fix=e.fix, field=name(key)) for e in unlike]
             if not failed:
                 values[key] = self._put(config[key], known)
         return values, errors

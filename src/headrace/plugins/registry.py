@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from headrace.plugins.access import Access
 from headrace.plugins.references import ProviderSettings, References
 from headrace.sdk import (
     ConfigError,
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 _KEPT = 1024
 """How many look-ups are kept: clients may ask for any name."""
+_RELOAD_SECONDS = 5
+"""How often a name that is not known may make us look for what is installed."""
 _importing = threading.RLock()
 """Two threads that import modules which import each other may get one of them by half."""
 
@@ -112,9 +117,15 @@ class Registry:
 
     Args:
         providers: What the settings say about configuration providers.
+        access: What configurations may use of this machine.
     """
 
-    def __init__(self, providers: ProviderSettings | None = None) -> None:
+    def __init__(
+        self, providers: ProviderSettings | None = None, access: Access | None = None
+    ) -> None:
+        self.access = access or Access()
+        self._reloading = threading.Lock()
+        self._reload_from = -math.inf
         self._search = lru_cache(maxsize=_KEPT)(self._searched)
         known = frozenset(self.names(PluginKind.PROVIDER))
         self.references = References(self.provider, known, providers or ProviderSettings())
@@ -160,7 +171,10 @@ class Registry:
         A name that both a source and a sink have is ambiguous and raises, as it does
         when there is none, with ConfigError and PluginNotFoundError.
         """
-        found = [kind for kind in (PluginKind.SOURCE, PluginKind.SINK) if self._has(kind, name)]
+        both = (PluginKind.SOURCE, PluginKind.SINK)
+        found = [kind for kind in both if self._has(kind, name)]
+        if not found and self._reloaded():
+            found = [kind for kind in both if self._has(kind, name)]
         if len(found) == 1:
             return found[0]
         if found:
@@ -201,10 +215,14 @@ class Registry:
         """Look again for what is installed; what was loaded before stays as it was."""
         importlib.invalidate_caches()
         self.__dict__.pop("_entries", None)
+        self._search.cache_clear()  # what was not there may be now
 
     def find(self, name: str) -> list[PluginInfo]:
         """Return the plugins of any kind with that name, alias or class path."""
-        found = [self._find(kind, name, None) for kind in PluginKind if self._has(kind, name)]
+        kinds = [kind for kind in PluginKind if self._has(kind, name)]
+        if not kinds and self._reloaded():
+            kinds = [kind for kind in PluginKind if self._has(kind, name)]
+        found = [self._find(kind, name, None) for kind in kinds]
         if not found:
             known = [known for kind in PluginKind for known in self.names(kind)]
             raise PluginNotFoundError(name, known=known)
@@ -238,9 +256,25 @@ class Registry:
     def _has(self, kind: PluginKind, name: str) -> bool:
         return self._search(kind, name) is not None
 
+    def _reloaded(self) -> bool:
+        """Look again for what is installed, if that was not done just now; say whether it was.
+
+        A plugin may be installed while a server runs; clients may ask for any name.
+        """
+        now = time.monotonic()
+        with self._reloading:
+            if now < self._reload_from:
+                return False
+            self._reload_from = now + _RELOAD_SECONDS
+        self.reload()
+        return True
+
     def _find(self, kind: PluginKind, name: str, field: str | None) -> PluginInfo:
-        if (found := self._search(kind, name)) is not None:
-            return found
+        for _ in range(2):
+            if (found := self._search(kind, name)) is not None:
+                return found
+            if not self._reloaded():
+                break
         raise PluginNotFoundError(name, known=self.names(kind), kind=kind.value, field=field)
 
     def _searched(self, kind: PluginKind, name: str) -> PluginInfo | None:
@@ -249,6 +283,9 @@ class Registry:
         for info in self._loadable(kind):
             if name == info.class_path or name in info.aliases:
                 return info
+        # Importing a module runs it: only what is installed as a plugin is, unless allowed.
+        if not self.access.code and name not in self.access.classes:
+            return None
         if (plugin := _import(name)) is not None and issubclass(plugin, _BASES[kind]):
             return PluginInfo(name, kind, plugin)
         return None

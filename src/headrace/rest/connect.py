@@ -1,5 +1,7 @@
 """Kafka Connect's REST API, so that its clients and tools work as they are."""
 
+import asyncio
+import math
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import quote
 
@@ -8,14 +10,14 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from headrace import __version__
-from headrace.control import Connectors, Offset, Offsets
+from headrace.control import Connectors, Health, HealthState, Offset, Offsets, store_look
 from headrace.model import TargetState
 from headrace.rest.connect_answers import ConnectManners, add_connect_errors, refusal
 from headrace.rest.connect_json import connector_json, status_json, task_json, tasks_json
 from headrace.rest.connect_plugins import plugin_routes
 from headrace.rest.connect_roles import needed_role
 from headrace.rest.door import Door
-from headrace.rest.guard import behind, caller
+from headrace.rest.guard import behind, caller, has_token
 from headrace.rest.loggers import Loggers, logger_routes
 from headrace.rest.requests import Encoded, Flag, JsonMap, WholeText
 
@@ -29,12 +31,18 @@ def _text(value: object) -> object:
     """Return a scalar of JSON as a configuration holds it."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        problem = "It holds a number that JSON does not have, such as NaN or 1e999"
+        raise ValueError(problem)
     return str(value) if isinstance(value, int | float) else value
 
 
 Text = Annotated[WholeText, BeforeValidator(_text)]
 ConfigBody = Annotated[dict[WholeText, Text], Body()]
 PatchBody = Annotated[dict[WholeText, Text | None], Body()]
+
+
+_LOOK_SECONDS = 0.01
 
 
 class NewConnector(BaseModel):
@@ -62,19 +70,20 @@ class OffsetsBody(BaseModel):
     offsets: list[OffsetBody] | None = None
 
 
-def connect_app(connectors: Connectors, door: Door) -> "ASGIApp":
+def connect_app(connectors: Connectors, door: Door, health: Health | None = None) -> "ASGIApp":
     """Return the API over an installation's connectors, behind a door."""
-    return behind(ConnectManners(connect_api(connectors)), door, refusal, needed_role)
+    return behind(ConnectManners(connect_api(connectors, health)), door, refusal, needed_role)
 
 
-def connect_api(connectors: Connectors) -> FastAPI:
+def connect_api(connectors: Connectors, health: Health | None = None) -> FastAPI:
     """Return the API without a door."""
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
     add_connect_errors(app, connectors.registry.references.secrets)
-    for routes in (_about, _connectors, _configs, _states, _tasks, _topics, _offsets):
+    app.include_router(_about(health or Health({"store": store_look(connectors.names)})))
+    for routes in (_connectors, _configs, _states, _tasks, _topics, _offsets):
         app.include_router(routes(connectors))
     app.include_router(plugin_routes(connectors.registry))
-    app.include_router(logger_routes(Loggers()))
+    app.include_router(logger_routes(Loggers(), connectors))
     return app
 
 
@@ -83,7 +92,7 @@ def _location(request: Request, name: str) -> dict[str, str]:
     return {"Location": f"{base}/connectors/{quote(name, safe='')}"}
 
 
-def _about(connectors: Connectors) -> APIRouter:
+def _about(condition: Health) -> APIRouter:
     router = APIRouter()
 
     @router.get("/")
@@ -91,10 +100,15 @@ def _about(connectors: Connectors) -> APIRouter:
         return {"version": __version__, "commit": "", "kafka_cluster_id": "headrace"}
 
     @router.get("/health")
-    def health() -> Json:
-        connectors.names()  # what cannot be listed cannot be served
-        told = "Worker has completed startup and is ready to handle requests."
-        return {"status": "healthy", "message": told}
+    async def health(request: Request) -> JSONResponse:
+        # Not in one of the threads for requests, which may all wait for what hangs. Anyone may
+        # ask: where things are is only for those who may come in.
+        condition.look()
+        while condition.looking:  # noqa: ASYNC110 - in threads, which may never tell
+            await asyncio.sleep(_LOOK_SECONDS)
+        found = condition.to_json(full=has_token(request))
+        unhealthy = found["status"] == HealthState.UNHEALTHY
+        return JSONResponse(found, 503 if unhealthy else 200)
 
     return router
 

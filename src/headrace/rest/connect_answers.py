@@ -22,6 +22,7 @@ from headrace.sdk import (
 from headrace.store import (
     ConnectorExistsError,
     ConnectorNotFoundError,
+    StoreDamagedError,
     StoreUnavailableError,
     TaskNotFoundError,
 )
@@ -41,6 +42,7 @@ _STATUSES: dict[type[HeadraceError], int] = {
     ConfigError: 400,
     PluginNotFoundError: 400,
     StateError: 400,
+    StoreDamagedError: 503,
     StoreUnavailableError: 503,
 }
 _METHOD_NOT_ALLOWED = 405
@@ -73,12 +75,8 @@ def add_connect_errors(app: FastAPI, secrets: Secrets) -> None:
 
     @app.exception_handler(RequestValidationError)
     def misunderstood(_: Request, error: Exception) -> JSONResponse:
-        # Kafka Connect answers 500 to a body that it cannot read, which is the caller's.
         assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        where = tellable(".".join(str(part) for part in first["loc"][1:]))
-        broken = first["type"] == "json_invalid"  # its place is a number of characters
-        return answer(400, first["msg"] if broken or not where else f"{where}: {first['msg']}")
+        return _misread(error)
 
     @app.exception_handler(HTTPException)
     def unknown(request: Request, error: Exception) -> JSONResponse:
@@ -114,6 +112,16 @@ def answer(
     """Return an error in Kafka Connect's form, with more for those who asked for it."""
     told = {"error_code": status, "message": message, **(more or {})}
     return JSONResponse(told, status, headers)
+
+
+def _misread(error: RequestValidationError) -> JSONResponse:
+    """Answer to what is no request; Kafka Connect answers 500 where it is the caller's body."""
+    first = error.errors()[0]
+    if first["loc"][0] == "path":  # there is nothing at such a path, as with JAX-RS
+        return answer(404, "HTTP 404 Not Found")
+    where = tellable(".".join(str(part) for part in first["loc"][1:]))
+    broken = first["type"] == "json_invalid"  # its place is a number of characters
+    return answer(400, first["msg"] if broken or not where else f"{where}: {first['msg']}")
 
 
 def _more(request: Request, error: HeadraceError) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from headrace.rest.connections import ConnectionLimits
+from headrace.rest.origin import names_other_host
 from headrace.rest.rate import RateLimit
 from headrace.rest.tokens import Principal, Role
 from headrace.sdk import ConfigError
@@ -40,7 +41,9 @@ class Door:
         advice: What to do where it may not listen, for the error.
         tls: How it speaks TLS; None for plain HTTP.
         body_bytes: How large a request's body may be.
+        body_seconds: How long a request's body may take to arrive.
         rate: How many requests a client may send.
+        connections: How many connections there may be, and how long they may keep it waiting.
     """
 
     host: str = "127.0.0.1"
@@ -50,7 +53,9 @@ class Door:
     advice: str = "Listen on 127.0.0.1."
     tls: Tls | None = None
     body_bytes: int = 8 * 1024 * 1024
+    body_seconds: float = 60
     rate: RateLimit = field(default_factory=RateLimit)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an address that strangers can reach and come in by."""
@@ -58,6 +63,12 @@ class Door:
         if not known and not self.anonymous and not is_own(self.host):
             problem = f"{self.host} can be reached from other machines, and no token is set."
             raise ConfigError(problem, field="--host", fix=self.advice)
+
+    @property
+    def shared(self) -> bool:
+        """Whether others than this machine's own user may come in."""
+        known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
+        return bool(known) or not is_own(self.host)
 
     def admits(self, authorization: str | None) -> Principal | None:
         """Return whom an Authorization header shows; None if it shows no token of a client."""
@@ -67,19 +78,14 @@ class Door:
         return self.keys.principal(shown) if shown else None
 
     def is_strange(self, headers: Headers) -> bool:
-        """Return whether a browser sends this for a page of somebody else.
+        """Return whether a request is to or from a name that is not this machine's.
 
-        Where no token is asked for, a page in a browser on this machine could have it do so:
-        by a form, or under a name that it makes lead here (DNS rebinding). Browsers tell both
-        by what they add to the request, which no page can change.
+        Where no token is asked for, a page in a browser on this machine could have it sent
+        under a name that the page makes lead here (DNS rebinding).
         """
         if self.keys is not None or self.anonymous or not is_own(self.host):
             return False
-        origin = headers.get("origin")
-        hosts = [headers.get("host", "localhost")]
-        if origin is not None:
-            hosts.append(urlsplit(origin).netloc)
-        return not all(is_own(_name(host)) for host in hosts)
+        return names_other_host(headers)
 
 
 class RawPath:
@@ -97,14 +103,6 @@ class RawPath:
         if scope["type"] == "http" and scope.get("raw_path"):
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
         await self._app(scope, receive, send)
-
-
-def _name(netloc: str) -> str:
-    """Return the host of ``host:port``; nothing for what is none."""
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _shown(authorization: str) -> str:

@@ -9,8 +9,9 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.door import RawPath
+from headrace.rest.door import ANYONE, RawPath
 from headrace.rest.limit import BodyLimit
+from headrace.rest.origin import is_cross_site
 from headrace.rest.tokens import Principal, Role
 
 if TYPE_CHECKING:
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
     from headrace.rest.door import Door
 
-__all__ = ["Refuse", "behind", "caller", "client_of", "needs_admin_to_change"]
+__all__ = [
+    "Refuse",
+    "behind",
+    "caller",
+    "client_of",
+    "has_token",
+    "needs_admin_to_change",
+]
 
 Refuse: TypeAlias = Callable[[str, int, str, Mapping[str, str]], Response]
 """Gives the answer that refuses a request, in the form of the API that it is for, from its
@@ -36,14 +44,26 @@ _OPEN = {"/health"}
 """What anyone may ask: whether it works, which probes ask without a token."""
 
 
-def behind(app: ASGIApp, door: Door, refuse: Refuse, needs: Needs) -> ASGIApp:
+def behind(
+    app: ASGIApp, door: Door, refuse: Refuse, needs: Needs, *, gets_change: bool = False
+) -> ASGIApp:
     """Return an application behind a door.
 
     What stands in the paths of its requests is as it was sent. Who may not come in has no
     body read.
+
+    Args:
+        app: The application.
+        door: Whom it lets in.
+        refuse: Gives its answer to who may not come in.
+        needs: Gives the role that a request needs.
+        gets_change: Whether a GET may change something. Browsers send a GET to any server for
+            any page, some without a word of the page: they are not asked for a password then,
+            which they would keep and send along. Clients may show one all the same.
     """
-    limited = BodyLimit(app, door.body_bytes, refuse)
-    return RawPath(_Guard(limited, door, refuse, needs))
+    limited = BodyLimit(app, door.body_bytes, door.body_seconds, refuse)
+    challenge = "Bearer" if gets_change else 'Bearer, Basic realm="headrace"'
+    return RawPath(_Guard(limited, door, refuse, needs, challenge))
 
 
 def needs_admin_to_change(method: str, path: str) -> Role:
@@ -56,6 +76,12 @@ def caller(request: Request) -> str:
     principal: Principal | None = request.scope.get(_PRINCIPAL)
     name = "anonymous" if principal is None else principal.name
     return f"{name}@{client_of(request.scope)}"
+
+
+def has_token(request: Request) -> bool:
+    """Return whether a client asks that has shown a token, and not just anyone."""
+    principal: Principal | None = request.scope.get(_PRINCIPAL)
+    return principal is not None and principal != ANYONE
 
 
 def client_of(scope: Scope) -> str:
@@ -92,11 +118,14 @@ def _record(scope: Scope, event: str, status: int) -> None:
 class _Guard:
     """Answers 401, 403 and 429 to requests that do not come in."""
 
-    def __init__(self, app: ASGIApp, door: Door, refuse: Refuse, needs: Needs) -> None:
+    def __init__(
+        self, app: ASGIApp, door: Door, refuse: Refuse, needs: Needs, challenge: str
+    ) -> None:
         self._app = app
         self._door = door
         self._refuse = refuse
         self._needs = needs
+        self._challenge = challenge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -106,22 +135,32 @@ class _Guard:
         path = scope["path"]
         wait = self._door.rate.take(client_of(scope))
         refusal = None if wait is None else self._later(path, wait)
-        if refusal is None and path not in _OPEN:
+        if refusal is None:
             scope = {**scope, _PRINCIPAL: self._known(scope)}
-            refusal = self._refusal(scope)
+            refusal = None if path in _OPEN else self._refusal(scope)
             if refusal is not None:
-                # Whoever shows a token is never kept out by others at the same address.
-                wait = self._door.rate.refuse(client_of(scope))
-                if wait is None:  # whoever guesses on does not fill the log
-                    _record(scope, "refused", refusal.status_code)
-                else:
-                    refusal = self._later(path, wait)
+                refusal = self._counted(scope, refusal)
         if refusal is None:
             # Not by the method: RocketMQ Connect's API changes by GET.
             only_looks = self._needs(scope["method"], path) is Role.VIEWER
             await self._app(scope, receive, send if only_looks else _recorded(scope, send))
         else:
             await refusal(scope, receive, send)
+
+    def _counted(self, scope: Scope, refusal: Response) -> Response:
+        """Record a refusal; return what is answered, to who guesses on that it has to wait.
+
+        Whoever shows a token is never kept out by others at the same address, and is always
+        told why it is refused. Neither fills the log.
+        """
+        principal: Principal | None = scope[_PRINCIPAL]
+        # No address holds a space.
+        who = client_of(scope) if principal is None else f"client {principal.name}"
+        wait = self._door.rate.refuse(who)
+        if wait is None:
+            _record(scope, "refused", refusal.status_code)
+            return refusal
+        return refusal if principal is not None else self._later(scope["path"], wait)
 
     def _later(self, path: str, wait: timedelta) -> Response:
         headers = {"Retry-After": str(round(wait.total_seconds()))}
@@ -137,13 +176,19 @@ class _Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the answer to who may not send this; None if it may come in."""
         path, principal = scope["path"], scope[_PRINCIPAL]
-        if principal is None and self._door.is_strange(Headers(scope=scope)):
+        headers = Headers(scope=scope)
+        needed = self._needs(scope["method"], path)
+        if principal is None and self._door.is_strange(headers):
             told = "Without a token, only requests to this machine's own names are taken."
             return self._refuse(path, 403, told, {})
+        # A browser shows the password or the certificate that it keeps for whoever asks.
+        if needed is not Role.VIEWER and is_cross_site(headers):
+            told = "Pages of other sites may change nothing here."
+            return self._refuse(path, 403, told, {})
         if principal is None:
-            asked = {"WWW-Authenticate": 'Bearer, Basic realm="headrace"'}
-            return self._refuse(path, 401, "Unauthorized", asked)
-        needed = self._needs(scope["method"], path)
+            return self._refuse(
+                path, 401, "Unauthorized", {"WWW-Authenticate": self._challenge}
+            )
         if principal.role.covers(needed):
             return None
         told = f"This needs the role {needed}; {principal.name} is {principal.role}."

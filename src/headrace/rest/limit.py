@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -18,11 +19,14 @@ __all__ = ["BodyLimit"]
 class BodyLimit:
     """Answers 413 to requests with larger bodies, without reading more of them.
 
+    A body that takes too long to arrive is answered with 408.
+
     Bodies are read here as a whole, as the application would have to do anyway.
     """
 
-    def __init__(self, app: ASGIApp, size_bytes: int, refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, size_bytes: int, seconds: float, refuse: Refuse) -> None:
         """Stand before an application that takes bodies of at most ``size_bytes``."""
+        self._seconds = seconds
         self._app = app
         self._refuse = refuse
         self._size_bytes = size_bytes
@@ -33,9 +37,17 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         declared = Headers(scope=scope).get("content-length", "0")
-        body = None if int(declared) > self._size_bytes else await self._body(receive)
+        try:
+            async with asyncio.timeout(self._seconds):
+                large = int(declared) > self._size_bytes
+                body = None if large else await self._body(receive)
+        except TimeoutError:
+            told = f"The request did not arrive within {self._seconds:g} seconds."
+            await self._refusal(scope, 408, told)(scope, receive, send)
+            return
         if body is None:
-            await self._refusal(scope)(scope, receive, send)
+            told = f"The request is larger than {self._size_bytes} bytes."
+            await self._refusal(scope, 413, told)(scope, receive, send)
             return
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -59,7 +71,6 @@ class BodyLimit:
             more = message["type"] == "http.request" and message.get("more_body", False)
         return b"".join(parts)
 
-    def _refusal(self, scope: Scope) -> Response:
-        told = f"The request is larger than {self._size_bytes} bytes."
+    def _refusal(self, scope: Scope, status: int, told: str) -> Response:
         # What was not read of the body would be taken for the next request.
-        return self._refuse(scope["path"], 413, told, {"Connection": "close"})
+        return self._refuse(scope["path"], status, told, {"Connection": "close"})

@@ -5,10 +5,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fastapi import APIRouter, HTTPException, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from headrace.control import Connectors
+from headrace.model import EventKind
+from headrace.rest.guard import caller
 from headrace.rest.requests import Encoded
 
 Json: TypeAlias = Any
@@ -76,7 +79,7 @@ class Loggers:
         return names
 
 
-def logger_routes(loggers: Loggers) -> APIRouter:
+def logger_routes(loggers: Loggers, connectors: Connectors) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/admin/loggers")
 
@@ -91,7 +94,9 @@ def logger_routes(loggers: Loggers) -> APIRouter:
         return loggers.show(name)
 
     @router.put("/{name}")
-    def set_level(name: Encoded, body: LevelBody, scope: str = "worker") -> Response:
+    def set_level(
+        name: Encoded, body: LevelBody, request: Request, scope: str = "worker"
+    ) -> Response:
         if body.level is None:
             told = "Desired 'level' parameter was not specified in request."
             raise HTTPException(400, told)
@@ -99,6 +104,8 @@ def logger_routes(loggers: Loggers) -> APIRouter:
         if number is None:
             raise HTTPException(404, f"invalid log level '{body.level}'.")
         changed = loggers.set(name, number)
+        detail = {"logger": name, "level": body.level.upper()}
+        connectors.record_event(EventKind.LOGGER, caller(request), detail)
         # One process is the whole cluster.
         return Response(status_code=204) if scope == "cluster" else JSONResponse(changed)
 

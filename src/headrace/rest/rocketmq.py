@@ -46,7 +46,7 @@ def rocketmq_app(connectors: Connectors, door: Door) -> "ASGIApp":
     for routes in (_cluster, _all, _one, _views):
         app.include_router(routes(connectors))
     app.include_router(rocketmq_plugin_routes(connectors.registry))
-    return behind(RocketmqManners(app), door, refusal, needed_role)
+    return behind(RocketmqManners(app), door, refusal, needed_role, gets_change=True)
 
 
 def _cluster(connectors: Connectors) -> APIRouter:

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 import structlog
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from headrace.control import in_rocketmq_words
@@ -34,7 +33,6 @@ Json: TypeAlias = Any
 log = structlog.get_logger(__name__)
 
 _MISTAKES = (ConfigError, ConfigErrors, PluginNotFoundError, StateError)
-_OWN_PAGES = {"same-origin", "none"}
 
 
 def success(body: Json) -> dict[str, Json]:
@@ -111,11 +109,7 @@ def _unknown(request: Request) -> str:
 
 
 class RocketmqManners:
-    """Takes requests as RocketMQ Connect's server does, before they are routed.
-
-    A slash at the end of a path does not matter. As its paths change things by GET, which any
-    page in a browser can send to this machine, what a browser asks for other sites is refused.
-    """
+    """Takes requests as RocketMQ Connect's server does: a slash at the end does not matter."""
 
     def __init__(self, app: ASGIApp) -> None:
         """Stand before an application."""
@@ -125,10 +119,6 @@ class RocketmqManners:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        if Headers(scope=scope).get("sec-fetch-site", "none") not in _OWN_PAGES:
-            refusal = failure(403, "Pages of other sites may not use this API.", 403)
-            await refusal(scope, receive, send)
             return
         changed = {"path": scope["path"].rstrip("/") or "/"}
         if scope.get("raw_path"):

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from headrace.control import Connectors
+    from headrace.control import Connectors, Health
     from headrace.rest.door import Door
     from headrace.rest.v1 import Workbench
 
 
-def server_app(connectors: Connectors, bench: Workbench, door: Door) -> ASGIApp:
+def server_app(
+    connectors: Connectors, bench: Workbench, door: Door, health: Health | None = None
+) -> ASGIApp:
     """Return the APIs over an installation's connectors, behind a door.
 
     Kafka Connect's has the root, as its clients expect; ours begins with ``/v1``.
     """
-    return ByPrefix({PREFIX: v1_app(connectors, bench, door)}, connect_app(connectors, door))
+    return ByPrefix(
+        {PREFIX: v1_app(connectors, bench, door)}, connect_app(connectors, door, health)
+    )
 
 
 class ByPrefix:

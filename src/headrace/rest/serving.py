@@ -64,6 +64,7 @@ class Serving:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=self.door.connections.protocol(),  # type: ignore[arg-type]  # a class, as it asks
             # A header that any client may send says nothing of where a request comes from.
             proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,

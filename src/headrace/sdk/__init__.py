@@ -33,6 +33,7 @@ from headrace.sdk.converter import (
     RecordPart,
 )
 from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.durability import flush
 from headrace.sdk.edits import Change, Column, defaulted, duplicate
 from headrace.sdk.errors import (
     Category,
@@ -41,6 +42,7 @@ from headrace.sdk.errors import (
     DataLostError,
     HeadraceError,
     PluginNotFoundError,
+    RangeChangedError,
     RecordError,
     RejectedError,
     RetriableError,
@@ -48,8 +50,11 @@ from headrace.sdk.errors import (
     SetupError,
     SinkError,
     SourceError,
+    SparkLostError,
+    SparkUnavailableError,
     StaleEpochError,
     StateError,
+    StorageUnavailableError,
     ToleranceExceededError,
     TooManyRejectedError,
     TopicNotFoundError,
@@ -61,9 +66,10 @@ from headrace.sdk.fieldpath import FieldPath, field_path, field_paths, with_fiel
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.frames import checked_rows, rows
 from headrace.sdk.javatypes import java_class
+from headrace.sdk.mark import Mark, receipt_figures
 from headrace.sdk.metrics import Metric, MetricKind, MetricSample, MetricsReporter
 from headrace.sdk.part import Part
-from headrace.sdk.position import Lag, Position, ReadLimit
+from headrace.sdk.position import Lag, Position, ReadLimit, check_range
 from headrace.sdk.projection import project
 from headrace.sdk.provider import ConfigProvider, ProviderContext, allowed_path
 from headrace.sdk.reconciling import Handled, Member, Move, Reconciled, reconcile
@@ -75,7 +81,6 @@ from headrace.sdk.sink import (
     BatchSink,
     Counting,
     FrameSink,
-    Mark,
     RecordSink,
     SinkBatch,
     SinkConnector,
@@ -95,6 +100,7 @@ from headrace.sdk.source import (
 )
 from headrace.sdk.sparktypes import from_spark_json, to_ddl, to_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote, sql_null, sql_type, sql_value
+from headrace.sdk.storage import naming, storage_error, storage_error_of_text
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.sdk.struct import Struct
 from headrace.sdk.transform import (
@@ -164,6 +170,7 @@ __all__ = [
     "Position",
     "Predicate",
     "ProviderContext",
+    "RangeChangedError",
     "ReadLimit",
     "Reconciled",
     "Record",
@@ -190,11 +197,14 @@ __all__ = [
     "SourceConnector",
     "SourceError",
     "SourceTask",
+    "SparkLostError",
+    "SparkUnavailableError",
     "Split",
     "SplitSource",
     "StagedWrite",
     "StaleEpochError",
     "StateError",
+    "StorageUnavailableError",
     "StreamSplitSource",
     "Struct",
     "TaskContext",
@@ -210,6 +220,7 @@ __all__ = [
     "UnfitRecordError",
     "Verified",
     "allowed_path",
+    "check_range",
     "checked_rows",
     "class_name",
     "conform",
@@ -219,15 +230,18 @@ __all__ = [
     "field_path",
     "field_paths",
     "fixed_folder",
+    "flush",
     "from_arrow",
     "from_spark_json",
     "has_variant",
     "java_class",
     "literal",
     "literal_text",
+    "naming",
     "parse_ddl",
     "project",
     "quote",
+    "receipt_figures",
     "reconcile",
     "require_writable",
     "rows",
@@ -237,6 +251,8 @@ __all__ = [
     "sql_null",
     "sql_type",
     "sql_value",
+    "storage_error",
+    "storage_error_of_text",
     "texts_of_variants",
     "to_arrow",
     "to_arrow_field",

@@ -57,8 +57,17 @@ class Ledger(Protocol):
     things each time it is read.
     """
 
-    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
-        """Add ``items`` in order, durably; return the new length."""
+    def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
+        """Add ``items`` in order, durably; return the new length.
+
+        Args:
+            items: The items.
+            after: How long the list must be before. An append whose answer was lost may be
+                repeated: what it has added is not added again.
+
+        Raises:
+            StateError: The list has another length, and other items: read it anew.
+        """
 
     def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
         """Return the items in ``[start, end)``."""
@@ -79,7 +88,18 @@ class ConnectorContext(Protocol):
         """The schemas stored for this connector's streams."""
 
     def position(self) -> Position:
-        """Return the stored positions of all tasks of this connector, merged."""
+        """Return the stored positions of all tasks of this connector, merged.
+
+        Trap: where several tasks have had the same partition, any one's offset is given, and
+        not the newest.
+        """
+
+    def positions(self) -> Mapping[int, Position]:
+        """Return the stored position of each task of this connector, by its number.
+
+        Tasks are there that do not run any more. While ``task_configs`` is called, no task
+        runs whose configuration is to change: the positions of those are final.
+        """
 
     def request_task_reconfiguration(self) -> None:
         """Ask the runtime to call ``task_configs`` again soon. Any thread may call it."""

@@ -15,11 +15,12 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
 
+from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, table_folder
+from headrace.sdk.durability import flush
 from headrace.sdk.errors import RetriableError, StaleEpochError
 from headrace.sdk.filestats import file_stats
+from headrace.sdk.folders import folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from headrace.sdk.sink import Mark
+    from headrace.sdk.mark import Mark
 
 __all__ = [
     "AddedFile",
+    "add_action",
     "add_files",
     "discard_other_attempts",
     "discard_staged",
@@ -49,6 +51,7 @@ QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=F
 _RECEIPT = "headrace.receipt"
 _APPLICATION = "headrace.application"
 _DATA = "data"
+_NEAR = 20
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -112,7 +115,12 @@ def staged_files(
     stats: bool = False,
 ) -> list[AddedFile]:
     """Return the files that an attempt has staged, as ``stage_parquet`` does."""
-    found = sorted((table / staging_folder(mark, folder)).rglob("*.parquet"))
+    staged = table / staging_folder(mark, folder)
+    # Hadoop's checksums beside the files: one that is torn by a loss of power would make
+    # Spark refuse a file that is good.
+    for checksum in staged.rglob(".*.crc"):
+        checksum.unlink(missing_ok=True)
+    found = sorted(staged.rglob("*.parquet"))
     files = (_added(path, table, partition_by, stats=stats) for path in found)
     return [file for file in files if file.rows]
 
@@ -123,22 +131,21 @@ def discard_staged(table: Path, mark: Mark, *, folder: str = _DATA) -> None:
 
 
 def discard_other_attempts(table: Path, mark: Mark, *, folder: str = _DATA) -> None:
-    """Remove what other attempts at the same batch staged, such as those that crashed.
+    """Remove what older attempts at the same batch staged, such as those that crashed.
 
-    Called once the batch is committed with this attempt's files: the others are then in no
-    version of the table.
+    Called once the table was seen to take this attempt's files: the others are then in no
+    version of it. A newer owner may still be at work; what it stages is its own.
     """
-    mine = table / staging_folder(mark, folder)
-    for other in mine.parent.glob(f"{mark.batch:012d}-*"):
-        if other != mine:
+    for other in (table / staging_folder(mark, folder)).parent.glob(f"{mark.batch:012d}-*"):
+        if int(other.name.rpartition("-")[2]) < mark.epoch:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
     """Return the receipt of a batch that the table already holds, else None.
 
-    The table must be loaded anew. Raises StaleEpochError when it holds a newer batch of
-    the same application.
+    It is empty when the table's log has forgotten it. The table must be loaded anew. Raises
+    StaleEpochError when it holds a newer batch of the same application.
     """
     held = table.transaction_version(mark.application)
     if held is None or held < mark.batch:
@@ -150,10 +157,11 @@ def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
         )
         fix = "Another worker runs this task, or the state folder was set back; restore it."
         raise StaleEpochError(problem, fix=fix)
-    for entry in table.history():
-        metadata = entry | _user_metadata(entry)
-        if metadata.get(_APPLICATION) == mark.application:
-            return str(metadata.get(_RECEIPT, ""))
+    for most in (_NEAR, None):  # it is rarely far, and a log may be long
+        for entry in table.history(most):
+            metadata = entry | _user_metadata(entry)
+            if metadata.get(_APPLICATION) == mark.application:
+                return str(metadata.get(_RECEIPT, ""))
     return ""
 
 
@@ -165,46 +173,50 @@ def add_files(
     now: datetime,
     *,
     told: Mapping[str, str] | None = None,
+    flushed: bool = False,
 ) -> None:
-    """Add staged files, the mark and the receipt in one transaction.
+    """Add staged files, the mark and the receipt in one transaction, durably.
 
-    ``told`` is what else the commit is to say, by name.
+    The files are flushed first unless they are ``flushed``. ``told`` is what else the commit
+    is to say, by name.
 
-    Guarantee 2: Delta refuses a second transaction of one application that did not see
-    the first. Raises StaleEpochError then, and RetriableError when another writer changed
+    Guarantee 2: a second transaction of one application that did not see the first is
+    refused. Raises StaleEpochError then, and RetriableError when another writer changed
     the table's definition meanwhile.
     """
-    millis = int(now.timestamp() * 1000)
-    actions = [
-        AddAction(
-            path=file.path,
-            size=file.size_bytes,
-            partition_values=file.partition_values,
-            modification_time=millis,
-            data_change=True,
-            stats=file.stats or json.dumps({"numRecords": file.rows}),
-        )
-        for file in files
-    ]
+    folder = table_folder(table)
+    if not flushed:
+        # Guarantee 1: a commit never names what the disk does not have.
+        flush((folder / file.path for file in files), up_to=folder)
     try:
-        table.create_write_transaction(
-            list(actions),
-            "append",
-            table.schema(),
-            table.metadata().partition_columns,
-            commit_properties=mark_properties(mark, receipt, told),
-            post_commithook_properties=QUIET,
+        commit(
+            folder,
+            int(table.version()),
+            [add_action(file, now) for file in files],
+            operation="WRITE",
+            transactions={mark.application: mark.batch},
+            told={**_metadata(mark, receipt), **(told or {})},
+            now=now,
         )
-    except CommitFailedError as error:
-        raise _refused(table, mark, error) from error
+    except CommitConflictError as error:
+        if error.application is not None:
+            problem = f"Another owner has committed batch {mark.batch} of {mark.application}."
+            raise StaleEpochError(problem) from error
+        problem = f"The table was changed while a batch was added to it: {error}."
+        raise RetriableError(problem) from error
 
 
-def _refused(table: DeltaTable, mark: Mark, error: CommitFailedError) -> Exception:
-    held = DeltaTable(table.table_uri).transaction_version(mark.application)
-    if held is not None and held >= mark.batch:
-        problem = f"Batch {mark.batch} of {mark.application} was committed by another owner."
-        return StaleEpochError(problem)
-    return RetriableError(f"The table was changed while a batch was added to it: {error}")
+def add_action(file: AddedFile, now: datetime, *, change: bool = True) -> dict[str, Any]:
+    """Return the action that adds a file; ``change`` unless its rows were there before."""
+    add = {
+        "path": encoded_path(file.path),
+        "partitionValues": dict(file.partition_values),
+        "size": file.size_bytes,
+        "modificationTime": int(now.timestamp() * 1000),
+        "dataChange": change,
+        "stats": file.stats or json.dumps({"numRecords": file.rows}),
+    }
+    return {"add": add}
 
 
 def mark_properties(
@@ -242,7 +254,8 @@ def _user_metadata(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def staging_folder(mark: Mark, folder: str = _DATA) -> Path:
     """Return where an attempt stages files, relative to the table's folder."""
-    return Path(folder) / mark.application / f"{mark.batch:012d}-{mark.epoch}"
+    # A connector may be called anything, such as what leads out of the table.
+    return Path(folder) / folder_name(mark.application) / f"{mark.batch:012d}-{mark.epoch}"
 
 
 def _added(path: Path, table: Path, partition_by: Sequence[str], *, stats: bool) -> AddedFile:

@@ -15,6 +15,7 @@ __all__ = [
     "DataLostError",
     "HeadraceError",
     "PluginNotFoundError",
+    "RangeChangedError",
     "RecordError",
     "RejectedError",
     "RetriableError",
@@ -22,8 +23,11 @@ __all__ = [
     "SetupError",
     "SinkError",
     "SourceError",
+    "SparkLostError",
+    "SparkUnavailableError",
     "StaleEpochError",
     "StateError",
+    "StorageUnavailableError",
     "ToleranceExceededError",
     "TooManyRejectedError",
     "TopicNotFoundError",
@@ -202,10 +206,56 @@ class RetriableError(HeadraceError):
         return {**super().to_json(), "after_seconds": seconds}
 
 
+class SparkUnavailableError(RetriableError):
+    """Spark's JVM has ended, and another is being started.
+
+    The worker raises it for what was running; the batch runs again once Spark does.
+    """
+
+    code = "spark.unavailable"
+
+    def __init__(
+        self,
+        problem: str = "",
+        *,
+        after: timedelta | None = timedelta(seconds=30),
+        fix: str = "If it ended for lack of memory, raise HEADRACE_DRIVER_MEMORY or lower "
+        "batch.max.rows; jvm.log says more.",
+        field: str | None = None,
+    ) -> None:
+        super().__init__(problem, after=after, fix=fix, field=field)
+
+
+class StorageUnavailableError(RetriableError):
+    """Data cannot be stored now: no space, over quota, read-only, or an input/output error.
+
+    The batch is tried again until it can.
+    """
+
+    code = "storage.unavailable"
+
+
+class SparkLostError(SetupError):
+    """Spark's JVM has ended too often, and is not started again."""
+
+    code = "spark.lost"
+
+
 class DataLostError(HeadraceError):
     """The source no longer has the data that follows the stored position."""
 
     code = "source.data_lost"
+
+
+class RangeChangedError(DataLostError):
+    """What a range stands for has changed since it was planned.
+
+    A source raises it from ``read`` or ``splits``, before it has given any record: a batch
+    that runs for the first time is then dropped and planned anew, and one that may have run
+    before fails, as targets may hold what was there before.
+    """
+
+    code = "source.range_changed"
 
 
 class RecordError(HeadraceError):

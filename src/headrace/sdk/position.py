@@ -1,7 +1,7 @@
 """Where a task stands in its source, and how far one batch may go."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.sdk.errors import StateError
 
-__all__ = ["Position", "ReadLimit"]
+__all__ = ["Lag", "Position", "ReadLimit", "check_range"]
 
 
 @final
@@ -103,6 +103,11 @@ class Position:
         message = f"A position does not change: {name} cannot be set."
         raise AttributeError(message)
 
+    def changed(self, before: "Position") -> list[Mapping[str, Any]]:
+        """Give the partitions in which this position differs from one before it."""
+        old, new = before._offsets, self._offsets  # noqa: SLF001 - its own class
+        return [_object(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+
     def __len__(self) -> int:
         """Count the partitions."""
         return len(self._offsets)
@@ -172,6 +177,30 @@ def _object(text: str) -> dict[str, Any]:
 
 
 Position.EMPTY = Position()
+
+
+def check_range(
+    start: Position, end: Position, partitions: Collection[Mapping[str, Any]]
+) -> None:
+    """Refuse a range that moves in other partitions than those that a source reads.
+
+    A batch keeps its range while the configuration changes: one that was planned under
+    another path, topic or number of tasks must be an error. Read as an empty range it would
+    be finished, and its records would be lost. Every source calls this, or does the same, at
+    the beginning of `read` or `splits`.
+
+    Raises:
+        StateError: The range moves in a partition that is not among `partitions`.
+    """
+    known = {_canonical(partition) for partition in partitions}
+    foreign = [each for each in end.changed(start) if _canonical(each) not in known]
+    if foreign:
+        raise StateError(
+            problem=f"The batch reads {_canonical(foreign[0])}, and the source is configured "
+            f"to read {', '.join(sorted(known)) or 'nothing'}.",
+            fix="Set the configuration back to what it was when the batch began, until the "
+            "batch is finished.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

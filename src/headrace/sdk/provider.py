@@ -26,10 +26,12 @@ class ProviderContext:
         serving: Whether whoever writes configurations may be somebody else than whoever runs
             this process. A provider should then give nothing that was not meant for
             configurations, unless its own keys say so.
+        shared: Whether it is sure to be somebody else, as clients have tokens.
     """
 
     folders: Sequence[Path] = ()
     serving: bool = False
+    shared: bool = False
 
 
 class ConfigProvider(ABC):

@@ -20,27 +20,10 @@ if TYPE_CHECKING:
 
     from headrace.sdk.config import Config
     from headrace.sdk.connector import TaskContext
+    from headrace.sdk.mark import Mark
     from headrace.sdk.record import Record
     from headrace.sdk.refusal import Refusal
     from headrace.sdk.schema import Schema
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Names one batch of one task, for ever.
-
-    A sink keeps the newest mark of each application in the transaction that holds
-    the data (Guarantee 2).
-
-    Args:
-        application: Connector and task, unique over all stores and re-creations.
-        batch: Grows by one with each batch and never restarts.
-        epoch: Grows with each new owner of the task; tells attempts apart.
-    """
-
-    application: str
-    batch: int
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +58,19 @@ class StagedWrite(Protocol):
     def commit(self, receipt: str) -> None:
         """Make the data visible, with its mark and ``receipt``, in one transaction.
 
-        Running it again for the same mark changes nothing.
+        Called again by the same attempt it changes nothing. Two attempts at a batch may
+        overlap, as when a worker that was cut off wakes up: the target takes one of them, and
+        the other has to fail and to leave alone what the target holds. So a sink looks, in
+        the transaction that decides, whether the target holds the batch already:
+        ``if mark.wrote(receipt that it holds, or None): return``.
+
+        What it stands for is durable on return. A sink that writes files calls
+        ``headrace.sdk.flush`` with those of the attempt before the mark is visible, and with
+        the mark's before it returns: a loss of power must not leave a mark without its rows.
+
+        Raises:
+            StaleEpochError: The target holds the batch from another attempt (``Mark.wrote``
+                raises it), or a newer one.
         """
 
     def abort(self) -> None:
@@ -149,10 +144,11 @@ class FrameSink(SinkTask):
 
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:
-        """Return the receipt of the batch if the target already holds it.
+        """Return the receipt of the batch if the target already holds it, as it was given.
 
-        Called before each attempt. A sink whose target holds a newer batch of the
-        same application raises StateError: batches never go back.
+        Called before each attempt at a batch that may have run before. A receipt that the
+        target has forgotten is empty. A sink whose target holds a newer batch of the same
+        application raises StateError: batches never go back.
         """
 
     def known_schema(self, topic: str) -> Schema | None:
@@ -212,7 +208,10 @@ class BatchSink(SinkTask):
     def commit(
         self, messages: Sequence[Mapping[str, object]], batch: SinkBatch, receipt: str
     ) -> None:
-        """Make the parts visible with their mark in one transaction, on the driver."""
+        """Make the parts visible with their mark in one transaction, on the driver.
+
+        See ``StagedWrite.commit`` for when the target holds the batch already.
+        """
 
     @abstractmethod
     def committed(self, mark: Mark, topic: str) -> str | None:
@@ -238,6 +237,17 @@ class RecordSink(SinkTask):
 
 class SinkConnector(Connector):
     """A connector that writes to a system."""
+
+    @classmethod
+    def target(cls, config: Config) -> str:
+        """Return what a configuration writes to, such as a path or the address of a table.
+
+        It is part of the names that the sink's marks have, and never shown. It must say the
+        same as long as the target is the same: what is tuned, or how one logs in, is no part
+        of it. A connector that a task may have more than once, for several targets, should
+        say it; the default is nothing, which is enough for one.
+        """
+        return ""
 
     @abstractmethod
     def task(self, config: Config) -> FrameSink | BatchSink | RecordSink:

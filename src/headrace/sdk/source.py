@@ -99,7 +99,9 @@ class FrameSource(ReplayableSource):
         The frame has a column ``value`` (the row as a struct, or a single value) and
         may have ``key``, ``headers``, ``timestamp``, ``partition`` and ``error``
         (see ``headrace.sdk.frames``). The same range must give the same rows again;
-        raise DataLostError when that is no longer possible. It must not run a job.
+        raise DataLostError when that is no longer possible, and StateError for a range of
+        partitions that this task does not read (see ``check_range``): an unfinished batch
+        outlives a change of the configuration. It must not run a job.
         """
 
     def read_strict(
@@ -141,7 +143,10 @@ class SplitSource(ReplayableSource):
 
     @abstractmethod
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Divide the range; the same range gives the same splits again."""
+        """Divide the range; the same range gives the same splits again.
+
+        Raises as ``FrameSource.read`` does: a range that cannot be read is never empty.
+        """
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -161,7 +166,10 @@ class StreamSplitSource(ReplayableSource):
 
     @abstractmethod
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Divide the range; the same range gives the same splits again."""
+        """Divide the range; the same range gives the same splits again.
+
+        Raises as ``FrameSource.read`` does: a range that cannot be read is never empty.
+        """
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -9,14 +9,23 @@ from headrace.store.errors import (
     ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
+    StoreDamagedError,
+    StoreMissingError,
     StoreUnavailableError,
     TaskNotFoundError,
+    TaskRemovedError,
 )
 from headrace.store.memory import MemoryStore
 from headrace.store.protocol import Store
 from headrace.store.registry_memory import MemoryRegistryStore
 from headrace.store.registry_protocol import RegistryRows, RegistrySetting, RegistryStore
 from headrace.store.registry_sql import SqlRegistryStore
+from headrace.store.replacement import (
+    check_not_lost,
+    go_on_from_earlier,
+    put_back,
+    start_empty,
+)
 from headrace.store.rules import existing
 from headrace.store.server_place import ServerPlaces
 from headrace.store.sql import SqlStore
@@ -39,8 +48,15 @@ __all__ = [
     "SqlRegistryStore",
     "SqlStore",
     "Store",
+    "StoreDamagedError",
+    "StoreMissingError",
     "StoreUnavailableError",
     "TaskNotFoundError",
+    "TaskRemovedError",
     "back_up",
+    "check_not_lost",
     "existing",
+    "go_on_from_earlier",
+    "put_back",
+    "start_empty",
 ]

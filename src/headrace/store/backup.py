@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.permissions import make_private_folder
 from headrace.sdk.errors import Category, HeadraceError
 from headrace.store.restoring import tell_copy
 from headrace.store.sqlite_file import BUSY_SECONDS
@@ -34,7 +35,7 @@ def back_up(place: Place, file: Path) -> None:
     if not isinstance(place, Path):
         problem = "The store is in PostgreSQL, which makes its own backups."
         raise BackupNotSupportedError(problem, fix="Use pg_dump.")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(file.parent)
     part = file.with_name(f"{file.name}.part")
     part.touch(mode=0o600)
     with (

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.model import (
+        Batch,
         ConnectorKind,
         ConnectorStatus,
         Retention,
@@ -198,6 +199,16 @@ class MemoryConnectorStore:
                 name, "offsets", stamp, {"action": action, "before": before, "after": after}
             )
 
+    def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
+        """See ConnectorStore."""
+        with self._lock:
+            rules.check_to_stop(self._existing(task.connector).connector)
+            before = self._state.position(task).to_json()
+            batch = self._state.give_up(task, batch_id, skip=skip)
+            after = self._state.position(task).to_json()
+            self._event(task.connector, "offsets", stamp, rules.given_up(batch, before, after))
+            return batch
+
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
         """See ConnectorStore."""
         with self._lock:
@@ -215,6 +226,13 @@ class MemoryConnectorStore:
         with self._lock:
             if name in self._kept:
                 self._kept[name].topics.clear()
+
+    def add_event(
+        self, kind: str, stamp: Stamp, detail: Mapping[str, object], connector: str = ""
+    ) -> None:
+        """See ConnectorStore."""
+        with self._lock:
+            self._event(connector, kind, stamp, detail)
 
     def events(
         self,

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.model import (
+        Batch,
         ConfigVersion,
         Connector,
         ConnectorKind,
@@ -112,6 +113,15 @@ class ConnectorStore(Protocol):
         stands elsewhere by now.
         """
 
+    def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
+        """Forget the unfinished batch of a task of a stopped connector, and return it.
+
+        The task then stands at the batch's start or, to ``skip`` its records, at its end. The
+        batch's id stays used. The event ``offsets`` tells of it as of a move, by the action
+        ``give-up``. Raises StateError while the connector is not to be stopped or somebody has
+        the task's lease, and for any other id than the unfinished batch's.
+        """
+
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
         """Remember that a connector uses topics. Nothing happens if it was removed."""
 
@@ -120,6 +130,18 @@ class ConnectorStore(Protocol):
 
     def reset_topics(self, name: str) -> None:
         """Forget the topics that a connector has used."""
+
+    def add_event(
+        self, kind: str, stamp: Stamp, detail: Mapping[str, object], connector: str = ""
+    ) -> None:
+        """Add an event of what was done that changes no row of a connector.
+
+        Args:
+            kind: What, see EventKind.
+            stamp: When, and by whom.
+            detail: What else is known.
+            connector: The connector, which need not be there; empty for the whole server.
+        """
 
     def events(
         self,

@@ -28,11 +28,12 @@ from headrace.store.connector_tables import (
     task_configs,
     topics_in_use,
 )
-from headrace.store.database import hold, open_database
+from headrace.store.database import open_database
 from headrace.store.event_rows import add_event, prune_events
+from headrace.store.locks import hold
 from headrace.store.modes import Mode, in_mode
-from headrace.store.removing import forget
-from headrace.store.tables import connectors
+from headrace.store.removing import forget, is_task
+from headrace.store.tables import batches, connectors
 from headrace.store.task_rows import ensure_task, unfinished_of, update_task
 from headrace.store.times import micros, time_of
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-    from headrace.model import Retention, TaskId
+    from headrace.model import Batch, Retention, TaskId
     from headrace.store.database import Place
 
 _M = managed.c
@@ -246,6 +247,21 @@ class SqlConnectorStore:
                 db, name, "offsets", stamp, {"action": action, "before": before, "after": after}
             )
 
+    def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
+        """See ConnectorStore."""
+        name = task.connector
+        with self._writer.begin() as db:
+            rules.check_to_stop(_locked(db, name))
+            row = ensure_task(db, task)
+            rules.check_idle(task, row.owner)
+            batch = rules.expect(unfinished_of(db, task), batch_id)
+            db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
+            position = (batch.end if skip else batch.start).to_json()
+            # Guarantee 3: whoever ran the batch before may not finish it any more.
+            update_task(db, task, position=position, epoch=row.epoch + 1)
+            add_event(db, name, "offsets", stamp, rules.given_up(batch, row.position, position))
+            return batch
+
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
         """See ConnectorStore."""
         name = connector.name
@@ -267,6 +283,13 @@ class SqlConnectorStore:
         """See ConnectorStore."""
         with self._writer.begin() as db:
             db.execute(delete(topics_in_use).where(topics_in_use.c.connector == name))
+
+    def add_event(
+        self, kind: str, stamp: Stamp, detail: Mapping[str, object], connector: str = ""
+    ) -> None:
+        """See ConnectorStore."""
+        with self._writer.begin() as db:
+            add_event(db, connector, kind, stamp, detail)
 
     def events(
         self,

@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import event, func, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from headrace.sdk.errors import ConfigError, SetupError
-from headrace.store.errors import StoreUnavailableError
+from headrace.store.errors import StoreMissingError, StoreUnavailableError
 from headrace.store.migrations import migrate
 from headrace.store.postgresql import open_postgresql
 from headrace.store.restoring import go_on_from_copy
 from headrace.store.sqlite_file import open_sqlite
+from headrace.store.store_file import StoreFile
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection, Engine, ExceptionContext
+    from sqlalchemy import URL, Engine
 
 Place: TypeAlias = Path | str
 """A SQLite file, or the URL of a PostgreSQL database (which may hold a password)."""
@@ -32,29 +33,24 @@ def open_database(place: Place) -> Engine:
         SetupError: The database cannot be reached, or a newer version has made its tables.
     """
     engine = open_sqlite(place) if isinstance(place, Path) else open_postgresql(_url(place))
-    event.listen(engine, "handle_error", _tell)
     try:
         migrate(engine)
         go_on_from_copy(engine)
+        if isinstance(place, Path):
+            StoreFile(place).mark()
+    except StoreMissingError:
+        engine.dispose()
+        raise
     except StoreUnavailableError as error:
         engine.dispose()
+        if isinstance(place, Path):
+            raise SetupError(error.problem, field="home", fix=error.fix) from error
         fix = "Start its server, or correct its address, user and password."
         raise SetupError(error.problem, field="store_url", fix=fix) from error
     except BaseException:
         engine.dispose()
         raise
     return engine
-
-
-def hold(db: Connection, *names: str) -> None:
-    """Keep other transactions from going on beyond their own ``hold`` of these names.
-
-    For rows that do not exist yet, and so cannot be locked. In SQLite a transaction that
-    writes keeps all others away as it is.
-    """
-    if db.dialect.name == "postgresql":
-        key = func.hashtextextended("\n".join(names), 0)
-        db.execute(select(func.pg_advisory_xact_lock(key)))
 
 
 def _url(text: str) -> URL:
@@ -68,14 +64,3 @@ def _url(text: str) -> URL:
         problem = f"A store cannot be kept in {url.get_backend_name()!r}."
         raise ConfigError(problem, field="store_url", fix=fix)
     return url
-
-
-def _tell(context: ExceptionContext) -> None:
-    """Say that the database is not to be had now, where the driver says so."""
-    error = context.sqlalchemy_exception
-    passing = isinstance(error, OperationalError | InterfaceError)
-    if not passing or not isinstance(error, DBAPIError):
-        return
-    told = str(error.orig).strip().splitlines()
-    problem = f"The store did not answer: {told[0] if told else type(error.orig).__name__}."
-    raise StoreUnavailableError(problem) from error

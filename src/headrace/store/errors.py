@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headrace.sdk.errors import Category, HeadraceError, RetriableError
+from headrace.sdk.errors import Category, HeadraceError, RetriableError, StaleEpochError
 
 
 class StoreUnavailableError(RetriableError):
@@ -12,6 +12,25 @@ class StoreUnavailableError(RetriableError):
 
     code: ClassVar[str] = "store.unavailable"
     category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+class StoreMissingError(StoreUnavailableError):
+    """The file of the store is gone, or is another one."""
+
+    code: ClassVar[str] = "store.missing"
+
+
+class StoreDamagedError(HeadraceError):
+    """The file of the store cannot be read as a database."""
+
+    code: ClassVar[str] = "store.damaged"
+    category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+class TaskRemovedError(StaleEpochError):
+    """The task was removed with its connector."""
+
+    code: ClassVar[str] = "task.removed"
 
 
 class ConnectorExistsError(HeadraceError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.model import (
@@ -18,14 +19,17 @@ from headrace.model import (
     TaskStatus,
 )
 from headrace.sdk import Position
-from headrace.sdk.errors import StaleEpochError
 from headrace.store import rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from headrace.sdk import Schema
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @dataclass
@@ -45,8 +49,9 @@ class _Task:
 class MemoryStore:
     """A Store that forgets everything when the process ends."""
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, now: Callable[[], datetime] = _now) -> None:
+        """Start empty; ``now`` is the clock of its leases, see Store."""
+        self.now = now
         self.lock = threading.RLock()
         self.told: Callable[[TaskId, TaskStatus, Stamp], None] = lambda *_: None
         """Takes each new state of a task, for the store of connectors."""
@@ -114,6 +119,14 @@ class MemoryStore:
             if row and row.epoch == lease.epoch:
                 row.lease = None
 
+    def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """See Store."""
+        with self.lock:
+            row = self._owned(lease.task, lease.epoch)
+            was = row.status
+            row.status = replace(status, restarts=was.restarts)
+            self._tell(lease.task, was, row.status, Stamp(now, lease.owner))
+
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
         with self.lock:
@@ -161,6 +174,17 @@ class MemoryStore:
                 row.position = position
                 row.epoch += 1
 
+    def give_up(self, task: TaskId, batch_id: int, *, skip: bool) -> Batch:
+        """Forget the unfinished batch of a task that nobody runs, for the connectors' store."""
+        with self.lock:
+            batch = rules.expect(self.unfinished_batch(task), batch_id)
+            row = self._tasks[task]
+            rules.check_idle(task, row.lease.owner if row.lease else None)
+            row.batches.pop()
+            row.position = batch.end if skip else batch.start
+            row.epoch += 1
+            return batch
+
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         """See Store."""
         with self.lock:
@@ -168,9 +192,11 @@ class MemoryStore:
             rules.check_none_unfinished(self.unfinished_batch(task))
             row.position = position
 
-    def unfinished_batch(self, task: TaskId) -> Batch | None:
+    def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
         """See Store."""
         with self.lock:
+            if epoch is not None:
+                self._owned(task, epoch)
             row = self._tasks.get(task)
             last = row.batches[-1] if row and row.batches else None
             return last if last and last.state is BatchState.BEGUN else None
@@ -279,11 +305,17 @@ class MemoryStore:
             return len(versions)
 
     def ledger_append(
-        self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]
+        self,
+        task: TaskId,
+        epoch: int,
+        items: Sequence[Mapping[str, str | int]],
+        after: int | None = None,
     ) -> int:
         """See Store."""
         with self.lock:
             ledger = self._owned(task, epoch).ledger
+            if after is not None and after != len(ledger):
+                return rules.repeated_append(task, items, after, ledger[after:])
             ledger.extend(dict(item) for item in items)
             return len(ledger)
 
@@ -303,6 +335,6 @@ class MemoryStore:
     def _owned(self, task: TaskId, epoch: int) -> _Task:
         row = self._tasks.get(task)
         # Guarantee 3: only the newest epoch may write.
-        if row is None or row.epoch != epoch:
-            raise StaleEpochError(rules.stale(task, epoch))
+        rules.check_epoch(task, None if row is None else row.epoch, epoch)
+        assert row is not None
         return row

@@ -19,6 +19,13 @@ class Store(Protocol):
     StaleEpochError when a newer one exists (Guarantee 3).
     """
 
+    def now(self) -> datetime:
+        """Return the time by which leases run out, aware; who takes or renews one passes it.
+
+        It is the same for all who share the store, however their own clocks are set: that of
+        the server in PostgreSQL, that of this machine, whose time of day may be set, in SQLite.
+        """
+
     def register(self, connector: str) -> str:
         """Return the connector's identity, made at the first call.
 
@@ -61,6 +68,9 @@ class Store(Protocol):
     def release(self, lease: Lease) -> None:
         """Give the lease up at once; nothing happens when it is no longer held."""
 
+    def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """Store the state of a task that runs on under its lease."""
+
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """Store the state that the task ends in, and give its lease up."""
 
@@ -85,8 +95,12 @@ class Store(Protocol):
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
         """Alter the position by hand. Raises StateError while a batch is unfinished."""
 
-    def unfinished_batch(self, task: TaskId) -> Batch | None:
-        """Return the batch whose intent is stored and which was not finished."""
+    def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
+        """Return the batch whose intent is stored and which was not finished.
+
+        With an epoch, for whoever is to decide the batch: raises StaleEpochError when a newer
+        one exists.
+        """
 
     def begin_batch(
         self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
@@ -152,9 +166,17 @@ class Store(Protocol):
         """
 
     def ledger_append(
-        self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]
+        self,
+        task: TaskId,
+        epoch: int,
+        items: Sequence[Mapping[str, str | int]],
+        after: int | None = None,
     ) -> int:
-        """Add to the task's ledger and return its new length."""
+        """Add to the task's ledger and return its new length.
+
+        With ``after``, its length before is checked: items that are there already, as the
+        answer to a call was lost, are not added again. Raises StateError if it is neither.
+        """
 
     def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
         """Return ledger items in ``[start, end)``."""

@@ -8,12 +8,12 @@ has moved since the backup is moved once more.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy import case, delete, update
+from sqlalchemy import delete, select
 
+from headrace.store.floors import raise_floors
 from headrace.store.modes import Mode, in_mode
 from headrace.store.tables import batches, tasks
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _COPY = "PRAGMA user_version=1"
 """A number in the file's head that SQLite leaves to its users: this is a backup."""
-_JUMP = 2**32
 
 log = structlog.get_logger(__name__)
 
@@ -35,11 +34,7 @@ def tell_copy(copy: sqlite3.Connection) -> None:
 
 
 def go_on_from_copy(engine: Engine) -> None:
-    """Prepare a store for work if it is a backup that was put in place, once.
-
-    The numbers come from the clock, as the same backup may be put back again; a clock that
-    was put back too still gives numbers beyond the backup's own.
-    """
+    """Prepare a store for work if it is a backup that was put in place, once."""
     if engine.dialect.name != "sqlite":
         return
     with engine.connect() as db:
@@ -48,12 +43,21 @@ def go_on_from_copy(engine: Engine) -> None:
     with in_mode(engine, Mode.WRITE).begin() as db:
         if not _is_copy(db):  # another process was first
             return
-        beyond, now = tasks.c.last_batch + _JUMP, time.time_ns() // 1_000_000
-        db.execute(update(tasks).values(last_batch=case((beyond > now, beyond), else_=now)))
-        # An intent may be done long since, or not: its rows are among those moved once more.
-        db.execute(delete(batches).where(batches.c.finished_us.is_(None)))
+        set_back(db)
         db.exec_driver_sql("PRAGMA user_version=0")
-    log.warning("store was put back from a backup", moved_again="all since the backup")
+
+
+def set_back(db: Connection) -> None:
+    """Let the tasks of a store that was set back go on, whatever has happened since."""
+    raise_floors(db)
+    # An intent may be done long since, or not: its rows are among those moved once more.
+    db.execute(delete(batches).where(batches.c.finished_us.is_(None)))
+    names = db.execute(select(tasks.c.connector).distinct()).scalars()
+    log.warning(
+        "the store is an earlier state of itself: each source, topic and sink of these "
+        "connectors repeats for itself what it has moved since",
+        connectors=sorted(names),
+    )
 
 
 def _is_copy(db: Connection) -> bool:

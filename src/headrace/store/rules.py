@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.model import BatchState, TaskState
+from headrace.model import BatchState, TargetState, TaskState
 from headrace.sdk.errors import StaleEpochError, StateError
 from headrace.store.errors import (
     ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
     TaskNotFoundError,
+    TaskRemovedError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.model import Batch, Lease, TaskId, TaskStatus
+    from headrace.model import Batch, Connector, Lease, TaskId, TaskStatus
     from headrace.sdk import Position
 
 T = TypeVar("T")
@@ -71,7 +72,51 @@ def check_none_unfinished(batch: Batch | None) -> None:
     """Refuse what may not happen while a batch is unfinished."""
     if batch is not None:
         problem = f"Batch {batch.id} of task {batch.task} is unfinished."
-        raise StateError(problem, fix="Start the task: it finishes its batch first.")
+        fix = f"Start the task: it finishes its batch first. {batch.way_out}"
+        raise StateError(problem, fix=fix)
+
+
+def check_to_stop(connector: Connector) -> None:
+    """Refuse what may only happen to a connector that is to be stopped."""
+    if connector.target is not TargetState.STOPPED:
+        problem = f"Connector {connector.name} is not stopped."
+        raise StateError(problem, fix="Stop it, and wait until it is stopped.")
+
+
+def given_up(batch: Batch, before: str, after: str) -> dict[str, object]:
+    """Return what an event tells of a batch that was given up; positions are JSON."""
+    number = batch.task.number
+    return {
+        "action": "give-up",
+        "batch": {
+            "task": number,
+            "id": batch.id,
+            "start": batch.start.to_json(),
+            "end": batch.end.to_json(),
+        },
+        "before": {number: before},
+        "after": {number: after},
+    }
+
+
+def repeated_append(
+    task: TaskId,
+    items: Sequence[Mapping[str, str | int]],
+    after: int,
+    there: Sequence[Mapping[str, str | int]],
+) -> int:
+    """Return the length of a ledger behind items that were added by an earlier call.
+
+    Args:
+        task: The task.
+        items: What is to be added.
+        after: Behind how many entries.
+        there: What is there behind them.
+    """
+    if items and [dict(item) for item in there[: len(items)]] == [dict(i) for i in items]:
+        return after + len(items)
+    problem = f"The ledger of task {task} does not have {after} entries any more."
+    raise StateError(problem, fix="Read it anew.")
 
 
 def check_start(start: Position, position: Position) -> None:
@@ -119,8 +164,20 @@ def check_tasks(name: str, asked: Collection[int], known: Collection[int]) -> No
         raise TaskNotFoundError(problem)
 
 
-def stale(task: TaskId, epoch: int) -> str:
-    """Say that the epoch is no longer the task's."""
-    return (
-        f"Epoch {epoch} of task {task} is no longer valid: another worker has taken the task."
-    )
+def check_epoch(task: TaskId, found: int | None, epoch: int) -> None:
+    """Refuse whoever does not hold the newest epoch (Guarantee 3).
+
+    Args:
+        task: The task.
+        found: Its newest epoch; None when there is no such task.
+        epoch: That of whoever writes.
+    """
+    if found is None:
+        problem = f"Task {task} was removed with its connector."
+        raise TaskRemovedError(problem)
+    if found != epoch:
+        problem = (
+            f"Epoch {epoch} of task {task} is no longer valid: another worker has taken the "
+            "task."
+        )
+        raise StaleEpochError(problem)

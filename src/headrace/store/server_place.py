@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import BigInteger, cast, delete, func, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from headrace.sdk.errors import StaleEpochError, StateError
 from headrace.store.connector_tables import servers
-from headrace.store.database import hold, open_database
+from headrace.store.database import open_database
+from headrace.store.lease_clock import server_micros
+from headrace.store.locks import hold
 from headrace.store.modes import Mode, in_mode
 from headrace.store.times import time_of
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from sqlalchemy import Connection
 
 _PLACE = "connectors"
 _MICROS = 1_000_000
@@ -49,7 +50,7 @@ class ServerPlaces:
         """
         with self._writer.begin() as db:
             hold(db, "server", _PLACE)
-            now = _now(db)
+            now = server_micros(db)
             # Locked: who keeps it just now has it, though its time had run out.
             query = select(servers).where(servers.c.place == _PLACE).with_for_update()
             row = db.execute(query).one_or_none()
@@ -64,7 +65,7 @@ class ServerPlaces:
     def keep(self, owner: str, duration: timedelta) -> None:
         """Keep the place for some time more. Raises StaleEpochError when another has it."""
         with self._writer.begin() as db:
-            expires = _now(db) + _micros(duration)
+            expires = server_micros(db) + _micros(duration)
             mine = (servers.c.place == _PLACE, servers.c.owner == owner)
             kept = db.execute(update(servers).where(*mine).values(expires_us=expires))
             if not kept.rowcount:
@@ -80,11 +81,6 @@ class ServerPlaces:
     def close(self) -> None:
         """Let go of the connections."""
         self._engine.dispose()
-
-
-def _now(db: Connection) -> int:
-    seconds = func.extract("epoch", func.clock_timestamp())
-    return int(db.execute(select(cast(seconds * _MICROS, BigInteger))).scalar_one())
 
 
 def _micros(duration: timedelta) -> int:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, schema_from_json, schema_to_json
-from headrace.sdk.errors import StaleEpochError
 from headrace.store import rules
-from headrace.store.database import hold, open_database
+from headrace.store.database import open_database
 from headrace.store.event_rows import add_state
+from headrace.store.lease_clock import lease_clock
+from headrace.store.ledger_rows import append_to_ledger, ledger_length, ledger_slice
+from headrace.store.locks import hold
 from headrace.store.modes import Mode, in_mode
 from headrace.store.removing import forget, identity_of, is_task
 from headrace.store.tables import (
     batches,
     connectors,
-    ledger,
     schemas,
     tasks,
 )
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Schema
     from headrace.store.database import Place
+    from headrace.store.lease_clock import Machine
 
 
 class SqlStore:
@@ -51,10 +52,11 @@ class SqlStore:
     again, and a sink that holds the id would skip the data.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, machine: Machine | None = None) -> None:
         """Open the database, and make its tables when they are not there."""
         self._engine = open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
+        self.now = lease_clock(self._engine, machine)
 
     def close(self) -> None:
         """See Store."""
@@ -115,20 +117,22 @@ class SqlStore:
             where = (is_task(tasks, lease.task), tasks.c.epoch == lease.epoch)
             db.execute(update(tasks).where(*where).values(owner=None, expires_us=None))
 
+    def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """See Store."""
+        self._put(lease, status, now)
+
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
-        with self._writer.begin() as db:
-            row = _check_epoch(db, lease.task, lease.epoch)
-            free = {"owner": None, "expires_us": None}
-            update_task(db, lease.task, **free, **_status_values(status, now))
-            add_state(db, lease.task, row, status, Stamp(now, lease.owner))
+        self._put(lease, status, now, owner=None, expires_us=None)
 
     def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
         """See Store."""
+        self._put(lease, status, now, owner=None, expires_us=None, epoch=lease.epoch + 1)
+
+    def _put(self, lease: Lease, status: TaskStatus, now: datetime, **more: int | None) -> None:
         with self._writer.begin() as db:
             row = _check_epoch(db, lease.task, lease.epoch)
-            free = {"owner": None, "expires_us": None, "epoch": lease.epoch + 1}
-            update_task(db, lease.task, **free, **_status_values(status, now))
+            update_task(db, lease.task, **more, **_status_values(status, now))
             add_state(db, lease.task, row, status, Stamp(now, lease.owner))
 
     def leases(self, connector: str | None = None) -> Sequence[Lease]:
@@ -137,15 +141,10 @@ class SqlStore:
         if connector is not None:
             query = query.where(tasks.c.connector == connector)
         with self._engine.connect() as db:
-            return [
-                Lease(
-                    TaskId(row.connector, row.number),
-                    row.owner,
-                    row.epoch,
-                    time_of(row.expires_us),
-                )
-                for row in db.execute(query)
-            ]
+            rows = [(TaskId(row.connector, row.number), row) for row in db.execute(query)]
+        return [
+            Lease(task, row.owner, row.epoch, time_of(row.expires_us)) for task, row in rows
+        ]
 
     def position(self, task: TaskId) -> Position:
         """See Store."""
@@ -169,9 +168,13 @@ class SqlStore:
             rules.check_none_unfinished(unfinished_of(db, task))
             update_task(db, task, position=position.to_json())
 
-    def unfinished_batch(self, task: TaskId) -> Batch | None:
+    def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
         """See Store."""
-        with self._engine.connect() as db:
+        if epoch is None:
+            with self._engine.connect() as db:
+                return unfinished_of(db, task)
+        with self._writer.begin() as db:
+            _check_epoch(db, task, epoch)
             return unfinished_of(db, task)
 
     def begin_batch(
@@ -312,37 +315,26 @@ class SqlStore:
             return version
 
     def ledger_append(
-        self, task: TaskId, epoch: int, items: Sequence[Mapping[str, str | int]]
+        self,
+        task: TaskId,
+        epoch: int,
+        items: Sequence[Mapping[str, str | int]],
+        after: int | None = None,
     ) -> int:
         """See Store."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
-            length = _ledger_length(db, task)
-            rows = [
-                {
-                    "connector": task.connector,
-                    "number": task.number,
-                    "sequence": sequence,
-                    "item": json.dumps(dict(item)),
-                }
-                for sequence, item in enumerate(items, start=length)
-            ]
-            if rows:
-                db.execute(insert(ledger), rows)
-            return length + len(rows)
+            return append_to_ledger(db, task, items, after)
 
     def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
         """See Store."""
-        within = (ledger.c.sequence >= start, ledger.c.sequence < end)
-        query = select(ledger.c.item).where(is_task(ledger, task), *within)
         with self._engine.connect() as db:
-            texts = db.execute(query.order_by(ledger.c.sequence)).scalars()
-            return [json.loads(text) for text in texts]
+            return ledger_slice(db, task, start, end)
 
     def ledger_length(self, task: TaskId) -> int:
         """See Store."""
         with self._engine.connect() as db:
-            return _ledger_length(db, task)
+            return ledger_length(db, task)
 
 
 def _tasks_of(connector: str | None, *columns: Column[Any]) -> Select[Any]:
@@ -355,8 +347,8 @@ def _tasks_of(connector: str | None, *columns: Column[Any]) -> Select[Any]:
 def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
     row = locked_task(db, task)
     # Guarantee 3: only the newest epoch may write, and none comes before this one is done.
-    if row is None or row.epoch != epoch:
-        raise StaleEpochError(rules.stale(task, epoch))
+    rules.check_epoch(task, None if row is None else row.epoch, epoch)
+    assert row is not None
     return row
 
 
@@ -383,10 +375,3 @@ def _newest_schema(db: Connection, connector: str, stream: str) -> Row[Any] | No
     where = (schemas.c.connector == connector, schemas.c.stream == stream)
     query = select(schemas).where(*where).order_by(schemas.c.version.desc()).limit(1)
     return db.execute(query).one_or_none()
-
-
-def _ledger_length(db: Connection, task: TaskId) -> int:
-    query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0)).where(
-        is_task(ledger, task)
-    )
-    return int(db.execute(query).scalar_one())

@@ -42,6 +42,13 @@ retired_epochs = Table(
     Column("epoch", Integer, nullable=False, comment="the last of a task that was removed"),
 )
 
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", Text, nullable=False, comment="JSON"),
+)
+
 batches = Table(
     "batches",
     metadata,

@@ -9,7 +9,8 @@ from sqlalchemy import bindparam, insert, select, update
 
 from headrace.model import Batch, BatchState, Counts, TaskId, TaskState
 from headrace.sdk import Position
-from headrace.store.database import hold
+from headrace.store.floors import floors_of
+from headrace.store.locks import hold
 from headrace.store.removing import is_task, retired_epoch
 from headrace.store.tables import batches, tasks
 from headrace.store.times import micros, time_of
@@ -29,13 +30,14 @@ def ensure_task(db: Connection, task: TaskId) -> Row[Any]:
     row = locked_task(db, task)
     if row is not None:
         return row
+    floors = floors_of(db)
     db.execute(
         insert(tasks).values(
             connector=task.connector,
             number=task.number,
-            epoch=db.execute(retired_epoch(task)).scalar() or 0,
+            epoch=max(db.execute(retired_epoch(task)).scalar() or 0, floors.epoch),
             position=Position().to_json(),
-            last_batch=0,
+            last_batch=floors.batch,
             totals=Counts().to_json(),
             state=TaskState.UNASSIGNED.value,
         )

@@ -1,5 +1,6 @@
 """Does: holds leases, runs batch loops and captures, retries."""
 
+from headrace.worker.aside import Aside
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
     StoredConnectorContext,
@@ -11,8 +12,10 @@ from headrace.worker.events import Events, Outcome
 from headrace.worker.hosts import HostSupervisor
 from headrace.worker.listening import ConnectorEvents, Everyone, Measures
 from headrace.worker.loop import BatchLoop, Flow, Reader
-from headrace.worker.owners import Owner, bury_dead
+from headrace.worker.lost import LostTasks
+from headrace.worker.owners import Owner, bury_dead, living
 from headrace.worker.planned import Planned, Planning
+from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
 from headrace.worker.restarts import Restarts, Verdict
 from headrace.worker.retry import Backoff
@@ -21,6 +24,7 @@ from headrace.worker.tolerance import ToleranceGuard
 from headrace.worker.worker import Worker
 
 __all__ = [
+    "Aside",
     "Backoff",
     "BatchLoop",
     "BatchTask",
@@ -31,6 +35,7 @@ __all__ = [
     "Everyone",
     "Flow",
     "HostSupervisor",
+    "LostTasks",
     "Measures",
     "Outcome",
     "Owner",
@@ -47,7 +52,9 @@ __all__ = [
     "StoredTaskContext",
     "Task",
     "ToleranceGuard",
+    "TopicReadings",
     "Verdict",
     "Worker",
     "bury_dead",
+    "living",
 ]

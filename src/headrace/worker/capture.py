@@ -20,8 +20,10 @@ from headrace.sdk import (
     RetriableError,
     SourceError,
     StaleEpochError,
+    StorageUnavailableError,
     schema_from_json,
     schema_to_json,
+    storage_error,
 )
 from headrace.store import StoreUnavailableError
 from headrace.worker.context import StoredLedger, StoredSchemas
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
     from headrace.worker.hosts import HostSupervisor
 
 log = structlog.get_logger(__name__)
+
+
+_PASSING = (StoreUnavailableError, StorageUnavailableError)
+"""What a capture that is started again may find mended."""
 
 
 class Targets(Protocol):
@@ -128,6 +134,7 @@ class CaptureTask:
         self._stop_asked = False
         self._ended = threading.Event()
         self._waited: HeadraceError | None = None
+        self._away = 0  # how often in a row
         self.failure: HeadraceError | None = None
         """Why the capture failed; None while it has not."""
         self.completed = False
@@ -148,7 +155,7 @@ class CaptureTask:
                 batch = self._finished.popleft()
                 return Step(batch, took=(batch.finished or batch.begun) - batch.begun)
             retry, self._retry = self._retry, None
-        if isinstance(self.failure, StoreUnavailableError):
+        if isinstance(self.failure, _PASSING):
             self._start_again(self.failure)
         if self.failure is not None:
             raise self.failure
@@ -156,13 +163,15 @@ class CaptureTask:
             raise retry
         return Step(ended=self.completed)
 
-    def _start_again(self, failure: StoreUnavailableError) -> None:
-        """Launch the capture anew when the worker has waited for its store, else let it.
+    def _start_again(self, failure: RetriableError) -> None:
+        """Launch the capture anew when the worker has waited for what is away, else let it.
 
         From where the store says it is: what was polled and not stored is polled again.
         """
         if self._waited is not failure:
             self._waited = failure
+            self._away += 1
+            failure.after = self.backoff.wait(self._away)
             raise failure
         self._keeping.hosts.detach(self, hung=False)
         with self._lock:
@@ -225,11 +234,12 @@ class CaptureTask:
         they do not have is polled anew under another id.
         """
         store = self._keeping.store
-        batch = store.unfinished_batch(self.id)
+        # Guarantee 3: a worker that has lost the task must not decide the new owner's batch.
+        batch = store.unfinished_batch(self.id, lease.epoch)
         self._begun = None
         if batch is None:
             return
-        mark = Mark(self._spec.application, batch.id, lease.epoch)
+        mark = Mark(self._spec.application, batch.id, lease.epoch, batch.range)
         settled = self._keeping.targets(self._spec).settle(mark)
         if settled is None:
             store.abandon_batch(self.id, lease.epoch, batch.id)
@@ -285,7 +295,7 @@ class CaptureTask:
         ledger = StoredLedger(self._keeping.store, self._held)
         match what:
             case "ledger_append":
-                return ledger.append(told["items"])
+                return ledger.append(told["items"], told["after"])
             case "ledger_slice":
                 return ledger.slice(told["start"], told["end"])
             case "ledger_length":
@@ -297,7 +307,7 @@ class CaptureTask:
     def _schemas(self) -> StoredSchemas:
         return StoredSchemas(self._keeping.store, self.id.connector, self._identity)
 
-    def _begin(self, end: Position, counts: Counts) -> int:
+    def _begin(self, end: Position, counts: Counts) -> Message:
         self.idle = False
         store = self._keeping.store
         start = self._begun.end if self._begun is not None else store.position(self.id)
@@ -305,7 +315,7 @@ class CaptureTask:
         self.guard.check(store, self.id, now, counts)
         # Guarantee 2: the intent, with its id, is stored before data moves.
         self._begun = store.begin_batch(self.id, self._held.epoch, start, end, now)
-        return self._begun.id
+        return {"batch": self._begun.id, "range": self._begun.range}
 
     def _finish(self, batch_id: int, counts: Counts, topics: list[str]) -> None:
         # Guarantee 1: the data is durable in the topics; only now the position moves.
@@ -319,6 +329,7 @@ class CaptureTask:
             keep_since=self.guard.keep_since(now),
         )
         with self._lock:
+            self._away = 0
             self._finished.append(done)
         self._keeping.told(self.id)
         for topic in topics:
@@ -347,9 +358,8 @@ class CaptureTask:
     def fail(self, error: Exception) -> None:
         """Fail the task, unless it failed before. Any thread may call it."""
         if self.failure is None:
-            self.failure = (
-                error if isinstance(error, HeadraceError) else SourceError(str(error))
-            )
+            known = error if isinstance(error, HeadraceError) else SourceError(str(error))
+            self.failure = storage_error(error) or known
         self._ended.set()
         self._keeping.told(self.id)
 

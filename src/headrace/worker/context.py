@@ -41,9 +41,9 @@ class StoredLedger:
     store: Store
     lease: Lease
 
-    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
+    def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
         """See Ledger."""
-        return self.store.ledger_append(self.lease.task, self.lease.epoch, items)
+        return self.store.ledger_append(self.lease.task, self.lease.epoch, items, after)
 
     def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
         """See Ledger."""
@@ -117,9 +117,14 @@ class StoredConnectorContext:
     def position(self) -> Position:
         """See ConnectorContext."""
         merged = Position()
-        for task in self.store.statuses(self.name):
-            merged = merged.merged(self.store.position(task))
+        for _, position in sorted(self.positions().items()):
+            merged = merged.merged(position)
         return merged
+
+    def positions(self) -> Mapping[int, Position]:
+        """See ConnectorContext."""
+        stored = self.store.positions(self.name)
+        return {task.number: position for task, position in stored.items()}
 
     def request_task_reconfiguration(self) -> None:
         """See ConnectorContext."""

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.model import TaskState, TaskStatus
 from headrace.sdk import StaleEpochError, StateError
-from headrace.store import StoreUnavailableError
+from headrace.store import StoreUnavailableError, TaskRemovedError
 from headrace.worker.aside import Aside
 from headrace.worker.labels import labelled, labels
 from headrace.worker.traces import traced
@@ -62,7 +62,7 @@ class Endings:
     patience: timedelta = timedelta(seconds=10)
     told: Callable[[Entry], None] = lambda _: None
     _owed: dict[TaskId, _End] = field(default_factory=dict)
-    """Ends that the store did not take, as it was away."""
+    """Ends that the store did not take."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def tell(self, entry: Entry, state: TaskState) -> None:
@@ -126,16 +126,27 @@ class Endings:
 
     def catch_up(self) -> None:
         """Store what could not be stored before. Raises StoreUnavailableError."""
-        with self._lock:
-            owed = dict(self._owed)
-        for task, end in owed.items():
+        for task, end in self._all_owed().items():
             try:
                 end.store_in(self.store)
             except StaleEpochError:
                 log.info("task was started anew before its end was stored", **labels(task))
+            except StoreUnavailableError:
+                raise
+            except Exception:
+                log.exception("end of task is still not stored", **labels(task))
+                continue
             with self._lock:
                 if self._owed.get(task) is end:
                     del self._owed[task]
+
+    def owed(self) -> set[TaskId]:
+        """Return the tasks whose ends are not stored yet."""
+        return set(self._all_owed())
+
+    def _all_owed(self) -> dict[TaskId, _End]:
+        with self._lock:
+            return dict(self._owed)
 
     def _letting_go(self, entry: Entry) -> Aside:
         entry.let_go = True
@@ -163,9 +174,13 @@ class Endings:
     def _store(self, end: _End) -> None:
         try:
             end.store_in(self.store)
+        except TaskRemovedError:
+            log.debug("task was removed with its connector")
         except StaleEpochError:
             log.warning("task was taken by another worker")
-        except StoreUnavailableError:
-            log.warning("end of task is not stored for now", exc_info=True)
+        except Exception as error:
+            # Whatever the reason: else the store would call it running for ever.
+            away = isinstance(error, StoreUnavailableError)
+            log.warning("end of task is not stored for now", why=str(error), exc_info=not away)
             with self._lock:
                 self._owed[end.lease.task] = end

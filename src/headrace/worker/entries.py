@@ -124,7 +124,7 @@ class Entries:
             return self._claimed(self._all.values())
 
     def _claimed(self, entries: Collection[Entry]) -> list[Entry]:
-        left = [entry for entry in entries if entry.live and not entry.abandoned]
+        left = [e for e in entries if e.live and not e.abandoned and not _is_let_go(e)]
         for entry in left:
             # One that does not run was idle, or has waited for a thread while all were busy.
             entry.abandoned = entry.running
@@ -141,6 +141,11 @@ class Entries:
         """Wait until something changes, at most so long."""
         with self._changed:
             self._changed.wait(seconds)
+
+
+def _is_let_go(entry: Entry) -> bool:
+    """Whether a server that stopped has let go of it: wanted still, it counts as live."""
+    return entry.let_go and not entry.running
 
 
 def _is_busy(entry: Entry) -> bool:

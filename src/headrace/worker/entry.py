@@ -41,6 +41,8 @@ class Entry:
     lease: Lease | None = None
     failures: int = 0
     trying_since: float = 0.0
+    retrying: str | None = None
+    """The code of the error that is shown while it is tried again."""
     error: Exception | None = None
     began: float = 0.0
     verdict: Verdict = field(default_factory=Verdict)

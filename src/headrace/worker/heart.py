@@ -11,7 +11,7 @@ from headrace.worker.labels import labels
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from headrace.store import Store
     from headrace.worker.entry import Entry
@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def renew_leases(
-    entries: Collection[Entry], store: Store, now: datetime, lease: timedelta
-) -> None:
+def renew_leases(entries: Collection[Entry], store: Store, lease: timedelta) -> None:
     """Renew the leases of the tasks that run, and cancel those that have lost theirs."""
     held = [(entry, entry.lease) for entry in entries if entry.live and entry.lease]
     if not held:
         return
     try:
-        renewed = store.renew([each for _, each in held], now, lease)
+        renewed = store.renew([each for _, each in held], store.now(), lease)
     except StoreUnavailableError as error:
         # Whoever takes a task when its lease has run out is safe from us: what we still
         # write has a stale epoch.

@@ -118,6 +118,13 @@ class HostSupervisor:
         with self._lock:
             return [e.process.pid for e in self._environments.values() if e.process]
 
+    @property
+    def down(self) -> list[str]:
+        """Return the interpreters of hosts that are to run, and do not."""
+        with self._lock:
+            environments = self._environments.values()
+            return [e.python for e in environments if e.captures and e.process is None]
+
     def _run(self, environment: _Environment) -> None:
         """Start the environment's process and its captures. The lock is held."""
         environment.names = {}
@@ -125,7 +132,7 @@ class HostSupervisor:
             environment.process = HostProcess(
                 environment.python,
                 variables=self._variables,
-                receive=lambda message: self._receive(environment, message),
+                receive=lambda process, message: self._receive(environment, process, message),
                 gone=lambda process: self._gone(environment, process),
             )
         except OSError as error:
@@ -140,7 +147,10 @@ class HostSupervisor:
             environment.names[start["capture"]] = task
             process.send(start)
 
-    def _receive(self, environment: _Environment, message: Message) -> None:
+    def _receive(
+        self, environment: _Environment, process: HostProcess, message: Message
+    ) -> None:
+        # A host that was given up may still ask; its captures are no longer known by name.
         task = environment.names.get(message["capture"])
         if task is not None:
             answer = task.receive(message)
@@ -152,8 +162,7 @@ class HostSupervisor:
             if message["type"] == "log":
                 say = getattr(log, message["level"], log.info)
                 say(message["text"], logger=message["logger"], python=environment.python)
-        process = environment.process
-        if answer is not None and process is not None:
+        if answer is not None:
             process.send(answer)
 
     def _gone(self, environment: _Environment, process: HostProcess) -> None:

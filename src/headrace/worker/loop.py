@@ -7,6 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+import structlog
+
+from headrace.sdk import (
+    DataLostError,
+    RangeChangedError,
+    RetriableError,
+    SourceError,
+    StaleEpochError,
+    StateError,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
@@ -16,7 +27,14 @@ if TYPE_CHECKING:
     from headrace.store import Store
 
 
+log = structlog.get_logger(__name__)
+
+_PLANS = 5
+"""How often a batch is planned anew at once, when its range changes before it is read."""
 LAG_INTERVAL = timedelta(seconds=1)
+_LOOKS = 10
+"""How often a batch is tried again when others commit parts of it: each of its targets can be
+committed to but once."""
 
 
 class Reader(Protocol):
@@ -36,7 +54,10 @@ class Flow(Protocol):
     """Carries the records of one batch from the source into every sink."""
 
     def run(self, batch: Batch) -> Counts:
-        """Move the batch; return only when it is durable. Running it again adds nothing."""
+        """Move the batch; return only when it is durable. Running it again adds nothing.
+
+        Raises RangeChangedError only while no sink has committed any of it.
+        """
 
 
 @dataclass(kw_only=True)
@@ -66,6 +87,8 @@ class BatchLoop:
     commit: timedelta | None = None
     """How long the newest batch's position and counts took to store."""
     _measured: datetime | None = None
+    _resumed: bool = True
+    """Whether no batch has run since the task has looked where its store says it stands."""
     _known: Position | None = None
     """Where the task stands, when it is certain that no batch is unfinished. Only the
     holder of the lease moves it, so that an idle poll needs no look into the store."""
@@ -76,10 +99,35 @@ class BatchLoop:
         After a crash the first step runs the unfinished batch again, with the same id
         and the same bounds.
         """
-        batch = self._unfinished() or self._next_batch()
-        if batch is None:
+        for _ in range(_PLANS):
+            batch = self._unfinished() or self._next_batch()
+            if batch is None:
+                return None
+            counts = self._run(batch)
+            if counts is not None:
+                return self._finish(batch, counts)
+        problem = "What is to be read changes all the time."
+        raise RetriableError(problem)
+
+    def _run(self, batch: Batch) -> Counts | None:
+        """Run a batch; None when it was dropped, as its range is to be planned anew."""
+        try:
+            return self._moved(batch)
+        except RangeChangedError as error:
+            if batch.again:
+                error.fix = f"{error.fix} {batch.way_out}"
+                raise
+            # Guarantee 2: this is the first attempt and it has read nothing, so that no sink
+            # holds any of it. The id stays used.
+            log.info("batch is planned anew", batch=batch.id, why=error.problem)
+            self.store.abandon_batch(batch.task, self.lease.epoch, batch.id)
+            self._known = batch.start
             return None
-        counts = self.flow.run(batch)
+        except (DataLostError, SourceError, StateError) as error:
+            error.fix = f"{error.fix} {batch.way_out}".lstrip()
+            raise
+
+    def _finish(self, batch: Batch, counts: Counts) -> Batch:
         # Guarantee 1: flow.run has returned, so the data is durable; only now the
         # position moves.
         now, began = self.clock(), time.monotonic()
@@ -93,8 +141,21 @@ class BatchLoop:
         )
         self.commit = timedelta(seconds=time.monotonic() - began)
         self.reader.acknowledge(done.end)
-        self._known = done.end
+        self._known, self._resumed = done.end, False
         return done
+
+    def _moved(self, batch: Batch) -> Counts:
+        for _ in range(_LOOKS):
+            try:
+                return self.flow.run(batch)
+            except StaleEpochError:
+                if not batch.again:
+                    raise
+                # The attempt of an owner before this one was slow, and has committed between
+                # our look and our commit: looked at again, the target holds the batch. If it
+                # is this owner that is stale, the store refuses to finish the batch.
+                log.info("an earlier attempt has committed", batch=batch.id)
+        return self.flow.run(batch)
 
     def position(self) -> Position:
         """Return where the task stands, or will after its unfinished batch."""
@@ -104,7 +165,8 @@ class BatchLoop:
     def _unfinished(self) -> Batch | None:
         if self._known is not None:
             return None
-        batch = self.store.unfinished_batch(self.lease.task)
+        # Guarantee 3: who has lost the task must not run what its new owner has just begun.
+        batch = self.store.unfinished_batch(self.lease.task, self.lease.epoch)
         return batch and replace(batch, epoch=self.lease.epoch, again=True)
 
     def _next_batch(self) -> Batch | None:
@@ -113,7 +175,7 @@ class BatchLoop:
             # A crash may have come between the last finish and its acknowledgement.
             start = self.store.position(task)
             self.reader.acknowledge(start)
-            self._known = start
+            self._known, self._resumed = start, True
         end = self.reader.latest(self._known, self.limit)
         if end == self._known:
             self.lag = None
@@ -121,7 +183,8 @@ class BatchLoop:
         start, self._known = self._known, None  # who gets no answer must look what was stored
         self._measure_lag(start)
         # Guarantee 2: the intent, with its id and bounds, is stored before data moves.
-        return self.store.begin_batch(task, epoch, start, end, self.clock())
+        batch = self.store.begin_batch(task, epoch, start, end, self.clock())
+        return replace(batch, resumed=self._resumed)
 
     def _measure_lag(self, start: Position) -> None:
         now = self.clock()

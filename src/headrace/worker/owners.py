@@ -63,6 +63,13 @@ class Owner:
         self.close()
 
 
+def living(folder: Path) -> list[str]:
+    """Return the names of the owners of a folder whose processes run."""
+    with Owner(folder) as me:
+        names = sorted(each.name for each in folder.iterdir())
+        return [each for each in names if each != me.name and not me.is_dead(each)]
+
+
 def bury_dead(owner: Owner, store: Store, now: datetime, former: str | None = None) -> None:
     """Take the leases of processes that are gone: those of this machine, and a server's.
 

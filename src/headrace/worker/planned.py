@@ -84,6 +84,11 @@ class KeptConnector:
         running = {task.number for task in self.running}
         return {n for n in running if n in has and has[n] == had.get(n)}
 
+    def changed(self, wanted: Connector, planned: Planned | None) -> set[int]:
+        """Return the numbers of the tasks that run otherwise than they are planned now."""
+        stay = set() if planned is None else self.unchanged(wanted, planned)
+        return {task.number for task in self.running} - stay
+
     def closing(self) -> Aside | None:
         """Begin to stop the connector, if it is started."""
         planning, self.planning = self.planning, None

@@ -23,11 +23,12 @@ from headrace.model import (
 )
 from headrace.sdk import RetriableError
 from headrace.store import StoreUnavailableError
+from headrace.worker.lost import LostTasks
 from headrace.worker.planned import KeptConnector, close_all
 from headrace.worker.traces import as_it_is, traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import datetime
 
     from headrace.model import Connector
@@ -44,11 +45,6 @@ _MANY = 500
 _PRUNE_SECONDS = 3600.0
 """How often old events are forgotten."""
 _ENDS = {TargetState.PAUSED: TaskState.PAUSED, TargetState.STOPPED: TaskState.STOPPED}
-_SHOWN = {
-    TargetState.RUNNING: ConnectorState.RUNNING,
-    TargetState.PAUSED: ConnectorState.PAUSED,
-    TargetState.STOPPED: ConnectorState.STOPPED,
-}
 
 
 @dataclass(kw_only=True)
@@ -67,6 +63,7 @@ class Reconciler:
         keep: How long events are kept.
         grace: How long a running step may take until it is cancelled.
         interval: How often it looks; ``wake`` makes it look at once.
+        lost: Finds tasks that nobody runs.
         listener: Who learns how connectors are.
         cleaned: Takes secrets out of an error before it is told.
     """
@@ -79,6 +76,7 @@ class Reconciler:
     keep: Retention = field(default_factory=Retention)
     grace: timedelta = timedelta(seconds=5)
     interval: timedelta = timedelta(seconds=1)
+    lost: LostTasks = field(default_factory=LostTasks)
     listener: ConnectorEvents | None = None
     cleaned: Callable[[Exception], Exception] = as_it_is
     _kept: dict[str, KeptConnector] = field(default_factory=dict)
@@ -119,6 +117,9 @@ class Reconciler:
     def step(self) -> None:
         """Look once, and settle what has changed since the last look."""
         self._prune()
+        for kept, numbers in self.lost.found(list(self._kept.values()), self.worker.lost):
+            self._stop(kept, numbers, seen_to=False)
+            self._add(kept, numbers, kept.restarts)
         self._try_again()
         self._plan_anew()
         newest = self.store.last_event()
@@ -179,18 +180,32 @@ class Reconciler:
     def _start(self, wanted: Connector, kept: KeptConnector) -> None:
         kept.done = False
         self._close(kept)
+        had = list(kept.running)
         try:
+            self._stop(kept, kept.changed(wanted, kept.planned), seen_to=True)
             kept.planning = self.open_plan(wanted)
-            planned = kept.planning.plan()
+            planned = self._planned(wanted, kept, kept.planning)
         except StoreUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its connector fails alone
             self._close(kept)
             self._end(kept, TaskState.UNASSIGNED)
             kept.connector = wanted
+            self._mark(had, TaskState.UNASSIGNED, wanted)
             self._fail(kept, error)
             return
         self._run(wanted, kept, planned)
+
+    def _planned(self, wanted: Connector, kept: KeptConnector, planning: Planning) -> Planned:
+        """Return what is to run, once all tasks have ended that would run otherwise.
+
+        A source may plan by where its tasks stand, which is final only when they have ended.
+        """
+        planned = planning.plan()
+        while changed := kept.changed(wanted, planned):
+            self._stop(kept, changed, seen_to=True)
+            planned = planning.plan()
+        return planned
 
     def _plan_anew(self) -> None:
         """Let connectors plan again that asked for it; what they plan as before runs on."""
@@ -213,11 +228,15 @@ class Reconciler:
                 log.exception("connector could not plan anew", connector=name)
 
     def _plan_again(self, kept: KeptConnector, planning: Planning) -> None:
+        had = list(kept.running)
         try:
-            planned = planning.plan()
+            planned = self._planned(kept.connector, kept, planning)
         except StoreUnavailableError:
+            kept.done = False  # some tasks may have ended
             raise
-        except Exception as error:  # noqa: BLE001 - as in _start; its tasks run on
+        except Exception as error:  # noqa: BLE001 - as in _start; tasks that stay run on
+            ended = set(had) - set(kept.running)
+            self._mark(ended, TaskState.UNASSIGNED, kept.connector)
             self._fail(kept, error)
         else:
             self._run(kept.connector, kept, planned)
@@ -250,14 +269,13 @@ class Reconciler:
         kept.connector = wanted
         if wanted.target is TargetState.PAUSED:
             # Those that another server left as it died were not ended here.
-            for task in self.store.tasks(wanted.name):
-                each = TaskId(wanted.name, task.number)
-                self.worker.mark(each, TaskState.PAUSED, wanted.uid)
+            left = [TaskId(wanted.name, task.number) for task in self.store.tasks(wanted.name)]
+            self._mark(left, TaskState.PAUSED, wanted)
         if wanted.target is TargetState.STOPPED:
             # A stopped connector has no tasks, as in Kafka Connect; positions stay.
             kept.planned = None
             self.store.plan(wanted, {}, self.clock())
-        self._tell(kept, _SHOWN[wanted.target])
+        self._tell(kept, ConnectorState(wanted.target.value))
 
     def _restart_tasks(self, kept: KeptConnector) -> None:
         """Start tasks anew that were asked to, while the others run on."""
@@ -326,6 +344,10 @@ class Reconciler:
         self.worker.end(dict.fromkeys(kept.running, state), self.grace)
         self._restarts.forget(kept.running)  # one that failed on its way to its end
         kept.running = []
+
+    def _mark(self, tasks: Iterable[TaskId], state: TaskState, wanted: Connector) -> None:
+        for task in tasks:
+            self.worker.mark(task, state, wanted.uid)
 
     def _close(self, kept: KeptConnector) -> None:
         close_all([kept], self._patience)

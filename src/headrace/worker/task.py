@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.sdk import ReadLimit
+import structlog
+
+from headrace.sdk import ReadLimit, SparkUnavailableError
 from headrace.worker.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import Lag
     from headrace.worker.loop import BatchLoop, Flow
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,9 @@ class Jobs(Protocol):
     def cancel(self, task: TaskId) -> None:
         """Cancel the task's jobs."""
 
+    def lost(self, error: BaseException | None = None) -> bool:
+        """Return whether what runs them has ended, perhaps as an error tells."""
+
 
 @dataclass(frozen=True)
 class _TaggedFlow:
@@ -130,6 +139,19 @@ class _TaggedFlow:
         return self.jobs.run(batch.task, lambda: self.flow.run(batch))
 
 
+@contextmanager
+def _on(jobs: Jobs) -> Iterator[None]:
+    """Raise SparkUnavailableError for whatever the end of the session has caused."""
+    if jobs.lost():
+        raise SparkUnavailableError
+    try:
+        yield
+    except Exception as error:
+        if jobs.lost(error):
+            raise SparkUnavailableError from error
+        raise
+
+
 class BatchTask:
     """A task that is a loop of batches."""
 
@@ -137,7 +159,7 @@ class BatchTask:
         self,
         task: TaskId,
         assemble: Callable[[Lease], Assembled],
-        jobs: Jobs,
+        jobs: Callable[[], Jobs],
         *,
         reads: str | None = None,
         writes: str | None = None,
@@ -145,7 +167,18 @@ class BatchTask:
         poll_interval: timedelta = timedelta(seconds=1),
         backoff: Backoff | None = None,
     ) -> None:
-        """Describe the task; ``assemble`` makes its parts once it has its lease."""
+        """Describe the task.
+
+        Args:
+            task: Its id.
+            assemble: Makes its parts once it has its lease.
+            jobs: Gives its jobs on the session that lives then.
+            reads: The topic it reads.
+            writes: The topic it writes.
+            routes: Whether it may write any other topic as well.
+            poll_interval: How often it looks for new data.
+            backoff: When to try again after a temporary failure.
+        """
         self.id = task
         self.reads = reads
         self.writes = writes
@@ -153,7 +186,8 @@ class BatchTask:
         self.poll_interval = poll_interval
         self.backoff = backoff or Backoff()
         self._assemble = assemble
-        self._jobs = jobs
+        self._open_jobs = jobs
+        self._jobs: Jobs | None = None
         self._parts: Assembled | None = None
         self._once = False
 
@@ -165,29 +199,40 @@ class BatchTask:
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         """See Task."""
-        self.stop()  # parts of a start that failed
-        self._parts = self._assemble(lease)
-        self._parts.loop.flow = _TaggedFlow(self._parts.loop.flow, self._jobs)
+        self.stop()  # parts of a start that failed, or of a session that has ended
+        jobs = self._jobs = self._open_jobs()
         self._once = once
-        if once and bounded:
+        with _on(jobs):
+            self._parts = self._assemble(lease)
             loop = self._parts.loop
-            end = loop.reader.latest(loop.position(), ReadLimit())
-            loop.limit = replace(loop.limit, until=end)
+            loop.flow = _TaggedFlow(loop.flow, jobs)
+            if once and bounded:
+                end = loop.reader.latest(loop.position(), ReadLimit())
+                loop.limit = replace(loop.limit, until=end)
 
     def step(self) -> Step:
         """See Task."""
         assert self._parts is not None
+        assert self._jobs is not None
         loop = self._parts.loop
-        batch = loop.step()
+        with _on(self._jobs):
+            batch = loop.step()
         ended = batch is None and (self._parts.ends or self._once)
         return Step(batch, ended=ended, commit=loop.commit)
 
     def cancel(self) -> None:
         """See Task."""
-        self._jobs.cancel(self.id)
+        if self._jobs is not None and not self._jobs.lost():
+            self._jobs.cancel(self.id)
 
     def stop(self) -> None:
         """See Task."""
-        if self._parts is not None:
-            self._parts.close()
-            self._parts = None
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        try:
+            parts.close()
+        except Exception:
+            if self._jobs is None or not self._jobs.lost():
+                raise
+            log.debug("parts of a session that has ended were let go", exc_info=True)

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.model import TaskState, TaskStatus
-from headrace.sdk import RetriableError, StateError
+from headrace.sdk import (
+    RetriableError,
+    SparkUnavailableError,
+    StaleEpochError,
+    StateError,
+    StorageUnavailableError,
+    storage_error,
+)
 from headrace.store import StoreUnavailableError
 from headrace.worker.endings import Endings
 from headrace.worker.entries import Entries
@@ -21,13 +28,15 @@ from headrace.worker.events import Events, Outcome
 from headrace.worker.heart import renew_leases
 from headrace.worker.labels import labelled, labels
 from headrace.worker.listening import Measures, Unmeasured
+from headrace.worker.lost import lost_tasks
 from headrace.worker.restarts import Restarts
 from headrace.worker.task import feeds
-from headrace.worker.traces import as_it_is
+from headrace.worker.traces import as_it_is, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from headrace.model import Lease, TaskId
     from headrace.sdk import Lag
@@ -37,6 +46,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.2  # how often it is looked whether threads have ended
+_OURS = (SparkUnavailableError, StoreUnavailableError)
+"""What is away here, and comes back: a task is not failed for it, however long it takes."""
 _HEART_SECONDS = 5.0  # how long a renewal that runs is waited for in the end
 
 
@@ -59,6 +70,7 @@ class Worker:
         restarts: Decides what is done about tasks that fail.
         measures: Who is told the figures that nobody else wants.
         cleaned: Takes secrets out of an error before it is told.
+        places: The folders that tasks write to, to find out which is full.
         patience: How long a plugin may take to let go of everything, unless its task has come
             to its own end; then it is left behind, and its lease taken away.
     """
@@ -74,6 +86,7 @@ class Worker:
     restarts: Restarts = field(default_factory=Restarts)
     measures: Measures = field(default_factory=Unmeasured)
     cleaned: Callable[[Exception], Exception] = as_it_is
+    places: Sequence[Path] = ()
     patience: timedelta = timedelta(seconds=10)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _threads: set[threading.Thread] = field(default_factory=set)
@@ -126,9 +139,14 @@ class Worker:
             task,
             state,
             lambda: self.store.lease(
-                task, self.owner, self.clock(), self.lease, identity=identity
+                task, self.owner, self.store.now(), self.lease, identity=identity
             ),
         )
+
+    def lost(self, tasks: Iterable[TaskId]) -> set[TaskId]:
+        """Return those of these tasks that the store shows as running, and nobody runs."""
+        live = {entry.task.id for entry in self._entries if entry.live}
+        return lost_tasks({*tasks} - live - self._endings.owed(), self.store, self.owner)
 
     def run(self) -> Outcome:
         """Run until every task has ended or ``stop`` was called; blocks."""
@@ -147,6 +165,10 @@ class Worker:
         self._endings.end_all(running, left)
         for entry in taken:
             self._entries.give_back(entry)
+        try:
+            self._endings.catch_up()
+        except StoreUnavailableError as error:
+            log.warning("ends of tasks are not stored", why=str(error))
         ended = list(self._entries)
         states = {entry.task.id: entry.state for entry in ended}
         errors = {e.task.id: e.error for e in ended if e.error is not None}
@@ -176,6 +198,10 @@ class Worker:
     def wake_task(self, task: TaskId) -> None:
         """Make a task run soon. Any thread may call it."""
         self._entries.wake(lambda woken: woken.id == task)
+
+    def wake_all(self) -> None:
+        """Make all tasks run soon. Any thread may call it."""
+        self._entries.wake(lambda _: True)
 
     def stop(self, grace: timedelta = timedelta(seconds=5)) -> None:
         """Stop after the steps that are running; cancel those that take over ``grace``.
@@ -231,11 +257,11 @@ class Worker:
                 self._start(entry)
             step = entry.task.step()
         except Exception as raised:  # noqa: BLE001 - a plugin may raise anything; its task fails alone
-            error = raised
+            error = self._retriable(raised)
         if entry.abandoned:
             return  # whatever it did, it has nothing to say any more
         if step is not None:
-            entry.failures = 0
+            self._recovered(entry)
             self._stepped(entry, step, finished, timedelta(seconds=time.monotonic() - began))
         elif isinstance(error, RetriableError):
             self._retry(entry, error)
@@ -254,8 +280,9 @@ class Worker:
 
     def _leased(self, task: TaskId, identity: str | None) -> Lease:
         """Take a task's lease; on a server, when whoever has it has let go of it."""
-        running, now = TaskStatus(TaskState.RUNNING), self.clock()
+        running = TaskStatus(TaskState.RUNNING)
         try:
+            now = self.store.now()
             return self.store.lease(
                 task, self.owner, now, self.lease, running, identity=identity
             )
@@ -287,13 +314,51 @@ class Worker:
         entry.failures += 1
         backoff = entry.task.backoff
         trying_for = timedelta(seconds=now - entry.trying_since)
-        # Without its store a task cannot even be failed.
-        if backoff.expired(trying_for) and not isinstance(error, StoreUnavailableError):
+        if backoff.expired(trying_for) and not isinstance(error, _OURS):
             self._fail(entry, error)
             return
         wait = backoff.wait(entry.failures, error.after, trying_for)
-        entry.due = now + wait.total_seconds()
-        self.events.retrying(entry.task.id, self.cleaned(error), wait)
+        if isinstance(error, SparkUnavailableError):
+            # What the task holds is of a session that has ended. Its next start takes a new
+            # epoch, so that what was staged under the old one is nobody's.
+            entry.started = False
+            self._entries.rest(entry, wait.total_seconds())  # not at all if Spark is back
+        else:
+            entry.due = now + wait.total_seconds()
+        shown = self.cleaned(error)
+        if entry.failures == 1 or not isinstance(error, SparkUnavailableError):
+            self.events.retrying(entry.task.id, shown, wait)
+        code = getattr(error, "code", "")
+        if entry.retrying != code:
+            entry.retrying = code
+            self._show(entry, f"{trace_of(shown)}\nIt is tried again until it works.")
+
+    def _retriable(self, error: Exception) -> Exception:
+        """Return what the storage's error is, where that is the cause."""
+        if isinstance(error, RetriableError) and not isinstance(error, StorageUnavailableError):
+            return error
+        found = storage_error(error, self.places)
+        if found is None or found is error:
+            return error
+        found.__cause__ = error
+        return found
+
+    def _recovered(self, entry: Entry) -> None:
+        entry.failures = 0
+        if entry.retrying is not None:
+            entry.retrying = None
+            self._show(entry, None)
+
+    def _show(self, entry: Entry, trace: str | None) -> None:
+        """Store why a running task is tried again, or that it runs well."""
+        if entry.lease is None:
+            return
+        try:
+            self.store.show(entry.lease, TaskStatus(TaskState.RUNNING, trace), self.clock())
+        except StoreUnavailableError:
+            log.debug("state of task is not stored", exc_info=True)  # it still runs
+        except StaleEpochError:
+            log.warning("task was taken by another worker", **labels(entry.task.id))
 
     def _fail(self, entry: Entry, error: Exception) -> None:
         stopping = self._stopping.is_set() or entry.ending is not None
@@ -308,7 +373,7 @@ class Worker:
         """Renew the leases well before they end, and store the ends that are not stored."""
         while not self._stopping.wait(self.lease.total_seconds() / 3):
             try:
-                renew_leases(list(self._entries), self.store, self.clock(), self.lease)
+                renew_leases(list(self._entries), self.store, self.lease)
                 self._endings.catch_up()
             except StoreUnavailableError as error:
                 log.warning("the store does not answer now", why=str(error))

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _PATTERN = "allowlist.pattern"
-_OWN = "HEADRACE_"
-"""What begins so is a setting of the process itself, such as the store's password."""
+_OWN = ("HEADRACE_", "PGPASS", "AWS_", "AZURE_", "GOOGLE_", "VAULT_", "GITHUB_", "SSH_")
+"""What begins so is meant for the process itself, such as the store's password."""
+_MEANT = "CONNECT_"
+"""What begins so is meant for configurations, also where others write them."""
 
 
 class EnvironmentProvider(ConfigProvider):
@@ -35,13 +37,16 @@ class EnvironmentProvider(ConfigProvider):
             ConfigType.STRING,
             None,
             validator=NullOr(Regex()),
-            doc="A regular expression for the whole names of the variables that may be read; "
-            "without one, all but those that begin with HEADRACE_.",
+            doc="A regular expression for the whole names of the variables that may be read. "
+            "Without one, a server that asks for tokens, or that others can reach, reads "
+            f"those that begin with {_MEANT}; other servers all but those that begin with "
+            f"{', '.join(_OWN)}; other commands all but those that begin with {_OWN[0]}.",
         )
 
     @override
     def __init__(self, config: Config, context: ProviderContext) -> None:
         self._pattern = config.find_str(_PATTERN)
+        self._context = context
 
     @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
@@ -51,12 +56,17 @@ class EnvironmentProvider(ConfigProvider):
         for key in keys:
             if not self._may_read(key):
                 problem = f"{key} is not among the variables that references may read."
-                fix = f"The provider's {_PATTERN} says which are."
+                fix = (
+                    f"Name it {_MEANT}..., or allow it: the key {_PATTERN} of the setting "
+                    "config_providers.env says which are read."
+                )
                 raise ConfigError(problem, fix=fix)
         there = os.environ  # noqa: TID251 - it is what this provider is for
         return {key: there[key] for key in keys if key in there}
 
     def _may_read(self, key: str) -> bool:
-        if self._pattern is None:
-            return not key.startswith(_OWN)
-        return re.fullmatch(self._pattern, key) is not None
+        if self._pattern is not None:
+            return re.fullmatch(self._pattern, key) is not None
+        if self._context.shared:
+            return key.startswith(_MEANT)
+        return not key.startswith(_OWN if self._context.serving else _OWN[0])

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from headrace.sdk.durability import flush
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -168,10 +170,12 @@ class State:
         staged = self._folder / f".{name}.{uuid.uuid4().hex}"
         try:
             rows.write.parquet(str(staged))
+            flush(staged.iterdir())
             # Guarantee 2: a whole file or none; a crash before this leaves no state at all,
             # and the batch, which was not finished, writes it again.
             shutil.rmtree(self._folder / name, ignore_errors=True)
             staged.rename(self._folder / name)
+            flush([self._folder])
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import CodeTransform, ConfigError, parse_ddl
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NullOr, Range, ValidString
+from headrace.sdk.config import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    Meaning,
+    NullOr,
+    Range,
+    ValidString,
+)
 from headrace_plugins.transforms.lookup_service import ServiceLookup
 from headrace_plugins.transforms.lookup_table import TableLookup
 
@@ -81,6 +89,7 @@ def _table_keys(keys: ConfigDef) -> ConfigDef:
             None,
             importance=Importance.HIGH,
             doc="The path of a table: a Delta table, or files that Spark reads.",
+            meaning=Meaning.PATH,
         )
         .define(
             "format",

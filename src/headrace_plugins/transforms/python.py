@@ -25,7 +25,7 @@ from headrace.sdk import (
     UnfitRecordError,
     parse_ddl,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, ValidString
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +58,7 @@ class Python(CodeTransform):
                 None,
                 importance=Importance.HIGH,
                 doc="Where the function is: package.module:name, or path/of/file.py:name.",
+                meaning=Meaning.CODE,
             )
             .define(
                 "code",
@@ -65,6 +66,7 @@ class Python(CodeTransform):
                 None,
                 importance=Importance.HIGH,
                 doc="Instead of function, Python that defines a function transform.",
+                meaning=Meaning.CODE,
             )
             .define(
                 "of",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, Regex
 from headrace.sdk.javaregex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class RegexRouter(Transform):
                 "replacement",
                 ConfigType.STRING,
                 importance=Importance.HIGH,
+                meaning=Meaning.TOPIC,
                 doc="Replacement string.",
             )
             .rule(_check_replacement)

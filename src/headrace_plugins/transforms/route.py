@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex, ValidString
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, Regex, ValidString
 from headrace.sdk.javaregex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Route(Transform):
                 "routes",
                 ConfigType.STRING,
                 importance=Importance.HIGH,
+                meaning=Meaning.TOPIC,
                 doc="Rules, pattern -> topic, separated by semicolons or line ends. The first "
                 "whose pattern matches the whole topic counts; $1 stands for a group.",
             )

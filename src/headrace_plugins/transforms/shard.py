@@ -14,7 +14,15 @@ from zoneinfo import ZoneInfo
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, Type, UnfitRecordError, literal
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NullOr, Range, ValidString
+from headrace.sdk.config import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    Meaning,
+    NullOr,
+    Range,
+    ValidString,
+)
 from headrace.sdk.fieldpath import FieldPath
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
 
@@ -85,6 +93,7 @@ class Shard(Transform):
                 "topic.format",
                 text,
                 "${topic}_${shard}",
+                meaning=Meaning.TOPIC,
                 doc="The new topic; ${topic} stands for the old one, ${shard} for the shard.",
             )
             .define(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda, invalid
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda, Meaning, invalid
 from headrace.sdk.simpledate import DatePattern, write_sql
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class TimestampRouter(Transform):
                 ConfigType.STRING,
                 f"{_TOPIC}-{_TIMESTAMP}",
                 importance=Importance.HIGH,
+                meaning=Meaning.TOPIC,
                 doc="Format string which can contain ${topic} and ${timestamp} as placeholders "
                 "for the topic and timestamp, respectively.",
             )

@@ -17,6 +17,13 @@ _TOKEN = re.compile(
     r"|(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<word>\w+)|.",
     re.DOTALL,
 )
+_FOREIGN = re.compile(
+    r"`?\b(?:reflect|try_reflect|java_method)\b`?(?=\s*(?:/\*.*?\*/|--[^\n]*\n)*\s*\()"
+    r"|\b(?:csv|json|text|parquet|orc|avro|delta|xml|binaryfile|image|libsvm)`?\s*\.\s*"
+    r"`[^`]*[/\\][^`]*`",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Calls of Java's methods, and files as tables."""
 _WINDOW = re.compile(r"\)\s*OVER\s*[(\w`]", re.IGNORECASE)
 
 
@@ -39,6 +46,13 @@ def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigEr
     sql = props.get(key)
     if sql is None:
         return
+    if found := _FOREIGN.search(str(sql)):
+        yield ConfigError(
+            problem=f"{found[0].strip()} is not possible in SQL of a record: it would call "
+            "Java, or read what is no record.",
+            fix="Use functions of Spark SQL over the record's fields.",
+            field=key,
+        )
     # What stands in quotes and comments says nothing.
     bare = "".join(
         " '' " if token["quoted"] else " " if token["comment"] else token[0]

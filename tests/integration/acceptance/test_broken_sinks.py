@@ -29,7 +29,9 @@ from headrace.sdk.testing.sink_checks import (
     check_growing_schema,
     check_killed_twice,
     check_kinds,
+    check_other_range,
     check_outage,
+    check_overlap,
     check_refused,
     check_sink_killed,
     check_sink_leaks,
@@ -41,19 +43,20 @@ KINDS = ("boolean", "int64", "float64", "string", "array", "struct")
 
 
 class Writer(FrameSink):
-    """Writes a file of JSON for each batch, whose name is its mark."""
+    """Writes a file of JSON for each batch, whose name is its mark, behind its receipt."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def committed(self, mark: Mark, topic: str) -> str | None:
-        return "" if (self.folder / self.name(mark)).exists() else None
+        return held(self.folder / self.name(mark))
 
     def write(self, frame, batch: SinkBatch) -> StagedWrite:
         lines = [self.line(row["value"].asDict(recursive=True)) for row in frame.collect()]
         staged = self.folder / f".{uuid.uuid4().hex}"
         staged.write_text("".join(lines))
-        return self.staged(staged, self.folder / self.name(batch.mark), len(lines))
+        final = self.folder / self.name(batch.mark)
+        return self.staged(staged, final, len(lines), batch.mark)
 
     def name(self, mark: Mark) -> str:
         return f"{mark.application}-{mark.batch}.jsonl"
@@ -61,8 +64,12 @@ class Writer(FrameSink):
     def line(self, value: Mapping[str, object]) -> str:
         return f"{json.dumps(value)}\n"
 
-    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
-        return Staged(staged, final, rows)
+    def staged(self, staged: Path, final: Path, rows: int, mark: Mark) -> StagedWrite:
+        return Staged(staged, final, rows, mark)
+
+
+def held(file: Path) -> str | None:
+    return file.read_text().partition("\n")[0] if file.exists() else None
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,17 @@ class Staged:
     staged: Path
     final: Path
     rows: int
+    mark: Mark
 
     def commit(self, receipt: str) -> None:
-        self.staged.rename(self.final)
+        whole = self.staged.with_suffix(".whole")
+        whole.write_text(f"{receipt}\n{self.staged.read_text()}")
+        try:
+            self.final.hardlink_to(whole)  # fails where there is a file already
+        except FileExistsError:
+            self.mark.wrote(held(self.final))
+        whole.unlink()
+        self.staged.unlink()
 
     def abort(self) -> None:
         self.staged.unlink(missing_ok=True)
@@ -104,7 +119,8 @@ class FolderDriver(SinkDriver):
 
     def read_back(self) -> list[Mapping[str, object]]:
         files = sorted(self.folder.glob("*.jsonl"))
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        lines = (line for file in files for line in file.read_text().splitlines()[1:])
+        return [json.loads(line) for line in lines]
 
     def refused(self, number: int) -> Mapping[str, object]:
         return {"id": number, "text": None}
@@ -136,11 +152,51 @@ class DoublesForStaleOwner(Writer):
         return f"{mark.application}-{mark.batch}-{mark.epoch}.jsonl"
 
 
+class TakesAnyMarkForItsOwn(Writer):
+    """Writes nothing where it finds its batch, and says nothing."""
+
+    def staged(self, staged: Path, final: Path, rows: int, mark: Mark) -> StagedWrite:
+        return Unless(staged, final, rows, mark)
+
+
+class Unless(Staged):
+    def commit(self, receipt: str) -> None:
+        if not self.final.exists():
+            super().commit(receipt)
+
+
+class WritesOver(Writer):
+    """Puts its file in the place of the one that is there."""
+
+    def staged(self, staged: Path, final: Path, rows: int, mark: Mark) -> StagedWrite:
+        return Over(staged, final, rows, mark)
+
+
+class Over(Staged):
+    def commit(self, receipt: str) -> None:
+        self.final.unlink(missing_ok=True)
+        super().commit(receipt)
+
+
+class IgnoresRanges(Writer):
+    """Tells attempts apart by their epochs only."""
+
+    def staged(self, staged: Path, final: Path, rows: int, mark: Mark) -> StagedWrite:
+        return ByEpoch(staged, final, rows, mark)
+
+
+class ByEpoch(Staged):
+    def commit(self, receipt: str) -> None:
+        found = json.loads(held(self.final) or "{}").get("attempt")
+        if not found or found["epoch"] != self.mark.epoch:
+            super().commit(receipt)
+
+
 class WritesEarly(Writer):
     """Makes everything visible in ``write``."""
 
-    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
-        staged.rename(final)
+    def staged(self, staged: Path, final: Path, rows: int, mark: Mark) -> StagedWrite:
+        super().staged(staged, final, rows, mark).commit("")
         return AlreadyThere(rows)
 
 
@@ -172,9 +228,9 @@ class LosesARow(Writer):
 class FailsOnEmpty(Writer):
     """Takes for granted that a batch has rows."""
 
-    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
+    def staged(self, staged: Path, final: Path, rows: int, mark: Mark) -> StagedWrite:
         assert rows / rows == 1
-        return super().staged(staged, final, rows)
+        return super().staged(staged, final, rows, mark)
 
 
 class BendsTexts(Writer):
@@ -230,25 +286,12 @@ class LeaksChildren(Writer):
 
 
 class Picky(Writer):
-    """Refuses records without a text, and keeps receipts."""
+    """Refuses records without a text."""
 
     condition = "value.text IS NULL"
 
-    def committed(self, mark: Mark, topic: str) -> str | None:
-        receipt = self.folder / f"{self.name(mark)}.receipt"
-        return receipt.read_text() if receipt.exists() else None
-
     def refusals(self, frame, batch: SinkBatch) -> Sequence[Refusal]:
         return [Refusal(condition=self.condition, problem="There is no text.")]
-
-    def staged(self, staged: Path, final: Path, rows: int) -> StagedWrite:
-        return WithReceipt(staged, final, rows)
-
-
-class WithReceipt(Staged):
-    def commit(self, receipt: str) -> None:
-        self.staged.rename(self.final)
-        self.final.with_name(f"{self.final.name}.receipt").write_text(receipt)
 
 
 class TooPicky(Picky):
@@ -280,6 +323,8 @@ CHECKS: dict[str, Callable[..., None]] = {
     **{f"killed {at.value}": partial(check_sink_killed, at=at) for at in Point},
     "killed twice": check_killed_twice,
     "stale": check_stale_epoch,
+    "overlap": check_overlap,
+    "other range": check_other_range,
     "grows": check_growing_schema,
     "outage at write": partial(check_outage, at=Point.BEFORE_WRITE),
     "outage at commit": partial(check_outage, at=Point.BEFORE_COMMIT),
@@ -297,8 +342,13 @@ BROKEN: list[Case] = [
     (DoublesOnRerun, AFTER_COMMIT, "more often than expected", "FrameSink.committed"),
     (DoublesOnRerun, "killed twice", "more often than expected", "FrameSink.committed"),
     (DoublesForStaleOwner, "stale", "more often than expected", "StagedWrite.commit"),
+    (TakesAnyMarkForItsOwn, "overlap", "taken for success", "StagedWrite.commit"),
+    (TakesAnyMarkForItsOwn, "other range", "taken for success", "StagedWrite.commit"),
+    (WritesOver, "overlap", "taken for success", "StagedWrite.commit"),
+    (WritesOver, "other range", "taken for success", "StagedWrite.commit"),
+    (IgnoresRanges, "other range", "taken for success", "StagedWrite.commit"),
     (WritesEarly, BEFORE_COMMIT, "never expected", "StagedWrite"),
-    (ClaimsTooMuch, BEFORE_COMMIT, "missing", "StagedWrite.commit"),
+    (ClaimsTooMuch, BEFORE_COMMIT, "already holds", "FrameSink.committed"),
     (LosesARow, "batches", "1 rows are missing", "FrameSink.write"),
     (BendsTexts, "kinds", "became 1.0", "FrameSink.write"),
     (IgnoresNewFields, "grows", "missing", "FrameSink.write"),
@@ -362,7 +412,7 @@ def test_at_least_once_may_repeat(
 
 def test_at_least_once_may_not_lose(headrace_harness: Harness, tmp_path: Path) -> None:
     connector = writing(ClaimsTooMuch, delivery=DeliveryGuarantee.AT_LEAST_ONCE)
-    with pytest.raises(BrokenPromiseError, match="missing"):
+    with pytest.raises(BrokenPromiseError, match="already holds"):
         run(headrace_harness, connector, BEFORE_COMMIT, tmp_path)
 
 

@@ -17,6 +17,7 @@ from headrace.sdk import (
     Position,
     ReadLimit,
     SourceConnector,
+    check_range,
     rows,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
@@ -37,6 +38,7 @@ from headrace.sdk.testing.running_checks import (
 from headrace.sdk.testing.source_checks import (
     check_empty,
     check_everything_once,
+    check_foreign_range,
     check_killed,
     check_replay,
     check_resume,
@@ -62,6 +64,7 @@ class Reader(FrameSource):
         return start if end == line_of(start) else place(end)
 
     def read(self, spark, start, end):
+        check_range(start, end, [FILE])
         return self.frame(spark, self.lines()[line_of(start) : line_of(end)])
 
     def frame(self, spark, lines: Iterable[str]):
@@ -149,6 +152,13 @@ class ReadsToTheEnd(Reader):
 
     def read(self, spark, start, end):
         return self.frame(spark, self.lines()[line_of(start) :])
+
+
+class ReadsAnyRange(Reader):
+    """Takes a range of another file for an empty one."""
+
+    def read(self, spark, start, end):
+        return self.frame(spark, self.lines()[line_of(start) : line_of(end)])
 
 
 class PassesUntil(Reader):
@@ -258,6 +268,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "killed before the commit": partial(check_killed, at=Point.BEFORE_COMMIT),
     "killed after the commit": partial(check_killed, at=Point.AFTER_COMMIT),
     "replay": check_replay,
+    "foreign range": check_foreign_range,
     "tasks": check_tasks,
     "until": check_until,
     "idle": check_idle,
@@ -279,6 +290,7 @@ BROKEN: list[Case] = [
     (reading(LosesAfterResume), "resume by 2", "missing", "latest"),
     (reading(ForgetsUnfinished), "killed before the commit", "missing", "read"),
     (reading(ReadsToTheEnd), "replay", "The same range gives the same rows", "read"),
+    (reading(ReadsAnyRange), "foreign range", "it read 0 records", "read"),
     (reading(PassesUntil), "until", "never passes limit.until", "latest"),
     (reading(NeverGetsThere), "until", "comes to it", "latest"),
     (reading(StopsShort), "no limit", "without a limit is the end", "latest"),

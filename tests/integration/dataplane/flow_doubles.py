@@ -66,17 +66,17 @@ class TargetDownError(Exception):
 
 @dataclass
 class Kept(FrameSink):
-    """A sink in memory that keeps its newest mark, as a real one does."""
+    """A sink in memory that keeps the newest mark of each application, as a real one does."""
 
     ordered: bool = False  # type: ignore[misc]  # each instance has its own here
     rows: list[dict[str, Any]] = field(default_factory=list)
-    mark: Mark | None = None
-    receipt: str = ""
+    marks: dict[str, tuple[int, str]] = field(default_factory=dict)
     aborted: int = 0
     fail: bool = False
 
     def committed(self, mark: Mark, topic: str) -> str | None:
-        return self.receipt if self.mark and mark.batch == self.mark.batch else None
+        batch, receipt = self.marks.get(mark.application, (0, ""))
+        return receipt if batch == mark.batch else None
 
     def write(self, frame, batch: SinkBatch):
         values = [row.asDict(recursive=True) for row in frame.collect()]
@@ -98,7 +98,7 @@ class _KeptWrite:
             self.sink.fail = False
             raise TargetDownError
         self.sink.rows += self.values
-        self.sink.mark, self.sink.receipt = self.mark, receipt
+        self.sink.marks[self.mark.application] = self.mark.batch, receipt
 
     def abort(self) -> None:
         self.sink.aborted += 1
@@ -121,6 +121,7 @@ def flow(
     staging: Path | None = None,
     **told: Any,
 ) -> Flow:
+    told.setdefault("names", [str(n) for n in range(len(sinks))] if sinks[1:] else [""])
     return Flow(
         spark=spark,
         application="copy-uid-0",

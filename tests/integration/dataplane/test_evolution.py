@@ -81,6 +81,7 @@ def flow(
         source=source,
         steps=[],
         sinks=sinks,
+        names=[str(n) for n in range(len(sinks))],
         staging=Path(tempfile.gettempdir()) / "headrace-test-staging",
         evolution=evolution,
         **more,

@@ -36,6 +36,7 @@ from headrace.sdk import (
     FrameSource,
     Position,
     ReadLimit,
+    StaleEpochError,
     ToleranceExceededError,
     rows,
 )
@@ -153,6 +154,33 @@ def test_every_sink_gets_every_record_and_only_the_missing_one_is_written_again(
     counts = copy.run(batch(1, 0, 10, again=True))
     assert counts == Counts(read=10, written=10)
     assert (len(first.rows), len(second.rows)) == (10, 10)
+
+
+@pytest.mark.parametrize(
+    "later", ["one", "other", "other one", "other new one", "one other new"]
+)
+def test_sinks_that_stay_get_each_record_once_whichever_come_and_go_in_doubt(
+    spark, later: str
+) -> None:
+    sinks = {"one": Kept(), "other": Kept(fail=True), "new": Kept()}
+    with pytest.raises(TargetDownError):
+        flow(spark, [sinks["one"], sinks["other"]], names=["one", "other"]).run(batch(1, 0, 10))
+    names = later.split()
+    copy = flow(spark, [sinks[name] for name in names], names=names)
+    for _ in range(2):
+        assert copy.run(batch(1, 0, 10, again=True)) == Counts(read=10, written=10)
+    assert {name: len(sinks[name].rows) for name in names} == dict.fromkeys(names, 10)
+
+
+def test_a_batch_that_a_sink_holds_for_another_range_is_no_success(spark) -> None:
+    sink = Kept()
+    copy = flow(spark, [sink])
+    copy.run(batch(1, 0, 10))
+    with pytest.raises(StaleEpochError, match="other records"):
+        copy.run(batch(1, 0, 20, again=True))
+    with pytest.raises(StaleEpochError, match="other records"):
+        copy.run(replace(batch(1, 0, 10), resumed=True))
+    assert len(sink.rows) == 10
 
 
 def test_sql_that_names_no_field_is_a_clear_error(spark) -> None:

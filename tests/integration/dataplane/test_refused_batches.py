@@ -131,4 +131,4 @@ def test_without_tolerance_the_first_record_ends_the_task(spark, tmp_path: Path)
     assert sink.rows == []
     # Without any record there is nothing to raise, and no schema either.
     assert running.run(batch(2, 100, 100)) == Counts()
-    assert sink.mark is None
+    assert sink.marks == {}

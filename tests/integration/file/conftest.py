@@ -62,8 +62,8 @@ def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
     definition = FileSource.config_def().merged(source_connector_config())
 
     def start(path: Path | str, **keys: str) -> Reading:
-        props = {"name": "c", "connector.class": "file", "path": str(path), **text_keys(keys)}
-        task = FileSource().task(definition.parse(props))
+        props = {"name": "c", "connector.class": "file", "path": str(path), "settle.ms": "0"}
+        task = FileSource().task(definition.parse(props | text_keys(keys)))
         assert isinstance(task, FileSet)
         task.start(context)
         return Reading(spark, context, task)

@@ -353,15 +353,14 @@ def test_empty_files_are_no_rows(source: Source, tmp_path: Path) -> None:
 
 
 def test_tasks_divide_the_files_and_none_is_read_twice(
-    source: Source, spark: Any, tmp_path: Path
+    source: Source, context: Any, tmp_path: Path
 ) -> None:
     for number in range(20):
         put(tmp_path / f"{number}.txt", f"{number}\n")
     found = []
     for share in ("0/2", "1/2"):
+        context.ledger.items.clear()  # each task has one of its own
         reading = source(tmp_path, task_share=share)
-        reading.task._files, reading.task._known = [], set()
-        reading.context.ledger.items.clear()
         rows = reading.rows()
         assert rows
         assert dict(next(iter(reading.at.items()))[0])["share"] == share

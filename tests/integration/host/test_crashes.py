@@ -79,10 +79,11 @@ def half_done(bench: Bench, *, committed: bool) -> tuple[CaptureSpec, TaskId]:
     task = bench.task(spec)
     lease = bench.lease(task)
     end = Position.of({"counter": "a"}, {"next": 10})
-    bench.store.begin_batch(task.id, lease.epoch, Position(), end, datetime.now(UTC))
+    store, now = bench.store, datetime.now(UTC)
+    batch = store.begin_batch(task.id, lease.epoch, Position(), end, now)
     targets, additions = staged(spec)
     if committed:
-        mark = Mark(spec.application, 1, lease.epoch)
+        mark = Mark(spec.application, batch.id, lease.epoch, batch.range)
         targets.commit(additions, mark, Counts(read=10, written=10))
     return spec, task.id
 
@@ -158,10 +159,30 @@ def test_the_host_of_a_task_that_was_taken_away_writes_no_more(bench: Bench) -> 
 WORKER = """
 import sys, time
 from headrace.dataplane.host import HostProcess
-host = HostProcess(receive=lambda message: None, gone=lambda process: None)
+host = HostProcess(receive=lambda process, message: None, gone=lambda process: None)
 print(host.pid, flush=True)
 time.sleep(60)
 """
+
+
+def test_a_late_question_of_a_host_that_was_given_up_is_not_answered_to_its_successor(
+    bench: Bench,
+) -> None:
+    environments = bench.hosts._environments
+    hung = bench.start(bench.spec("hung", config={"limit": 5, "trouble": "hang"}))
+    until(lambda: environments[hung.python].process is not None)
+    former = environments[hung.python].process
+    assert former is not None
+    bench.hosts.detach(hung, hung=True)
+    task = bench.start(bench.spec(config={"limit": 50, "rows": 5, "pause": 0.05}), once=True)
+    until(lambda: bool(bench.appended))
+    question = {"type": "call", "capture": "hung/1.1", "call": 999, "what": "begin"}
+    former._receive(former, question)
+    until(lambda: task.completed or task.failure is not None)
+    task.stop()
+    assert task.failure is None
+    assert bench.numbers() == list(range(50))
+    assert environments[task.python].failures == 0  # its host was not started again
 
 
 def test_the_host_dies_with_its_worker(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.dataplane.topics.made_topics import append, at, part
+from tests.unit.dataplane.topics.made_topics import Clock, append, at, part, tending
 
 from headrace.dataplane import Topic, TopicReader, Topics, TopicSource, TopicWriter
 from headrace.dataplane.packed import StagedPacked, packed_source
-from headrace.dataplane.topics import Upkeep, UpkeepPolicy, topic_row_schema
-from headrace.sdk import Mark, Position, ReadLimit, Schema, SinkBatch
+from headrace.dataplane.topics import UpkeepPolicy, topic_row_schema
+from headrace.sdk import Mark, Position, ReadLimit, RetriableError, Schema, SinkBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +31,10 @@ def topic(tmp_path: Path) -> Topic:
 
 def compact(topic: Topic, times: int = 3) -> None:
     """Compact everything and delete the originals."""
-    now = datetime.now(UTC)
-    upkeep = Upkeep(Topics(topic.path.parent), lambda: now, COMPACT)
+    clock = Clock()
+    upkeep = tending(Topics(topic.path.parent), clock, COMPACT)
     for _ in range(times):
-        now += timedelta(minutes=30)
+        clock.pass_by(timedelta(minutes=30))
         upkeep.run_once()
 
 
@@ -62,6 +62,27 @@ def test_any_range_is_read_in_order_from_segments_and_files(
     inside = Position.of({"topic": "t"}, {"version": 3, "index": 1})
     assert ordered(spark, topic, at(topic, 2), inside) == [20, 21]
     assert ordered(spark, topic, inside, at(topic, 4)) == [22, 30, 31, 32]
+
+
+def test_a_batch_whose_files_are_deleted_while_it_reads_runs_again_from_segments(
+    spark: "SparkSession", topic: Topic
+):
+    """As when the upkeep of another installation does not know of the batch."""
+    for batch in range(6):
+        append(topic, [[batch]], Mark("a", batch, 1))
+    end = at(topic, topic.log.newest())
+    source = TopicSource(TopicReader(topic), ordered=False)
+    frame = source.read(spark, Position(), end).frame
+    assert frame is not None
+    source.explain(spark, Position(), end)  # nothing is amiss
+    compact(topic)
+    with pytest.raises(Exception, match=r"(?i)file"):
+        frame.collect()
+    with pytest.raises(RetriableError, match="compacted"):
+        source.explain(spark, Position(), end)
+    again = source.read(spark, Position(), end).frame
+    assert again is not None
+    assert sorted(row[0] for row in again.select("value.id").collect()) == list(range(6))
 
 
 def test_rows_of_before_a_widening_are_read_with_the_wide_types(

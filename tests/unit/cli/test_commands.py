@@ -136,7 +136,28 @@ class TestTopic:
         assert described["version"] == 0
         assert described["schema"]["type"] == "struct"
 
-    @pytest.mark.parametrize("command", ["describe", "peek"])
+    def test_how_long_a_topic_keeps_its_rows_is_configured_and_shown(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        limits = ["--retention", "30d", "--retention-bytes", "10GB", "--remove-unread"]
+        assert main(["topic", "configure", "flights", *limits]) == 0
+        assert capsys.readouterr().out == (
+            "flights: 30 d 0 h, up to 10.0 GB, unread rows too\n"
+        )
+        assert main(["topic", "configure", "flights", "--retention", "none", "--json"]) == 0
+        kept = json.loads(capsys.readouterr().out)["retention"]
+        assert kept == {"ms": None, "bytes": 10**10, "unread": True}
+        assert main(["topic", "describe", "flights"]) == 0
+        assert "retention       for ever, up to 10.0 GB" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("limit", ["30 days", "d", "-5d", "0d"])
+    def test_a_limit_that_cannot_be_read_is_refused(
+        self, limit: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["topic", "configure", "flights", f"--retention={limit}"]) == 2
+        assert "error[" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("command", ["configure", "describe", "peek"])
     def test_an_unknown_topic_gives_2_and_a_close_name(
         self, command: str, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -34,7 +34,7 @@ class Bench:
             wanted=self.wanted,
             state=self.state,
             registry=self.registry,
-            clock=now,
+            clock=lambda: now() + timedelta(days=1),  # after all that was appended
             places=AnyPlace() if topics is None else TopicPlaces(Topics(topics)),
         )
         self.offsets = Offsets(self.connectors)
@@ -232,3 +232,11 @@ def test_a_source_goes_back_to_a_time_only_if_it_can_tell() -> None:
     bench.run(Position.of({"filename": "/in"}, {"position": 9}), "f")
     with pytest.raises(ConfigError, match="cannot say where it stood"):
         bench.offsets.rewind("f", now(), "x")
+
+
+def test_nothing_goes_back_to_a_time_that_is_to_come(sink: Bench) -> None:
+    before = sink.offsets.view("c")
+    with pytest.raises(ConfigError, match="is still to come"):
+        sink.offsets.rewind("c", now() + timedelta(days=2), "x")
+    assert sink.offsets.view("c") == before
+    assert [each.action for each in sink.offsets.history("c")] == []

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.faults.volumes import may_mount, volume
 
-from headrace.sdk import ConfigError, fixed_folder, require_writable
+from headrace.sdk import ConfigError, SinkError, fixed_folder, require_writable
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,13 @@ def test_a_folder_below_a_file_is_refused_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written to: Not a directory") as caught:
         require_writable(tmp_path / "file" / "out")
     assert caught.value.field == "path"
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount file systems")
+def test_a_folder_that_is_read_only_for_a_while_is_no_fault_of_the_configuration(
+    tmp_path: Path,
+) -> None:
+    with volume(tmp_path / "disk", 1) as disk:
+        with disk.read_only(), pytest.raises(SinkError, match="Read-only file system"):
+            require_writable(disk.path / "out")
+        require_writable(disk.path / "out")

@@ -44,6 +44,9 @@ def test_a_query_is_cut_at_its_own_words_only(query, clauses) -> None:
         ("SELECT a WHERE b WHERE c", "WHERE is there twice"),
         ("SELECT a WHERE b FROM record", "no SELECT"),
         ("SELECT (a", "bracket"),
+        ("SELECT reflect('java.lang.System', 'getenv') AS a", "Java"),
+        ("SELECT `java_method`/**/ ('a', 'b') AS a", "Java"),
+        ("SELECT (SELECT max(value) FROM text.`/etc/passwd`) AS a", "no record"),
     ],
 )
 def test_what_would_not_give_one_record_for_each_is_refused(query, said) -> None:

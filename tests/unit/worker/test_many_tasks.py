@@ -35,6 +35,9 @@ class Jobs:
     def cancel(self, task: TaskId) -> None:
         pass
 
+    def lost(self, error: BaseException | None = None) -> bool:
+        return False
+
 
 @dataclass
 class Parts:
@@ -85,7 +88,9 @@ def test_idle_tasks_cost_neither_statements_nor_threads_nor_calls_to_spark(
             return parts.setdefault(lease.task, Parts(store, lease))
 
         name = TaskId(f"c{number}", 0)
-        return BatchTask(name, assemble, jobs, poll_interval=timedelta(milliseconds=100))
+        return BatchTask(
+            name, assemble, lambda: jobs, poll_interval=timedelta(milliseconds=100)
+        )
 
     before = threading.active_count()
     hour = timedelta(hours=1)

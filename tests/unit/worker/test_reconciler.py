@@ -127,6 +127,65 @@ def test_a_new_configuration_replaces_the_tasks(bench: Bench) -> None:
     assert [task.stopped for task in bench.made] == [1, 1, 0]
 
 
+def leases_at_plans(bench: Bench) -> list[list[str]]:
+    """Write down, at each plan, which tasks hold a lease."""
+    found: list[list[str]] = []
+    plan = bench.plan
+
+    def noting(connector: Connector) -> Any:
+        found.append(bench.runs())
+        return plan(connector)
+
+    bench.plan = noting  # type: ignore[method-assign]
+    return found
+
+
+def test_a_new_configuration_is_planned_when_the_tasks_of_the_old_one_have_ended(
+    bench: Bench,
+) -> None:
+    bench.want(tasks=2)
+    bench.settle("c-0", "c-1")
+    running = leases_at_plans(bench)
+    bench.wanted.configure("c", ConnectorKind.SOURCE, {"tasks.max": "1"}, ANN)
+    bench.settle("c-0")
+    assert running == [[]]
+
+
+def test_a_task_that_changes_ends_before_its_new_plan_and_the_others_run_on(
+    bench: Bench,
+) -> None:
+    bench.want(tasks=2)
+    bench.settle("c-0", "c-1")
+    running = leases_at_plans(bench)
+    bench.parts["c"] = {1: "other"}
+    bench.counts["c"] = 3
+    bench.reconciler.reconfigure("c")
+    bench.settle("c-0", "c-1", "c-2")
+    assert running == [["c-0", "c-1"], ["c-0"]]
+    assert [task.stopped for task in bench.made] == [0, 1, 0, 0]
+
+
+def test_a_sink_that_finds_a_topic_is_planned_once_and_its_tasks_run_on(bench: Bench) -> None:
+    bench.want(tasks=2)
+    bench.settle("c-0", "c-1")
+    running = leases_at_plans(bench)
+    bench.counts["c"] = 3
+    bench.reconciler.reconfigure("c")
+    bench.settle("c-0", "c-1", "c-2")
+    assert running == [["c-0", "c-1"]]
+    assert [task.stopped for task in bench.made] == [0, 0, 0]
+
+
+def test_tasks_that_ended_for_a_plan_that_failed_are_shown_as_unassigned(bench: Bench) -> None:
+    bench.want()
+    bench.settle("c-0")
+    bench.broken["c"] = SourceError("away")
+    bench.wanted.configure("c", ConnectorKind.SOURCE, {"tasks.max": "2"}, ANN)
+    bench.settle()
+    assert bench.state() is ConnectorState.FAILED
+    assert bench.task_states() == [TaskState.UNASSIGNED]
+
+
 def test_of_many_changes_at_once_the_last_one_counts(bench: Bench) -> None:
     bench.want()
     for target in [TargetState.PAUSED, TargetState.STOPPED] * 5:

@@ -154,6 +154,16 @@ def test_tasks_that_are_ended_as_the_server_stops_leave_no_lease_behind() -> Non
     assert run.store.leases() == []
 
 
+def test_a_task_that_a_stopped_server_let_go_of_is_not_stopped_once_more() -> None:
+    idle = Script("idle", IDLE)
+    run = worker(Told(), idle, serving=True, threads=1)
+    with serving(run):
+        until(lambda: idle.calls)
+    run.end({idle.id: TaskState.PAUSED}, LONG)
+    assert idle.stopped == 1
+    assert run.store.leases() == []
+
+
 def test_no_lock_is_held_while_a_task_is_cancelled() -> None:
     """A capture's hosts have a lock too, and whoever holds that one may wake a task."""
     hosts = threading.Lock()

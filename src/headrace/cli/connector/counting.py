@@ -91,7 +91,11 @@ def batches(
     for each in found:
         begun = moment(each["begun"])
         shown.add_row(
-            str(each["id"]), begun, _took(each), *_cells(each["counts"]), _place(each["end"])
+            str(each["id"]),
+            begun,
+            _took(each),
+            *_cells(each["counts"]),
+            place_text(each["end"]),
         )
     invocation.terminal.print(shown)
 
@@ -109,7 +113,7 @@ def _took(batch: Mapping[str, Any]) -> str:
     return span((finished - begun).total_seconds())
 
 
-def _place(position: list[dict[str, Any]]) -> str:
+def place_text(position: list[dict[str, Any]]) -> str:
     """Return a position in one line: each partition with its offset."""
     texts = (f"{as_text(each['partition'])}: {as_text(each['offset'])}" for each in position)
     return "; ".join(texts)

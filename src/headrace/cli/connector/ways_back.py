@@ -76,6 +76,8 @@ def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
         at = moment(each["at"])
         for change in each["changes"]:
             shown.add_row(at, each["by"], each["action"], *_texts(change))
+        if not each["changes"] and each["action"] == "give-up":
+            shown.add_row(at, each["by"], each["action"], "", "", "")
     if shown.row_count:
         invocation.terminal.print(shown)
     else:

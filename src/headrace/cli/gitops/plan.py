@@ -56,12 +56,15 @@ class Change:
         name: With which.
         wanted: What it is to be; None where it is deleted.
         there: What it is; None where it is made.
+        twin: The name of a connector of the same configuration that no file describes: this
+            one seems to be it under another name.
     """
 
     kind: Kind
     name: str
     wanted: Served | None = None
     there: There | None = None
+    twin: str | None = None
 
     @property
     def configures(self) -> bool:
@@ -108,6 +111,11 @@ class Plan:
         found: list[str] = []
         for change in self.changes:
             found.append(f"{signs[change.kind]} {change.kind} {change.name}")
+            if change.twin is not None:
+                found += [
+                    f"    ! configured as {change.twin}: a new name has no offsets, so that",
+                    "      all is read again from the beginning; to go on, keep the name",
+                ]
             for key in change.keys(self.secrets.get(change.name, frozenset())):
                 found += key.lines()
         return found
@@ -127,6 +135,7 @@ class Plan:
             {
                 "name": change.name,
                 "action": change.kind.value,
+                **({} if change.twin is None else {"same_config_as": change.twin}),
                 "changes": [
                     {"key": key.key, "before": key.before, "after": key.after}
                     for key in change.keys(self.secrets.get(change.name, frozenset()))
@@ -146,18 +155,36 @@ def plan(wanted: Sequence[Served], there: Mapping[str, There], *, prune: bool) -
     """
     changes: list[Change] = []
     unchanged = 0
+    described = {each.name for each in wanted}
     for each in sorted(wanted, key=lambda one: one.name):
         known = there.get(each.name)
-        kind = Kind.CREATE if known is None else Kind.CHANGE
-        change = Change(kind, each.name, each, known)
+        if known is None:
+            change = Change(Kind.CREATE, each.name, each, twin=_twin(each, there, described))
+        else:
+            change = Change(Kind.CHANGE, each.name, each, known)
         if change.configures or change.state is not None:
             changes.append(change)
         else:
             unchanged += 1
-    described = {each.name for each in wanted}
     left = sorted(there.keys() - described) if prune else []
     changes += [Change(Kind.DELETE, name, None, there[name]) for name in left]
     return Plan(changes, unchanged)
+
+
+def _twin(new: Served, there: Mapping[str, There], described: set[str]) -> str | None:
+    """Return a connector with the configuration of a new one that no file describes."""
+    own = _bare(new.config)
+    for name in sorted(there.keys() - described):
+        kept = _bare(there[name].config)
+        if kept.keys() == own.keys() and all(
+            own[key] == value or HIDDEN in value for key, value in kept.items()
+        ):
+            return name
+    return None
+
+
+def _bare(config: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in config.items() if key != "name"}
 
 
 def _shown(key: str, value: str | None, hidden: set[str]) -> str | None:

@@ -32,6 +32,7 @@ from headrace.sdk import (
     Mark,
     RetriableError,
     SourceConnector,
+    storage_error,
 )
 from headrace.sdk.config import Password
 
@@ -131,9 +132,10 @@ class CaptureThread(threading.Thread):
         self._tell({**ended, "capture": self._name})
 
     def _described(self, error: Exception) -> Message:
-        if not isinstance(error, HeadraceError):
+        storage = None if isinstance(error, RetriableError) else storage_error(error)
+        if storage is None and not isinstance(error, HeadraceError):
             log.error("the plugin raised an error", exc_info=error)
-        told = error_to_json(error)
+        told = error_to_json(storage or error)
         return {k: self._voice.clean(v) if isinstance(v, str) else v for k, v in told.items()}
 
     def _connector(self) -> SourceConnector:
@@ -149,7 +151,7 @@ class CaptureThread(threading.Thread):
             if isinstance(value, Password):
                 self._voice.hide(value.value)
         offered = HostConnectorContext(
-            spec.connector, self._schemas, position, self._reconfigure, self._fail
+            spec.connector, spec.task, self._schemas, position, self._reconfigure, self._fail
         )
         self._insist(lambda: connector.start(config, offered))
         context = HostTaskContext(
@@ -271,18 +273,19 @@ class CaptureThread(threading.Thread):
     def _commit(self, staged: Staged, end: Position) -> None:
         # Guarantee 2: the intent is stored, with an id of its own, before data moves.
         try:
-            batch = int(self._ask("begin", end=end.to_json(), counts=staged.counts.to_json()))
+            begun = self._ask("begin", end=end.to_json(), counts=staged.counts.to_json())
         except HeadraceError:
             self._stager.discard(staged)
             raise
         if staged.additions:
-            mark = Mark(self._spec.application, batch, self._epoch)
+            self._stager.keep(staged)
+            mark = Mark(self._spec.application, begun["batch"], self._epoch, begun["range"])
             _WRITERS.submit(
                 self._targets.commit, staged.additions, mark, staged.counts
             ).result()
         # Guarantee 1: the data is durable; only now the position moves.
         topics = [addition.topic for addition in staged.additions]
-        self._ask("finish", batch=batch, counts=staged.counts.to_json(), topics=topics)
+        self._ask("finish", batch=begun["batch"], counts=staged.counts.to_json(), topics=topics)
 
     def _insist(self, work: Callable[[], T]) -> T:
         """Do ``work`` again while the system is busy, as long as the worker allows."""

@@ -44,9 +44,10 @@ class RemoteLedger:
 
     ask: Ask
 
-    def append(self, items: Sequence[Mapping[str, str | int]]) -> int:
+    def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
         """See Ledger."""
-        return int(self.ask("ledger_append", items=[dict(item) for item in items]))
+        told = [dict(item) for item in items]
+        return int(self.ask("ledger_append", items=told, after=after))
 
     def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
         """See Ledger."""
@@ -91,6 +92,7 @@ class HostConnectorContext:
     """A ConnectorContext in a host. Its connector only makes the one task."""
 
     name: str
+    task: int
     schemas: RemoteSchemas
     started_at: Position
     reconfigure: Callable[[], None]
@@ -99,6 +101,10 @@ class HostConnectorContext:
     def position(self) -> Position:
         """See ConnectorContext."""
         return self.started_at
+
+    def positions(self) -> Mapping[int, Position]:
+        """See ConnectorContext."""
+        return {self.task: self.started_at}
 
     def request_task_reconfiguration(self) -> None:
         """See ConnectorContext."""

@@ -35,8 +35,8 @@ class HostProcess:
     Args:
         python: The interpreter of the plugin environment.
         variables: The process's environment variables; None for this process's own.
-        receive: Gets each message, in one thread of the handle, and in another each line
-            that the process writes past Python. It must not raise.
+        receive: Gets this handle and each message, in one thread of the handle, and in another
+            each line that the process writes past Python. It must not raise.
         gone: Called once, in that thread, when the process has ended, in whatever way.
     """
 
@@ -45,7 +45,7 @@ class HostProcess:
         python: str = sys.executable,
         *,
         variables: Mapping[str, str] | None = None,
-        receive: Callable[[Message], None],
+        receive: Callable[[HostProcess, Message], None],
         gone: Callable[[HostProcess], None],
     ) -> None:
         self.ready = False
@@ -97,7 +97,7 @@ class HostProcess:
         for message in self._channel.messages():
             self.ready = True
             if message["type"] != "ready":
-                self._receive(message)
+                self._receive(self, message)
         self._channel.hang_up()
         try:
             self._process.wait(5)
@@ -112,7 +112,7 @@ class HostProcess:
             for line in output:
                 text = self.last_words = line.decode(errors="replace").rstrip()
                 told = {"level": "warning", "logger": "output", "text": text}
-                self._receive({"type": "log", "capture": None, **told})
+                self._receive(self, {"type": "log", "capture": None, **told})
 
 
 def _started(

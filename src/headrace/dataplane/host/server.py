@@ -11,6 +11,7 @@ from headrace.dataplane.host.channel import error_to_json
 from headrace.dataplane.host.logs import Voice
 from headrace.dataplane.host.spec import CaptureSpec
 from headrace.sdk import Position
+from headrace.sdk.durability import set_durability
 
 if TYPE_CHECKING:
     from headrace.dataplane.host.channel import Channel, Message
@@ -58,9 +59,11 @@ class Host:
         # Those that have ended are forgotten here, as only this thread knows the list.
         self._captures = {n: c for n, c in self._captures.items() if c.is_alive()}
         try:
+            spec = CaptureSpec.from_json(message["spec"])
+            set_durability(spec.durability)  # one installation, one setting
             capture = CaptureThread(
                 name,
-                CaptureSpec.from_json(message["spec"]),
+                spec,
                 position=Position.from_json(message["position"]),
                 epoch=message["epoch"],
                 calls=self._calls,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.model import TopicRetention
 from headrace.sdk import EvolutionPolicy
+from headrace.sdk.durability import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +57,8 @@ class CaptureSpec:
         pace: How polls are gathered.
         evolution: What its topics do when the schema of the records changes.
         once: Whether the capture ends when two polls in a row find nothing.
+        durability: Whether appends wait for the disk.
+        retention: How long topics that it makes keep their rows; None: as all do.
     """
 
     connector: str
@@ -73,6 +77,8 @@ class CaptureSpec:
     pace: Pace = Pace()
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     once: bool = False
+    durability: Durability = Durability.FSYNC
+    retention: TopicRetention | None = None
 
     @property
     def tolerates(self) -> bool:
@@ -81,14 +87,22 @@ class CaptureSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that travels."""
-        told = {"config": dict(self.config), "evolution": self.evolution.to_json()}
+        told = {
+            "config": dict(self.config),
+            "evolution": self.evolution.to_json(),
+            "durability": self.durability.value,
+            "retention": self.retention and self.retention.to_properties(),
+        }
         return {**asdict(self), **told}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> CaptureSpec:
         """Read what ``to_json`` gave."""
+        retention = values["retention"]
         told = {
             "pace": Pace(**values["pace"]),
             "evolution": EvolutionPolicy.from_json(values["evolution"]),
+            "durability": Durability(values["durability"]),
+            "retention": retention and TopicRetention.from_properties(retention),
         }
         return cls(**{**values, **told})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from headrace.dataplane.topics import LETTERS
 from headrace.model import Counts
 from headrace.sdk import Schema, ToleranceExceededError, schema_to_json, to_arrow
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.folders import folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,11 +114,17 @@ class Stager:
             for file in addition.files:
                 (self.targets.topic(addition.topic).path / file.path).unlink(missing_ok=True)
 
+    def keep(self, staged: Staged) -> None:
+        """Let upkeep leave the files alone for a while: they are about to be committed."""
+        for addition in staged.additions:
+            for file in addition.files:
+                os.utime(self.targets.topic(addition.topic).path / file.path)
+
     def _prepare(self, name: str, rows: TopicRows) -> pa.Schema:
         schema = rows.schema()
         known = self._prepared.get((name, schema))
         if known is None:
-            known = to_arrow(self.targets.topic(name).prepare(schema))
+            known = to_arrow(self.targets.topic(name).prepare(schema, self.spec.retention))
             self._prepared[name, schema] = known
         if rows.parts[-1].inferred:
             self._sorter.settle(name, rows.parts[-1].value)
@@ -187,7 +195,7 @@ def _write(
     # The offset orders the rows within the version.
     offsets = pa.arange(0, table.num_rows)
     table = table.append_column("offset", offsets).select(schema.names).cast(schema)
-    path = topic.path / "data" / application / f"{uuid.uuid4().hex}.parquet"
+    path = topic.path / "data" / folder_name(application) / f"{uuid.uuid4().hex}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
     return AddedFile(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,14 +12,18 @@ from deltalake import DeltaTable
 
 from headrace.dataplane.topics import Topic, Topics
 from headrace.model import Counts
-from headrace.sdk import Mark, Schema, StaleEpochError
+from headrace.sdk import Mark, Schema, StaleEpochError, receipt_figures
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.deltalog import create_checkpoint
+from headrace.sdk.durability import flush
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
 _ABANDONED = "abandoned"
+_NOBODY = -1
+"""The epoch of marks that are burnt: no attempt is to take them for its own."""
 _JOURNAL = Schema.struct({"batch": Schema.int64(optional=True)})
 _CHECKPOINT_VERSIONS = 50
 """Reading a table's log takes 0.1-0.2 ms for each version after its last checkpoint."""
@@ -83,13 +86,18 @@ class Targets:
         Guarantee 2: the mark is in the transaction that decides.
         """
         if self.is_simple(additions):
-            self._append(self.topic(self._own), additions[0].files, mark, counts.to_json())
+            receipt = mark.receipt(asdict(counts))
+            self._append(self.topic(self._own), additions[0].files, mark, receipt)
             return
-        told = {"counts": counts.to_json(), "additions": [asdict(a) for a in additions]}
-        receipt = json.dumps(told)
-        self._append(self._journal, (), mark, receipt)
-        if self._journal.receipt(mark) != receipt:
-            raise StaleEpochError
+        told = {
+            "counts": counts.to_json(),
+            "additions": [asdict(a) for a in additions],
+            "epoch": mark.epoch,
+        }
+        # The journal decides for all topics, so all their files are durable before it does.
+        files = [(self.topic(a.topic).path, file.path) for a in additions for file in a.files]
+        flush((topic / path for topic, path in files), up_to=self._folder)
+        self._append(self._journal, (), mark, mark.receipt(told))
         self._roll_forward(additions, mark)
 
     def settle(self, mark: Mark) -> tuple[Counts, list[str]] | None:
@@ -102,14 +110,15 @@ class Targets:
         """
         journal = self._fenced(self._journal, mark)
         if journal is not None:
-            told = json.loads(journal)
+            told = receipt_figures(journal)
             additions = [_addition(entry) for entry in told["additions"]]
-            self._roll_forward(additions, mark)
+            decider = told.get("epoch", mark.epoch)  # older versions did not say
+            self._roll_forward(additions, replace(mark, epoch=decider))
             return Counts.from_json(told["counts"]), [a.topic for a in additions]
         # Only now: a batch that the journal holds may still have to enter this topic.
         own = self._fenced(self.topic(self._own), mark)
         if own is not None:
-            return Counts.from_json(own), [self._own]
+            return Counts.from_receipt(own), [self._own]
         return None
 
     def _fenced(self, table: Topic, mark: Mark) -> str | None:
@@ -117,28 +126,36 @@ class Targets:
         if not table.exists():
             return None
         # When an old host comes first just now, its receipt is there.
+        burnt = replace(mark, epoch=_NOBODY)
         with contextlib.suppress(StaleEpochError):
-            table.append((), mark, _ABANDONED, datetime.now(UTC))
+            table.append((), burnt, burnt.receipt({_ABANDONED: True}), datetime.now(UTC))
         receipt = table.receipt(mark)
-        return None if receipt in {_ABANDONED, None} else receipt
+        if receipt in {_ABANDONED, None}:  # as the text alone by older versions
+            return None
+        mark.require_range(receipt)
+        return None if receipt_figures(receipt).get(_ABANDONED) else receipt
 
     def _roll_forward(self, additions: Sequence[Addition], mark: Mark) -> None:
+        """Carry out what the attempt of ``mark`` has decided; others may do so as well."""
         for addition in additions:
-            own = Mark(addition.application, mark.batch, mark.epoch)
+            own = replace(mark, application=addition.application)
             topic = self.topic(addition.topic)
-            try:
-                self._append(topic, addition.files, own, "")
-            except StaleEpochError:
-                # An old host and this one may carry out the same decision at once.
-                if topic.receipt(own) is None:
-                    raise
+            if topic.receipt(own) != "":  # else it is so long ago that nobody knows by whom
+                self._append(topic, addition.files, own, own.receipt({}), flushed=True)
 
     def _append(
-        self, table: Topic, files: Sequence[AddedFile], mark: Mark, receipt: str
+        self,
+        table: Topic,
+        files: Sequence[AddedFile],
+        mark: Mark,
+        receipt: str,
+        *,
+        flushed: bool = False,
     ) -> None:
-        version = table.append(files, mark, receipt, datetime.now(UTC))
+        now = datetime.now(UTC)
+        version = table.append(files, mark, receipt, now, flushed=flushed).version
         if version % _CHECKPOINT_VERSIONS == 0:
-            DeltaTable(table.path).create_checkpoint()
+            create_checkpoint(DeltaTable(table.path))
             self._forget_tables()
 
     def _forget_tables(self) -> None:

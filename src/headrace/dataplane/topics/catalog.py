@@ -7,13 +7,11 @@ import threading
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.topics.topic import Topic
-from headrace.sdk.errors import ConfigError
+from headrace.sdk.topicname import is_topic_name, topic_name_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")  # what Kafka allows in a topic's name
 
 JOURNALS = "~captures"
 """The folder of captures' journals; "~" is not allowed in the name of a topic."""
@@ -32,10 +30,8 @@ class Topics:
 
     def get(self, name: str) -> Topic:
         """Return the topic ``name``, which need not exist yet."""
-        if not _NAME.match(name) or name in {".", ".."}:
-            problem = f"{name!r} cannot be the name of a topic."
-            fix = "Use letters, digits, dots, hyphens and underscores, at most 249."
-            raise ConfigError(problem, field="topic", fix=fix)
+        if not is_topic_name(name):
+            raise topic_name_error(name, "topic")
         with self._lock:
             if name not in self._topics:
                 self._topics[name] = Topic(name, self._folder / name)
@@ -44,7 +40,7 @@ class Topics:
     def find(self, name: str) -> Topic | None:
         """Return the topic ``name``; None where it does not exist, or cannot."""
         # Nothing is kept of a name that is only asked for.
-        if not _NAME.match(name) or not Topic(name, self._folder / name).exists():
+        if not is_topic_name(name) or not Topic(name, self._folder / name).exists():
             return None
         return self.get(name)
 
@@ -53,11 +49,18 @@ class Topics:
         """Return a folder beside the topics, to divide batches in that go to several."""
         return self._folder / "~divided"
 
+    @property
+    def upkeep_clock(self) -> Path:
+        """Return the file in which upkeep notes which time it has believed."""
+        return self._folder / "~upkeep" / "clock.json"
+
     def list(self) -> Sequence[Topic]:
         """Return the topics that exist, sorted by name."""
         if not self._folder.exists():
             return []
-        names = sorted(path.name for path in self._folder.iterdir() if _NAME.match(path.name))
+        # Whatever else lies there, such as a file, is no topic.
+        found = [path for path in self._folder.iterdir() if path.is_dir()]
+        names = sorted(path.name for path in found if is_topic_name(path.name))
         return [topic for name in names if (topic := self.get(name)).exists()]
 
     def journals(self) -> Sequence[Topic]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
 
 from headrace.dataplane.topics.layout import Entry, layout, worth_merging
 from headrace.dataplane.topics.segments import Segment, stored_schema, write_segment
 from headrace.dataplane.topics.topic import RETENTION, live_files, schema_of
 from headrace.dataplane.topics.trash import Trash
 from headrace.sdk import to_arrow
-from headrace.sdk.delta import QUIET
+from headrace.sdk.delta import add_action
+from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path
+from headrace.sdk.durability import flush
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from headrace.dataplane.topics.segments import TopicFile
     from headrace.dataplane.topics.topic import Topic
     from headrace.dataplane.topics.upkeep import UpkeepPolicy
+    from headrace.model import Reading, TopicRetention
+    from headrace.sdk.delta import AddedFile
 
 _UPKEEP = "headrace.upkeep"
 """The application of all commits that remove files. Delta refuses one that has not seen the
@@ -41,6 +42,18 @@ class Compaction:
     topic: Topic
     policy: UpkeepPolicy
     now: datetime
+    retention: TopicRetention | None = None
+    """How long rows are kept; None removes none for now."""
+    readings: Sequence[Reading] = ()
+
+    def held_by(self) -> Sequence[str]:
+        """Return the readers for whom rows are kept that are past the topic's limits."""
+        if not self.readings or self.retention is None or self.retention.unread:
+            return ()
+        entries = self._entries(DeltaTable(self.topic.path))
+        old = entries[: self._past_limits(entries)]
+        last = old[-1].last if old else -1
+        return [each.reader for each in self.readings if each.version < last]
 
     def run(self) -> bool:
         """Remove what is too old, then rewrite; return whether nothing is left to do."""
@@ -51,8 +64,7 @@ class Compaction:
         # The commit is made with the table that it was planned on: Delta then refuses it if
         # another worker has rewritten or removed anything since.
         table = DeltaTable(self.topic.path)
-        first, newest = max(self.topic.lost() + 1, 0), int(table.version())
-        entries = layout(self.topic.log, live_files(table), first, newest)
+        entries = self._entries(table)
         policy = self.policy
         if old := self._too_old(entries):
             self._remove(table, old)
@@ -65,24 +77,38 @@ class Compaction:
             self._rewrite(table, files)
         return bool(files)
 
+    def _entries(self, table: DeltaTable) -> Sequence[Entry]:
+        first, newest = max(self.topic.lost() + 1, 0), int(table.version())
+        return layout(self.topic.log, live_files(table), first, newest)
+
     def _too_old(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries to remove, all from the beginning.
 
+        What somebody has yet to read stays, unless the topic is configured to remove it.
+        """
+        old = entries[: self._past_limits(entries)]
+        if self.retention is None or self.retention.unread:
+            return old
+        read = min((each.version for each in self.readings), default=None)
+        return [entry for entry in old if read is None or entry.last <= read]
+
+    def _past_limits(self, entries: Sequence[Entry]) -> int:
+        """Return how many entries are past the topic's limits, all from the beginning.
+
         The newest one stays however large it is, but not however old.
         """
-        policy = self.policy
+        limits = self.retention
+        if limits is None:
+            return 0
         size = sum(entry.size_bytes for entry in entries)
-        old = 0
-        for entry in entries:
+        for number, entry in enumerate(entries):
             is_last = entry is entries[-1]
-            most = policy.retention_bytes
-            is_over = most is not None and size > most and not is_last
-            is_old = policy.retention is not None and self.now - entry.time >= policy.retention
-            if not is_over and not is_old:
-                break
+            is_over = limits.size_bytes is not None and size > limits.size_bytes
+            is_old = limits.age is not None and self.now - entry.time >= limits.age
+            if not is_old and (not is_over or is_last):
+                return number
             size -= entry.size_bytes
-            old += 1
-        return entries[:old]
+        return len(entries)
 
     def _remove(self, table: DeltaTable, entries: Sequence[Entry]) -> None:
         files = [file for entry in entries for file in entry.files]
@@ -122,29 +148,31 @@ class Compaction:
         marks: Mapping[str, int],
     ) -> bool:
         """Take files out of the table, and put a segment in; False when another was first."""
-        millis = int(self.now.timestamp() * 1000)
         # Only what no segment holds is a change of data, to whoever follows the table.
-        actions: list[AddAction | RemoveAction] = [
-            RemoveAction(f.file.path, segment is None, millis, f.file.size_bytes) for f in files
-        ]
+        actions = [self._remove_action(f.file, change=segment is None) for f in files]
         if segment is not None:
-            stats = json.dumps({"numRecords": segment.file.rows})
-            file = segment.file
-            actions.append(AddAction(file.path, file.size_bytes, {}, millis, False, stats))  # noqa: FBT003 - deltalake's own order
+            flush([self.topic.path / segment.file.path], up_to=self.topic.path)
+            actions.append(add_action(segment.file, self.now, change=False))
         number = (table.transaction_version(_UPKEEP) or 0) + 1
-        marked = [Transaction(name, version) for name, version in marks.items()]
-        Trash(self.topic.path).note((f.file.path for f in files), self.now)
-        with suppress(CommitFailedError):
-            table.create_write_transaction(
+        Trash(self.topic.path).note(files, self.now)
+        with suppress(CommitConflictError):
+            commit(
+                self.topic.path,
+                int(table.version()),
                 actions,
-                "append",
-                table.schema(),
-                [],
-                commit_properties=CommitProperties(
-                    custom_metadata=dict(told),
-                    app_transactions=[*marked, Transaction(_UPKEEP, number)],
-                ),
-                post_commithook_properties=QUIET,
+                operation="OPTIMIZE" if segment else "DELETE",
+                transactions={**marks, _UPKEEP: number},
+                told=told,
+                now=self.now,
             )
             return True
         return False
+
+    def _remove_action(self, file: AddedFile, *, change: bool) -> dict[str, object]:
+        remove = {
+            "path": encoded_path(file.path),
+            "deletionTimestamp": int(self.now.timestamp() * 1000),
+            "dataChange": change,
+            "size": file.size_bytes,
+        }
+        return {"remove": remove}

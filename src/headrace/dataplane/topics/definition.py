@@ -12,16 +12,14 @@ changes that ``check_types`` lets through.
 from __future__ import annotations
 
 import json
-import os
-import uuid
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, Schema, Type, to_spark_json
+from headrace.sdk.deltalog import write_commit
 from headrace.sdk.logical import DECIMAL, MAX_PRECISION, precision_of, scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -73,52 +71,45 @@ def _digits(schema: Schema) -> tuple[int, int] | None:
     return (precision_of(schema.parameters) or MAX_PRECISION) - scale, scale
 
 
-def commit_schema(path: Path, table: DeltaTable, schema: Schema, now: datetime) -> bool:
-    """Give the table another schema; return False when another commit came first.
+def commit_definition(
+    path: Path,
+    table: DeltaTable,
+    now: datetime,
+    *,
+    schema: Schema | None = None,
+    properties: Mapping[str, str] | None = None,
+    by: str = "",
+) -> bool:
+    """Give the table another schema or properties; False when another commit came first.
 
     Args:
         path: The table's folder.
         table: The table, loaded anew.
-        schema: The table's schema from now on.
         now: The present.
+        schema: The table's schema from now on; None leaves it as it is.
+        properties: Those to set; the others stay.
+        by: Who changes it, if that is a person.
     """
+    text = table.schema().to_json() if schema is None else json.dumps(to_spark_json(schema))
     metadata = table.metadata()
-    info = {
+    info: dict[str, object] = {
         "timestamp": int(now.timestamp() * 1000),
-        "operation": "CHANGE COLUMNS",
+        "operation": "SET TBLPROPERTIES" if schema is None else "CHANGE COLUMNS",
         "operationParameters": {},
+        **({"userName": by} if by else {}),
     }
     definition = {
         "id": str(metadata.id),
         "name": metadata.name,
         "description": metadata.description,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(to_spark_json(schema)),
+        "schemaString": text,
         "partitionColumns": list(metadata.partition_columns),
-        "configuration": dict(metadata.configuration),
+        "configuration": {**metadata.configuration, **(properties or {})},
         "createdTime": metadata.created_time,
     }
     version = int(table.version()) + 1
-    return _commit(path, version, {"commitInfo": info}, {"metaData": definition})
-
-
-def _commit(path: Path, version: int, *actions: dict[str, Any]) -> bool:
-    """Write a commit as a whole or not at all; return False when the version is taken."""
-    folder = path / "_delta_log"
-    staged = folder / f".{version:020d}.{uuid.uuid4().hex}.tmp"
-    with staged.open("x") as file:
-        file.writelines(f"{json.dumps(action)}\n" for action in actions)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # A link fails where the name exists, as the protocol asks of whoever commits.
-        (folder / f"{version:020d}.json").hardlink_to(staged)
-    except FileExistsError:
-        return False
-    finally:
-        with suppress(FileNotFoundError):
-            staged.unlink()
-    return True
+    return write_commit(path, version, {"commitInfo": info}, {"metaData": definition})
 
 
 def _pairs(old: Schema, new: Schema, path: str) -> Iterator[tuple[str, Schema, Schema]]:

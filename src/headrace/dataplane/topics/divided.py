@@ -19,6 +19,7 @@ from headrace.dataplane.topics.writer import TopicWriter
 from headrace.dataplane.variants import with_texts
 from headrace.sdk import ConfigError
 from headrace.sdk.delta import stage_parquet, staged_files, staging_folder
+from headrace.sdk.folders import folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.topics.catalog import Topics
+    from headrace.model import TopicRetention
     from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
     from headrace.sdk.delta import AddedFile
 
@@ -69,12 +71,19 @@ class StagedTopics:
 class TopicsWriter(TopicWriter):
     """Appends each batch to the topic that it names, exactly once."""
 
-    def __init__(self, topics: Topics, own: str, appended: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        own: str,
+        appended: Callable[[str], None],
+        retention: TopicRetention | None = None,
+    ) -> None:
         """Write to any of ``topics``, packed rows to the task's ``own``.
 
-        ``appended`` is called with the topic's name after each append.
+        ``appended`` is called with the topic's name after each append. Topics that are not
+        there yet are made with ``retention``.
         """
-        super().__init__(topics.get(own), appended)
+        super().__init__(topics.get(own), appended, retention)
         self._topics = topics
 
     @override
@@ -88,7 +97,7 @@ class TopicsWriter(TopicWriter):
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         topic = self._topics.get(batch.topic)
-        return TopicWriter(topic, self._appended).write(frame, batch)
+        return TopicWriter(topic, self._appended, self._retention).write(frame, batch)
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
@@ -97,7 +106,11 @@ class TopicsWriter(TopicWriter):
         )
 
     def write_divided(
-        self, frame: DataFrame, batch: SinkBatch, staging: Path, *, again: bool
+        self,
+        frame: DataFrame,
+        batch: SinkBatch,
+        staging: Path,
+        holds: Callable[[Mark, str], bool],
     ) -> StagedTopics:
         """Stage the records by their column ``topic``; names must be checked.
 
@@ -105,7 +118,7 @@ class TopicsWriter(TopicWriter):
             frame: The record columns.
             batch: Whose mark each topic's is made from.
             staging: A folder on the topics' file system.
-            again: Whether some topics may hold the batch.
+            holds: Whether a topic holds its part of the batch already.
         """
         brought = topic_row_schema(batch.schema, batch.key_schema)
         frame = with_texts(frame, batch.schema, batch.key_schema)
@@ -115,7 +128,7 @@ class TopicsWriter(TopicWriter):
         with ByTopic(rows, staging, batch.mark) as by_topic:
             for name, folder in by_topic.folders.items():
                 mark = topic_mark(batch.mark, name)
-                if again and self.committed(mark, name) is not None:
+                if holds(mark, name):
                     held += rows_in(folder)
                     continue
                 files = self._taken(rows.drop("topic"), name, folder, mark, brought)
@@ -130,7 +143,7 @@ class TopicsWriter(TopicWriter):
     ) -> list[AddedFile]:
         """Return the files of a topic, now in its own folder."""
         topic = self._topics.get(name)
-        stored = topic.prepare(brought)
+        stored = topic.prepare(brought, self._retention)
         if stored != brought:
             spark = rows.sparkSession
             part = spark.read.schema(rows.schema).parquet(str(folder))
@@ -154,7 +167,7 @@ class ByTopic:
     def __init__(self, frame: DataFrame, staging: Path, mark: Mark) -> None:
         """Describe what to stage."""
         self._frame = frame
-        self._task = staging / mark.application.replace("/", "~")
+        self._task = staging / folder_name(mark.application)
         self._mark = mark
         self._folder = self._task / f"{mark.batch:012d}-{mark.epoch}"
         self.folders: Mapping[str, Path] = {}

@@ -9,7 +9,6 @@ the log before they go, and a topic that is moved or copied takes its history al
 from __future__ import annotations
 
 import json
-import os
 import threading
 import uuid
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dataplane.topics.rows import PACKED
 from headrace.dataplane.topics.segments import rows_schema
 from headrace.sdk import from_spark_json, schema_from_json, schema_to_json
+from headrace.sdk.durability import flush
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -180,9 +180,9 @@ class SchemaHistory:
         told = {"scanned": scanned, "schemas": [_to_json(v) for v in self._found]}
         with staged.open("x") as file:
             json.dump(told, file)
-            file.flush()
-            os.fsync(file.fileno())
+        flush([staged], names=False)
         staged.replace(self._path)
+        flush([self._path.parent], up_to=self._path.parent.parent)
         self._scanned = self._saved = scanned
 
 

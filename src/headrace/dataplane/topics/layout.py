@@ -29,7 +29,8 @@ class Entry:
 
     Args:
         files: Where they are, in order.
-        time: When the last of them was committed.
+        time: When the last of them was committed, or any before it: a clock that was put
+            back makes nothing older.
     """
 
     files: tuple[TopicFile, ...]
@@ -75,23 +76,26 @@ def layout(log: DeltaLog, live: Sequence[AddedFile], first: int, newest: int) ->
     segments = sorted((s for s in found if s is not None), key=lambda segment: segment.first)
     paths = {file.path for file in live}
     entries: list[Entry] = []
+    newest_time = datetime.min.replace(tzinfo=UTC)
     looked = 0
     for version, segment in _walk(segments, first, newest):
         looked += 1
         if looked > _MOST_VERSIONS:
             break
         commit = _commit(log, version)
+        if commit is not None and commit.added:
+            newest_time = max(newest_time, commit.time)
         if segment is not None:
             file = TopicFile(segment.file, segment.last, segment=segment)
             # A time that is not known is taken as young: its rows are not to be removed.
-            entries.append(Entry((file,), commit.time if commit else _YOUNG))
+            entries.append(Entry((file,), max(newest_time, commit.time) if commit else _YOUNG))
             continue
         if commit is None:
             continue
         files = [TopicFile(f, version, part) for part, f in enumerate(commit.added)]
         kept = tuple(file for file in files if file.file.path in paths)
         if kept:
-            entries.append(Entry(kept, commit.time))
+            entries.append(Entry(kept, newest_time))
     return entries
 
 

@@ -21,12 +21,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from headrace.sdk.delta import AddedFile, receipt_in
+from headrace.sdk.deltalog import ACTIONS, actions_in
+from headrace.sdk.errors import DataLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCHEMAS = "headrace.schemas"
 """Where a commit says which schemas are new to the streams of its packed rows."""
+_CHECKED = 20
+"""What the operating system has not written when the power fails is among the newest."""
 _SHELF = 1000
 """How many commits one folder of the attic holds."""
 
@@ -97,6 +101,13 @@ class DeltaLog:
             return _commit(self._file(version), version)
         except FileNotFoundError:
             return _commit(self._stored(version), version)
+
+    def check(self) -> None:
+        """Raise DataLostError for a damaged commit among the newest: none may follow."""
+        newest = self.newest()
+        for version in range(max(0, newest - _CHECKED + 1), newest + 1):
+            with suppress(FileNotFoundError):
+                self.commit(version)
 
     def checkpoint(self) -> int:
         """Return the version of the newest checkpoint; -1 for none."""
@@ -170,8 +181,7 @@ def _commit(path: Path, version: int) -> Commit:
 def _read(path: Path, version: int, written_ns: int, _inode: int) -> Commit:
     told: dict[str, Any] = {"time": datetime.fromtimestamp(written_ns / 1e9, UTC)}
     added: list[AddedFile] = []
-    for line in path.read_text().splitlines():
-        action: dict[str, Any] = json.loads(line)
+    for action in _actions(path, version):
         match action:
             case {"add": {"dataChange": True} as add}:
                 added.append(_added(add))
@@ -186,6 +196,26 @@ def _read(path: Path, version: int, written_ns: int, _inode: int) -> Commit:
             case _:
                 pass
     return Commit(version, tuple(added), **told)
+
+
+def _actions(path: Path, version: int) -> list[dict[str, Any]]:
+    """Return a commit's actions. Raises DataLostError when some of it is not on disk."""
+    try:
+        actions = list(actions_in(path))
+    except ValueError:
+        actions = []
+    told: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    if actions and told.get(ACTIONS, len(actions)) == len(actions):
+        return actions
+    problem = (
+        f"Version {version} of the topic in {path.parent.parent} is damaged: {path.name} is "
+        "empty or ends too soon, as after a loss of power with durability=os."
+    )
+    fix = (
+        "Remove that file if it is the newest version, else restore it from a backup. Rows of "
+        "a batch that was finished are lost with it: rewind the source that wrote them."
+    )
+    raise DataLostError(problem, fix=fix)
 
 
 def _added(add: dict[str, Any]) -> AddedFile:

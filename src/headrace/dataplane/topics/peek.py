@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.dataplane.topics.reader import TopicReader
+from headrace.dataplane.topics.reader import TopicReader, parse_start
 from headrace.dataplane.topics.rows import PACKED
 from headrace.sdk import Position, ReadLimit
 
@@ -41,7 +41,8 @@ def peek(topic: Topic, rows: int, *, oldest: bool = False) -> list[dict[str, Any
 
 
 def _oldest(topic: Topic, rows: int) -> Iterator[dict[str, Any]]:
-    reader, start, shown = TopicReader(topic), Position(), 0
+    start, shown = parse_start(topic, "earliest"), 0
+    reader = TopicReader(topic)
     while (end := reader.latest(start, ReadLimit(rows=rows))) != start and shown < rows:
         for record in islice(_between(reader, start, end), rows - shown):
             shown += 1

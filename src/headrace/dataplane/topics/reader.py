@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headrace.dataplane.topics.place import Place, RowRange
 from headrace.dataplane.topics.segments import TopicFile
-from headrace.sdk import Lag, Position, ReadLimit
-from headrace.sdk.errors import ConfigError, DataLostError
+from headrace.sdk import Lag, Position, ReadLimit, check_range
+from headrace.sdk.errors import ConfigError, DataLostError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,10 +46,15 @@ class TopicReader:
     """
 
     def __init__(self, topic: Topic, *, start: Position | None = None) -> None:
-        """Read ``topic``; a task without a position begins at ``start``, or the oldest row."""
+        """Read ``topic``.
+
+        ``start`` is what the position without this topic stands for, see ``parse_start``. It
+        is the very first row by default: ``latest`` then goes on from the oldest that is
+        left, but a range from there raises DataLostError once retention has removed any.
+        """
         self.topic = topic
         self._partition = {"topic": topic.name}
-        self._begin = start or Position()
+        self._begin = start
         self._newest = -1
         self._segments: Sequence[Segment] = ()
         self._schema: tuple[int, Schema] | None = None
@@ -57,12 +62,15 @@ class TopicReader:
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """See ReplayableSource.
 
-        Raises DataLostError when retention has removed rows behind ``start``.
+        Raises DataLostError when retention has removed rows behind ``start``, and when the
+        topic ends before it: it is another one than was read, and may pass ``start`` some day.
         """
         self._newest = self.topic.log.newest(self._newest)
         if self._stands_at(start, self._newest):
             return start
-        place = end = self._place(start)
+        place = end = self._oldest() if self._is_unset(start) else self._place(start)
+        if place.version > self._newest:
+            raise self._set_back(place.version)
         rows = size = 0
         for step in self._steps(place, self._until(limit)):
             if step.file is not None:
@@ -79,7 +87,9 @@ class TopicReader:
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """See ReplayableSource; rows and bytes that retention has yet to remove."""
-        files = self._added(start, self.latest(start, ReadLimit(until=until)))
+        end = self.latest(start, ReadLimit(until=until))
+        first = self._position(self._oldest()) if self._is_unset(start) else start
+        files = [] if end == start else self._added(first, end)
         return Lag(sum(file.rows for file in files), sum(file.size_bytes for file in files))
 
     def count(self, start: Position, end: Position) -> int:
@@ -89,9 +99,11 @@ class TopicReader:
     def files(self, start: Position, end: Position) -> list[TopicFile]:
         """Return the files of the range, in order.
 
-        A segment among them may hold rows outside the range as well, see ``rows``.
+        A segment among them may hold rows outside the range as well, see ``rows``. Raises
+        DataLostError when rows of the range are gone, and StateError for a range of another
+        topic, or one that goes backwards.
         """
-        steps = self._steps(self._place(start), self._place(end))
+        steps = self._steps(*self._places(start, end))
         files = [step.file for step in steps if step.file is not None]
         used: dict[str, Segment] = {}
         for file in files:
@@ -106,7 +118,7 @@ class TopicReader:
 
     def rows(self, start: Position, end: Position) -> RowRange:
         """Return which rows of the files are in the range."""
-        return RowRange(self._place(start), self._place(end))
+        return RowRange(*self._places(start, end))
 
     def version(self, position: Position) -> int:
         """Return the table version that a position stands in; -1 before the first."""
@@ -126,7 +138,7 @@ class TopicReader:
         """See ReplayableSource; a topic keeps its rows by its own retention."""
 
     def _added(self, start: Position, end: Position) -> list[AddedFile]:
-        steps = self._steps(self._place(start), self._place(end))
+        steps = self._steps(*self._places(start, end))
         return [step.file.file for step in steps if step.file is not None]
 
     def _steps(self, place: Place, until: Place) -> Iterator[_Step]:
@@ -175,6 +187,15 @@ class TopicReader:
             "let no other program clean the topic's folder.",
         )
 
+    def _set_back(self, version: int) -> DataLostError:
+        name = self.topic.name
+        return DataLostError(
+            f"Topic {name} ends at version {self._newest}, and was read up to version "
+            f"{version}: it was made anew, or put back from an older copy.",
+            fix="Put the newest copy of its folder back. Or reset the offsets, to read what "
+            "it has now from the beginning, or alter them to one of its versions.",
+        )
+
     def _stands_at(self, position: Position, version: int) -> bool:
         offset = position.offset(self._partition)
         return offset is not None and offset == {"version": version}
@@ -185,12 +206,29 @@ class TopicReader:
             return newest
         return min(newest, self._place(limit.until), key=lambda place: place.order)
 
+    def _is_unset(self, position: Position) -> bool:
+        return self._begin is None and position.offset(self._partition) is None
+
+    def _oldest(self) -> Place:
+        return Place(self.topic.first() - 1)
+
+    def _places(self, start: Position, end: Position) -> tuple[Place, Place]:
+        check_range(start, end, [self._partition])
+        first, last = self._place(start), self._place(end)
+        if first.order > last.order:
+            problem = (
+                f"A range of topic {self.topic.name} begins behind version {first.version} "
+                f"and ends behind version {last.version}."
+            )
+            raise StateError(problem)
+        return first, last
+
     def _place(self, position: Position) -> Place:
         offset = position.offset(self._partition)
-        if offset is None:
+        if offset is None and self._begin is not None:
             offset = self._begin.offset(self._partition)
         if offset is None:
-            return Place(self.topic.first() - 1)
+            return Place(-1)
         return Place(int(offset["version"]), offset.get("index"))
 
     def _position(self, place: Place) -> Position:
@@ -201,11 +239,14 @@ class TopicReader:
 
 
 def parse_start(topic: Topic, text: str) -> Position:
-    """Read where a new reader begins: earliest, latest, ``version:N`` or ``time:ISO``."""
+    """Return where a new reader begins: earliest, latest, ``version:N`` or ``time:ISO``.
+
+    The answer is another one later: whoever reads on has to keep it.
+    """
     partition = {"topic": topic.name}
     kind, _, value = text.partition(":")
     if kind == "earliest":
-        return Position()
+        return Position.of(partition, {"version": topic.first() - 1})
     if kind == "latest":
         return Position.of(partition, {"version": topic.log.newest()})
     if kind == "version" and value.isdigit():

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 
-from headrace.dataplane.topics.definition import check_types, commit_schema
+from headrace.dataplane.topics.definition import check_types, commit_definition
 from headrace.dataplane.topics.history import SchemaHistory, told_schemas
 from headrace.dataplane.topics.log import SCHEMAS, DeltaLog
 from headrace.dataplane.topics.segments import Segment, rows_schema, stored_schema
-from headrace.sdk import RetriableError, evolve, from_spark_json, to_spark_json
+from headrace.model import TopicRetention
+from headrace.sdk import (
+    RetriableError,
+    StaleEpochError,
+    evolve,
+    from_spark_json,
+    receipt_figures,
+    to_spark_json,
+)
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
+from headrace.sdk.deltalog import create_table, flush_commits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +66,7 @@ class TopicDescription:
         last_append: When the newest version was committed.
         packed: Whether a row holds a whole batch, of one of many streams.
         schema: The rows' schema, as Spark's JSON.
+        retention: How long it keeps its rows.
     """
 
     name: str
@@ -71,6 +80,14 @@ class TopicDescription:
     last_append: datetime | None
     packed: bool
     schema: Mapping[str, object]
+    retention: TopicRetention
+
+
+class Appended(NamedTuple):
+    """What an append did: the topic's newest version, and whether it has added the files."""
+
+    version: int
+    added: bool
 
 
 class Topic:
@@ -123,16 +140,17 @@ class Topic:
         except FileNotFoundError:
             return True
 
-    def prepare(self, schema: Schema) -> Schema:
+    def prepare(self, schema: Schema, retention: TopicRetention | None = None) -> Schema:
         """Make the table able to hold rows of ``schema``; return the schema of its rows.
 
         Called for each batch, and cheap when nothing is new. The table is made at the
-        first call. New fields are added as optional ones, at any depth. Raises ConfigError
-        when a field's type has changed to one that the table's type does not take.
+        first call, with ``retention`` if it is given. New fields are added as optional
+        ones, at any depth. Raises ConfigError when a field's type has changed to one that
+        the table's type does not take.
         """
         with self._lock:
             if self._table is None and not self.exists():
-                self._create(schema)
+                self._create(schema, retention)
             for _ in range(_ATTEMPTS):
                 known = self._current_schema()
                 if schema is self._fits or known == schema:
@@ -144,9 +162,40 @@ class Topic:
                 check_types(self.name, known, merged)
                 # False when another writer was first; then look again.
                 table = self._refreshed()
-                commit_schema(self.path, table, stored_schema(merged), datetime.now(UTC))
-            problem = f"Topic {self.name} keeps being changed by others."
-            raise RetriableError(problem)
+                stored = stored_schema(merged)
+                commit_definition(self.path, table, datetime.now(UTC), schema=stored)
+            raise self._contended()
+
+    def retention(self, default: TopicRetention | None = None) -> TopicRetention:
+        """Return how long the topic keeps its rows.
+
+        What was never configured is ``default``'s, but for a topic of dead letters, which
+        keeps them until somebody has looked at them.
+        """
+        default = default or TopicRetention()
+        with self._lock:
+            if self._current_schema().field("cause") is not None:
+                default = replace(default, age=None, size_bytes=None)
+            properties = self._refreshed().metadata().configuration
+        return TopicRetention.from_properties(properties, default)
+
+    def configure(self, retention: TopicRetention, by: str = "") -> None:
+        """Store how long the topic keeps its rows, and ``by`` whom that was changed.
+
+        Raises ConfigError for what keeps none.
+        """
+        retention.require_valid()
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                properties = retention.to_properties()
+                table = self._refreshed()
+                now = datetime.now(UTC)
+                if commit_definition(self.path, table, now, properties=properties, by=by):
+                    return
+        raise self._contended()
+
+    def _contended(self) -> RetriableError:
+        return RetriableError(f"Topic {self.name} keeps being changed by others.")
 
     def receipt(self, mark: Mark) -> str | None:
         """Return the receipt of the batch if the topic holds it, else None.
@@ -158,10 +207,11 @@ class Topic:
         if not self.exists():
             return None
         with self._lock:
-            table = self._refreshed()
-            if table.transaction_version(mark.application) == mark.batch:
-                return self._receipt(mark, int(table.version()))
-            return find_receipt(table, mark)
+            receipt = self._find_receipt(self._refreshed(), mark)
+        if receipt is not None:
+            # The attempt that committed it may have been killed before it was durable.
+            flush_commits(self.path, mark)
+        return receipt
 
     def append(
         self,
@@ -171,33 +221,37 @@ class Topic:
         now: datetime,
         *,
         schemas: Sequence[tuple[str, Schema]] = (),
-    ) -> int:
+        flushed: bool = False,
+    ) -> Appended:
         """Add data files, already in the topic's folder, in one transaction.
 
         ``schemas`` are those of streams whose packed rows are in the files; the transaction
-        names the ones that are new, see ``SchemaHistory``.
+        names the ones that are new, see ``SchemaHistory``. The files are made durable first,
+        unless they are ``flushed``.
 
-        Returns the newest version; appending the same mark again changes nothing. Raises
-        StaleEpochError when another owner commits the same or a newer batch.
+        Called again by the same attempt it changes nothing. Raises StaleEpochError when
+        another attempt commits the same batch, or another range under its number, or a newer
+        batch: see ``Mark.wrote``.
         """
         new = self.history.unseen(schemas) if schemas else []
         told = {SCHEMAS: told_schemas(new)} if new else {}
+        added = False
         with self._lock:
             for attempt in range(_ATTEMPTS):
                 table = self._refreshed()
-                held = table.transaction_version(mark.application)
-                if held is not None and held >= mark.batch:
-                    if held > mark.batch:
-                        find_receipt(table, mark)  # raises StaleEpochError
+                if mark.wrote(self._find_receipt(table, mark)):
                     break
                 try:
-                    add_files(table, files, mark, receipt, now, told=told)
+                    add_files(table, files, mark, receipt, now, told=told, flushed=flushed)
+                    added = True
                     break
-                except RetriableError:
-                    # Another writer has added a field; files without it are as good.
+                except (RetriableError, StaleEpochError):
+                    # Another writer has added a field: files without it are as good. Or
+                    # somebody has added the batch; the next look says whether it was this
+                    # attempt, whose decision others may carry out.
                     if attempt == _ATTEMPTS - 1:
                         raise
-            return int(self._refreshed().version())
+            return Appended(int(self._refreshed().version()), added)
 
     def lost(self) -> int:
         """Return the newest version whose rows retention has removed; -1 for none."""
@@ -239,27 +293,28 @@ class Topic:
             last_append=self._time(newest),
             packed=schema.field("payload") is not None,
             schema=to_spark_json(schema),
+            retention=self.retention(),
         )
 
     def _time(self, version: int) -> datetime | None:
         return self.log.commit(version).time if self.log.has(version) else None
 
-    def _create(self, schema: Schema) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+    def _create(self, schema: Schema, retention: TopicRetention | None) -> None:
         spark_json = json.dumps(to_spark_json(stored_schema(schema)))
         # When another process creates it at the same moment, that is as good.
-        with suppress(CommitFailedError):
-            DeltaTable.create(
-                self.path,
-                schema=DeltaSchema.from_json(spark_json),
-                mode="ignore",
-                name=self.name,
-                configuration=_PROPERTIES,
-            )
+        create_table(
+            self.path,
+            DeltaSchema.from_json(spark_json),
+            name=self.name,
+            configuration=_PROPERTIES,
+            properties=retention.to_properties() if retention else {},
+        )
 
-    def _receipt(self, mark: Mark, newest: int) -> str:
-        """Look for the receipt from the newest commit back: it is rarely far."""
-        for version in range(newest, -1, -1):
+    def _find_receipt(self, table: DeltaTable, mark: Mark) -> str | None:
+        if table.transaction_version(mark.application) != mark.batch:
+            return find_receipt(table, mark)
+        # From the newest commit back: it is rarely far.
+        for version in range(int(table.version()), -1, -1):
             try:
                 commit = self.log.commit(version)
             except FileNotFoundError:
@@ -293,9 +348,26 @@ class Topic:
         return self._table
 
     def _reload(self) -> DeltaTable:
-        self._table = DeltaTable(self.path)
+        try:
+            self._table = DeltaTable(self.path)
+        except DeltaError:
+            self.log.check()
+            raise
         self._loaded = int(self._table.version())
+        self.log.check()
         return self._table
+
+
+def newest_figures(topic: Topic) -> dict[str, Any]:
+    """Return the figures of the newest receipt; none where the log has none."""
+    for version in range(topic.log.newest(), -1, -1):
+        try:
+            receipt = topic.log.commit(version).receipt
+        except FileNotFoundError:
+            break
+        if receipt:
+            return receipt_figures(receipt)
+    return {}
 
 
 def live_files(table: DeltaTable) -> list[AddedFile]:

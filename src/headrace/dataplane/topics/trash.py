@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 from headrace.dataplane.topics.segments import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-_ATTEMPT = re.compile(r"\d{12}-\d+")
+    from headrace.dataplane.topics.segments import TopicFile
+
+_ATTEMPT = re.compile(r"\d{12,}-\d+")
 """The folder in which one attempt at a batch stages its files."""
 
 
@@ -35,30 +37,39 @@ class Trash:
         self._table = table
         self._folder = table / "_headrace" / "trash"
 
-    def note(self, paths: Iterable[str], now: datetime) -> None:
-        """Remember files that the next commit removes from the table."""
+    def note(self, files: Sequence[TopicFile], now: datetime) -> None:
+        """Remember files, in order, that the next commit removes from the table."""
         self._folder.mkdir(parents=True, exist_ok=True)
         millis = int(now.timestamp() * 1000)
         name = f"{millis:015d}-{uuid.uuid4().hex}"
         staged = self._folder / f".{name}.tmp"
-        staged.write_text(json.dumps(list(paths)))
+        told = {"paths": [file.file.path for file in files], "last": files[-1].version}
+        staged.write_text(json.dumps(told))
         staged.rename(self._folder / f"{name}.json")
 
     def noted(self) -> set[str]:
         """Return all files that are remembered."""
-        return {path for note in self._notes() for path in _paths(note)}
+        return {path for note in self._notes() for path in _noted(note)[0]}
 
     def is_due(self, before: datetime) -> bool:
         """Return whether anything was noted before a time."""
         return any(_time(note) < before for note in self._notes())
 
-    def empty(self, live: AbstractSet[str], before: datetime) -> int:
-        """Delete what was noted before a time and is not live; return how many files."""
+    def empty(
+        self, live: AbstractSet[str], before: datetime, reading: int | None = None
+    ) -> int:
+        """Delete what was noted before a time and is not live; return how many files.
+
+        What holds rows of versions behind ``reading`` stays: somebody is reading them.
+        """
         deleted = 0
         for note in self._notes():
             if _time(note) >= before:
                 break
-            for path in _paths(note):
+            paths, last = _noted(note)
+            if reading is not None and last > reading:
+                continue
+            for path in paths:
                 if path not in live:
                     deleted += self._delete(path)
             note.unlink(missing_ok=True)
@@ -85,16 +96,16 @@ def clear_leftovers(
 ) -> int:
     """Delete what crashed attempts staged before a time; return how many of them.
 
-    An attempt is a folder named by batch and epoch, or a segment that was not committed.
-    Files with other names are left alone: a plugin's host may still be about to commit
-    them.
+    An attempt is a folder named by batch and epoch, a file that a plugin's host has staged,
+    or a segment that was not committed.
 
     Args:
         table: The table's folder.
         live: The files that the table has.
-        noted: Returns the files in the trash; called after ``live`` was taken, so that a
-            file that is removed meanwhile is in one of both.
-        before: Younger attempts may still be running.
+        noted: Returns other files that are to stay, such as those in the trash; called after
+            ``live`` was taken, so that a file that is removed meanwhile is in one of both.
+        before: Younger attempts may still be running. A host renews the time of what it has
+            staged just before it commits.
     """
     known: set[str] = {*live, *noted()}
     known |= {parent.as_posix() for path in known for parent in PurePath(path).parents}
@@ -103,7 +114,7 @@ def clear_leftovers(
         if path.relative_to(table).as_posix() in known:
             continue
         with suppress(FileNotFoundError):
-            if datetime.fromtimestamp(path.stat().st_mtime, UTC) >= before:
+            if _newest_change(path) >= before:
                 continue
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -123,13 +134,27 @@ def _attempts(table: Path) -> Iterator[Path]:
                 yield path
             elif path.is_dir():
                 waiting.append(path)
+            elif path.suffix == ".parquet":
+                yield path
 
 
-def _paths(note: Path) -> list[str]:
+def _noted(note: Path) -> tuple[list[str], int]:
+    """Return the files of a note, and the newest version that they have rows of."""
     with suppress(FileNotFoundError):
-        paths: list[str] = json.loads(note.read_text())
-        return paths
-    return []
+        told = json.loads(note.read_text())
+        if isinstance(told, list):  # as earlier releases wrote it
+            return told, -1
+        return told["paths"], int(told["last"])
+    return [], -1
+
+
+def _newest_change(folder: Path) -> datetime:
+    """Return when anything in a folder was last written: a large attempt may take days."""
+    newest = 0.0
+    for path in (folder, *folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            newest = max(newest, path.stat().st_mtime)
+    return datetime.fromtimestamp(newest, UTC)
 
 
 def _time(note: Path) -> datetime:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,14 +16,18 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headrace.dataplane.topics.catalog import JOURNAL
+from headrace.dataplane.topics.clock import TrustedClock
 from headrace.dataplane.topics.compaction import Compaction
-from headrace.dataplane.topics.topic import live_files
+from headrace.dataplane.topics.topic import live_files, newest_figures
 from headrace.dataplane.topics.trash import Trash, clear_leftovers
+from headrace.model import TopicReaders, TopicRetention
 from headrace.sdk import HeadraceError
+from headrace.sdk.deltalog import create_checkpoint
 
 if TYPE_CHECKING:
     from headrace.dataplane.topics.catalog import Topics
     from headrace.dataplane.topics.topic import Topic
+    from headrace.model import Reading
 
 log = structlog.get_logger(__name__)
 
@@ -43,8 +48,7 @@ class UpkeepPolicy:
         compact_after: Files become part of a segment when they are older.
         compact_files: So many small files, or more, become one.
         target_bytes: The size that segments grow to.
-        retention: Rows are removed when they are older; None keeps them for ever.
-        retention_bytes: The oldest rows are removed when the topic is larger.
+        retention: How long topics keep their rows that were not configured otherwise.
         grace: Files that were compacted or removed are deleted after it, when no batch that
             was planned before reads them any more.
         leftovers_after: What crashed attempts left is deleted when it is older.
@@ -57,8 +61,7 @@ class UpkeepPolicy:
     compact_after: timedelta = timedelta(minutes=10)
     compact_files: int = 20
     target_bytes: int = 128 * 2**20
-    retention: timedelta | None = timedelta(days=7)
-    retention_bytes: int | None = None
+    retention: TopicRetention = field(default_factory=TopicRetention)
     grace: timedelta = timedelta(hours=1)
     leftovers_after: timedelta = timedelta(days=1)
     log_versions: int = 5_000
@@ -74,6 +77,7 @@ class _Seen:
     tended: int = -1
     tended_at: datetime = _LONG_AGO
     cleared_at: datetime = _LONG_AGO
+    held: tuple[str, ...] = ()
 
 
 @dataclass
@@ -87,75 +91,141 @@ class Upkeep:
         topics: The topics.
         clock: Gives the present, aware.
         policy: How topics are kept.
-        overrides: Policies of single topics, by name.
+        readers: Tells who reads a topic: rows that they have yet to read stay, as a rule, and
+            so do files that they are reading.
+        monotonic: Gives seconds, and only goes on, to find a clock that jumps.
     """
 
     topics: Topics
     clock: Callable[[], datetime]
     policy: UpkeepPolicy = UpkeepPolicy()
-    overrides: Mapping[str, UpkeepPolicy] = field(default_factory=dict)
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    readers: TopicReaders = lambda _: ()
+    monotonic: Callable[[], float] = time.monotonic
+    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
+    _trusted: TrustedClock = field(init=False)
+    _was_trusted: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        """Compare the clock with what earlier processes have seen."""
+        self._trusted = TrustedClock(self.clock, self.topics.upkeep_clock, self.monotonic)
 
     def run_once(self) -> None:
         """Do what is due. Called every few seconds; a topic with nothing due costs a stat.
 
         A topic whose upkeep fails is logged and tried again; the others do not wait.
         """
-        for topic in [*self.topics.list(), *self.topics.journals()]:
+        topics = [*self.topics.list(), *self.topics.journals()]
+        if not topics:
+            return
+        trusted = self._trusted.now(lambda: _newest_append(topics)) is not None
+        if trusted is not self._was_trusted:
+            self._was_trusted = trusted
+            if not trusted:
+                log.warning("the clock has jumped: nothing is removed from topics for an hour")
+        for topic in topics:
             try:
-                self._tend(topic)
+                self._tend(topic, trusted=trusted)
             except (HeadraceError, DeltaError, pa.ArrowException, OSError) as error:
                 log.warning("upkeep failed", topic=topic.name, error=str(error))
 
-    def _tend(self, topic: Topic) -> None:
-        seen = self._seen.setdefault(str(topic.path), _Seen())
-        policy = self.overrides.get(topic.name, self.policy)
+    def _tend(self, topic: Topic, *, trusted: bool) -> None:
+        """Do what is due for a topic; nothing is deleted by a clock that is not trusted."""
+        seen, policy = self._seen.setdefault(str(topic.path), _Seen()), self.policy
         now = self.clock()
         seen.newest = topic.log.newest(seen.newest)
         if seen.newest - seen.checkpoint >= policy.checkpoint_versions:
             self._checkpoint(topic, seen, policy)
         pause = policy.every if seen.newest != seen.tended else policy.compact_after
-        if now - seen.tended_at >= pause:
+        # A clock that was put back is not waited for.
+        if not timedelta() <= now - seen.tended_at < pause:
             # The time is set first: what fails is not tried again at once.
             seen.tended_at, seen.tended = now, seen.newest
-            done = Compaction(topic, policy, now).run()
-            self._clean(topic, policy, seen, now)
+            readings = self.readers(topic.name)
+            retention = topic.retention(policy.retention) if trusted else None
+            work = Compaction(topic, policy, now, retention, readings)
+            done = work.run()
+            self._tell_held(topic, seen, work.held_by())
+            if trusted:
+                self._clean(topic, seen, now, readings)
             if not done:
                 seen.tended_at = _LONG_AGO
+
+    def _tell_held(self, topic: Topic, seen: _Seen, held_by: Sequence[str]) -> None:
+        """Log that rows are kept for readers, once for each set of these."""
+        if (held := tuple(sorted(held_by))) == seen.held:
+            return
+        seen.held = held
+        if held:
+            log.warning(
+                "a topic keeps rows past its retention that are not read yet",
+                topic=topic.name,
+                readers=", ".join(held),
+            )
 
     def _checkpoint(self, topic: Topic, seen: _Seen, policy: UpkeepPolicy) -> None:
         seen.checkpoint = topic.log.checkpoint()
         if seen.newest - seen.checkpoint >= policy.checkpoint_versions:
             table = DeltaTable(topic.path)
-            table.create_checkpoint()
+            create_checkpoint(table)
             seen.checkpoint = int(table.version())
 
-    def _clean(self, topic: Topic, policy: UpkeepPolicy, seen: _Seen, now: datetime) -> None:
+    def _clean(
+        self, topic: Topic, seen: _Seen, now: datetime, readings: Sequence[Reading]
+    ) -> None:
         """Delete files, and old commits: never newer ones than retention or a checkpoint."""
-        trash = Trash(topic.path)
+        policy, trash = self.policy, Trash(topic.path)
+        retention = topic.retention(policy.retention)
+        reading = min((each.version for each in readings if each.running), default=None)
         leftovers = now - seen.cleared_at >= _LEFTOVERS_EVERY
         if leftovers or trash.is_due(now - policy.grace):
             live = {file.path for file in live_files(DeltaTable(topic.path))}
-            trash.empty(live, now - policy.grace)
+            trash.empty(live, now - policy.grace, reading)
             if leftovers:
-                clear_leftovers(topic.path, live, trash.noted, now - policy.leftovers_after)
+                before = now - policy.leftovers_after
+                clear_leftovers(
+                    topic.path, live, lambda: trash.noted() | self._decided(topic), before
+                )
                 seen.cleared_at = now
         keep = [v for v in topic.log.checkpoints() if v <= seen.newest - policy.log_versions]
         if keep:
             topic.log.store_away(keep[-1])
-        if policy.retention is not None:
+        if retention.age is not None:
             # Readers walk through all commits, but those whose rows are lost. A journal
             # has no readers, and its writer looks at the newest ones only.
             topic.history.keep()
             until = seen.newest if topic.name == JOURNAL else topic.lost()
-            topic.log.forget(until, now - policy.retention)
+            topic.log.forget(until, now - retention.age)
+
+    def _decided(self, topic: Topic) -> set[str]:
+        """Return the files that captures have decided to add to a topic.
+
+        The decision is carried out by the next owner when a host has died behind it.
+        """
+        found: set[str] = set()
+        for journal in self.topics.journals():
+            additions = newest_figures(journal).get("additions", ())
+            for each in additions:
+                if each["topic"] == topic.name:
+                    found |= {str(file["path"]) for file in each["files"]}
+        return found
+
+
+def _newest_append(topics: Sequence[Topic]) -> datetime | None:
+    """Return when any of the topics was appended to last."""
+    times = []
+    for topic in topics:
+        with suppress(FileNotFoundError, HeadraceError):
+            times.append(topic.log.commit(topic.log.newest()).time)
+    return max(times, default=None)
 
 
 @contextmanager
-def kept(topics: Topics, clock: Callable[[], datetime]) -> Iterator[None]:
+def kept(
+    topics: Topics, clock: Callable[[], datetime], readers: TopicReaders
+) -> Iterator[None]:
     """Compact and prune the topics now and then, beside whatever moves, while this lasts."""
     ended = threading.Event()
-    upkeep = Upkeep(topics, clock)
+    upkeep = Upkeep(topics, clock, readers=readers)
 
     def keep() -> None:
         while not ended.wait(_LOOK_SECONDS):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.topics.topic import Topic
+    from headrace.model import TopicRetention
     from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
     from headrace.sdk.delta import AddedFile
 
@@ -70,10 +71,19 @@ class TopicWriter(FrameSink):
 
     counting = Counting.MEASURED
 
-    def __init__(self, topic: Topic, appended: Callable[[str], None]) -> None:
-        """Write to ``topic``; call ``appended`` with its name after each append."""
+    def __init__(
+        self,
+        topic: Topic,
+        appended: Callable[[str], None],
+        retention: TopicRetention | None = None,
+    ) -> None:
+        """Write to ``topic``; call ``appended`` with its name after each append.
+
+        A topic that is not there yet is made with ``retention``.
+        """
         self._topic = topic
         self._appended = appended
+        self._retention = retention
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
@@ -90,7 +100,7 @@ class TopicWriter(FrameSink):
         """See FrameSink."""
         brought = topic_row_schema(batch.schema, batch.key_schema)
         frame = with_texts(frame, batch.schema, batch.key_schema)
-        stored = self._topic.prepare(brought)
+        stored = self._topic.prepare(brought, self._retention)
         rows = topic_rows(frame, has_key=batch.key_schema is not None)
         if stored != brought:
             # A file with narrower types than the table's cannot always be read as those.
@@ -110,7 +120,7 @@ class TopicWriter(FrameSink):
 
         It gets both folders, the second relative to the first.
         """
-        self._topic.prepare(packed_row_schema())
+        self._topic.prepare(packed_row_schema(), self._retention)
         try:
             done = write(self._topic.path, staging_folder(mark))
         except BaseException:

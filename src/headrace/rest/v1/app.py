@@ -23,7 +23,9 @@ from headrace.rest.v1.problems import PREFIX, Problem, add_problems, problems, r
 from headrace.rest.v1.roles import needed_role
 from headrace.rest.v1.schemas import schema_routes
 from headrace.rest.v1.security import SCHEMES, add_security
+from headrace.rest.v1.topics import topic_routes
 from headrace.rest.v1.trials import trial_routes
+from headrace.rest.v1.unfinished import unfinished_routes
 from headrace.rest.v1.versions import version_routes
 from headrace.rest.v1.workbench import Workbench
 
@@ -36,7 +38,7 @@ _ABOUT = (
     "wrong and how to put it right. A name in a path may hold a slash as %2F. Fields and "
     "paths may be added to this version; none is changed or taken away."
 )
-_ALWAYS = (400, 401, 403, 413, 422, 429, 503)
+_ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
 """What any route may answer: a request that is not understood, or a store that is away."""
 
 
@@ -66,12 +68,14 @@ def v1_api(connectors: Connectors, bench: Workbench) -> "V1":
         version_routes(connectors),
         count_routes(connectors),
         offset_routes(connectors),
+        unfinished_routes(connectors, bench),
         event_routes(connectors),
         log_routes(bench),
         schema_routes(connectors, bench),
         letter_routes(connectors, bench),
         trial_routes(connectors, bench),
-        backup_routes(bench),
+        backup_routes(connectors, bench),
+        topic_routes(bench),
     ):
         app.include_router(
             router,

@@ -3,10 +3,12 @@
 from datetime import datetime
 from typing import Self
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
-from headrace.control import Backup
+from headrace.control import Backup, Connectors
+from headrace.model import EventKind
+from headrace.rest.guard import caller
 from headrace.rest.v1.problems import problems
 from headrace.rest.v1.workbench import Workbench
 
@@ -24,7 +26,7 @@ class BackupShown(BaseModel):
         return cls(file=str(backup.file), size_bytes=backup.size_bytes, at=backup.at)
 
 
-def backup_routes(bench: Workbench) -> APIRouter:
+def backup_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/store/backups", tags=["store"])
     backups = bench.backups
@@ -41,7 +43,7 @@ def backup_routes(bench: Workbench) -> APIRouter:
         responses=problems(409),
         dependencies=[Depends(bench.slots)],
     )
-    def back_up() -> BackupShown:
+    def back_up(request: Request) -> BackupShown:
         """Copy the store to a file in the home folder, while it is in use.
 
         Connectors, positions, batches, events and registered schemas are in it; the data of
@@ -50,6 +52,9 @@ def backup_routes(bench: Workbench) -> APIRouter:
         Of the backups there the newest are kept, as many as the setting ``store_backups_kept``
         says; the others are removed.
         """
-        return BackupShown.of(backups.make())
+        made = backups.make()
+        detail = {"file": str(made.file), "size_bytes": made.size_bytes}
+        connectors.record_event(EventKind.BACKUP, caller(request), detail)
+        return BackupShown.of(made)
 
     return router

@@ -6,10 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from fastapi import APIRouter, Body, Depends, Query
+from fastapi import APIRouter, Body, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.control import Connectors, definition_of
+from headrace.model import EventKind
+from headrace.rest.guard import caller
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.given import Moment, given
 from headrace.rest.v1.problems import Fault, problems
@@ -202,9 +204,13 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         summary="Close dead letters",
         responses=problems(404, 409),
     )
-    def discard(topic: Encoded, asked: Annotated[Discard, Body()]) -> Discarded:
+    def discard(
+        topic: Encoded, asked: Annotated[Discard, Body()], request: Request
+    ) -> Discarded:
         """Close letters that are not worth a replay. The topic keeps them."""
         closed = bench.letterbox(topic).discard(asked.filter())
+        detail = {"topic": topic, "letters": closed}
+        connectors.record_event(EventKind.DISCARDED, caller(request), detail)
         return Discarded(discarded=closed)
 
     @router.post(

@@ -53,11 +53,13 @@ class EventStream(StreamingResponse):
 
 
 class EventShown(BaseModel):
-    """Something that happened to a connector or one of its tasks."""
+    """Something that happened to a connector or one of its tasks, or on their server."""
 
     id: int = Field(description="Grows with time.")
     at: datetime
-    connector: str
+    connector: str = Field(
+        description="Empty for what concerns the server, or dead letters of several."
+    )
     task: int | None = Field(description="Null for the connector itself.")
     kind: str = Field(examples=list(EventKind))
     by: str = Field(description="Who made it happen: a caller, or a worker.")

@@ -79,7 +79,7 @@ class OffsetRecord(BaseModel):
     """A change that somebody made."""
 
     event: int = Field(description="The number of its event.")
-    action: str = Field(description="`alter`, `reset`, `rewind` or `undo`.")
+    action: str = Field(description="`alter`, `reset`, `rewind`, `undo` or `give-up`.")
     at: datetime
     by: str
     changes: list[OffsetStep]

@@ -11,7 +11,8 @@ __all__ = ["needed_role"]
 
 _OF_OPERATORS = re.compile(
     r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard"
-    r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)))"
+    r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
+    r"|tasks/[^/]+/batches/[^/]+/give-up))"
 )
 """What changes how connectors are and where they stand, and not what they do.
 

@@ -11,7 +11,7 @@ from headrace.control import Connectors
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import problems
 from headrace.rest.v1.workbench import Workbench
-from headrace.sdk import Schema, TopicNotFoundError, to_spark_json
+from headrace.sdk import Schema, to_spark_json
 
 if TYPE_CHECKING:
     from headrace.dataplane.topics import SchemaVersion
@@ -81,11 +81,7 @@ def schema_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     )
     def of_topic(topic: Encoded) -> list[TopicSchema]:
         """Answer with the oldest first."""
-        found = bench.topics.find(topic)
-        if found is None:
-            problem = f"There is no topic {topic}."
-            raise TopicNotFoundError(problem, field="topic", fix="Name one that is there.")
-        return [TopicSchema.of(each) for each in found.history.versions()]
+        return [TopicSchema.of(each) for each in bench.topic(topic).history.versions()]
 
     return router
 

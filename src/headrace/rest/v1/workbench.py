@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.bootstrap import Runtime
+    from headrace.control import BatchTargets
     from headrace.dataplane import Claimed, Letterbox, LetterFilter, Stage, Topics
-    from headrace.model import Definition
+    from headrace.dataplane.topics import Topic
+    from headrace.model import Definition, Reading
     from headrace.worker import Events, Outcome
 
 
@@ -48,6 +50,23 @@ class Workbench:
         """Return the topics."""
         return self.runtime.topics
 
+    @property
+    def targets(self) -> BatchTargets:
+        """Ask the targets of tasks that nobody runs what they hold."""
+        return self.runtime.receipts
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic. Raises TopicNotFoundError if it is not there."""
+        found = self.topics.find(name)
+        if found is None:
+            problem = f"There is no topic {name}."
+            raise TopicNotFoundError(problem, field="topic", fix="Name one that is there.")
+        return found
+
+    def readings(self, topic: str) -> Sequence[Reading]:
+        """Return who reads a topic."""
+        return self.runtime.readings(topic)
+
     @cached_property
     def backups(self) -> Backups:
         """Return the backups of the store."""
@@ -75,10 +94,7 @@ class Workbench:
 
     def letterbox(self, topic: str) -> Letterbox:
         """Look into a dead-letter topic. Raises TopicNotFoundError if it is none."""
-        if self.topics.find(topic) is None:
-            problem = f"There is no topic {topic}."
-            raise TopicNotFoundError(problem, field="topic", fix="Name one that is there.")
-        return self.runtime.letterbox(topic)
+        return self.runtime.letterbox(self.topic(topic).name)
 
     def replay(
         self, definition: Definition, chosen: LetterFilter, file: Path | None

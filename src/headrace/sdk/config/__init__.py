@@ -4,7 +4,7 @@ from headrace.sdk.config.connector import sink_connector_config, source_connecto
 from headrace.sdk.config.definition import NO_DEFAULT, ConfigDef, Rule
 from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.infos import ConfigInfos, ConfigValue
-from headrace.sdk.config.key import ConfigKey, Importance, Recommender, Width
+from headrace.sdk.config.key import ConfigKey, Importance, Meaning, Recommender, Width
 from headrace.sdk.config.parsing import ConfigType, invalid, missing
 from headrace.sdk.config.shared_keys import DEFAULT_HEADER_CONVERTER
 from headrace.sdk.config.validators import (
@@ -36,6 +36,7 @@ __all__ = [
     "ConfigValue",
     "Importance",
     "Lambda",
+    "Meaning",
     "NonEmptyString",
     "NonEmptyStringWithoutControlChars",
     "NonNull",

@@ -10,6 +10,7 @@ from headrace.sdk.config.key import (
     NO_DEFAULT,
     ConfigKey,
     Importance,
+    Meaning,
     Recommender,
     Width,
 )
@@ -60,6 +61,7 @@ class ConfigDef:
         dependents: Iterable[str] = (),
         recommender: Recommender | None = None,
         alternative: str | None = None,
+        meaning: Meaning | None = None,
     ) -> "ConfigDef":
         """Give these definitions with one more key.
 
@@ -79,6 +81,9 @@ class ConfigDef:
             recommender: Tells a console what to offer.
             alternative: What the documentation shows instead of the default, where the
                 default depends on the machine.
+            meaning: What its value stands for: a server asks its settings whether a path or
+                code is allowed. By default what ends with `path`, `file`, `location` or the
+                like is a path.
 
         Raises:
             ConfigError: The key is defined already, or the default is not valid.
@@ -102,6 +107,7 @@ class ConfigDef:
             dependents=tuple(dependents),
             recommender=recommender,
             alternative=alternative,
+            meaning=meaning,
         )
         return self._with_keys([key])
 

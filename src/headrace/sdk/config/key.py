@@ -1,5 +1,6 @@
 """The definition of one configuration key."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
@@ -10,7 +11,22 @@ from typing_extensions import override
 from headrace.sdk.config.parsing import ConfigType, to_text
 from headrace.sdk.config.validators import Validator
 
-__all__ = ["NO_DEFAULT", "ConfigKey", "Importance", "NoDefault", "Recommender", "Width"]
+__all__ = [
+    "NO_DEFAULT",
+    "ConfigKey",
+    "Importance",
+    "Meaning",
+    "NoDefault",
+    "Recommender",
+    "Width",
+]
+
+_PATH_WORDS = re.compile(
+    r"(?:.*[._-])?(?:path|paths|file|files|filename|dir|directory|folder|location|keystore|"
+    r"truststore|certfile|keyfile)",
+    re.IGNORECASE,
+)
+"""What the name of a key ends with that names something on the machine's disk."""
 
 
 class Importance(StrEnum):
@@ -28,6 +44,21 @@ class Width(StrEnum):
     SHORT = "SHORT"
     MEDIUM = "MEDIUM"
     LONG = "LONG"
+
+
+class Meaning(StrEnum):
+    """What the value of a key stands for, where that decides whether it is allowed.
+
+    PATH: a file, a folder or a glob on the machine that runs the connector.
+    CODE: Python, or where Python is.
+    TOPIC: the name of a topic, or a template of names.
+    TEXT: none of these, though the key's name sounds so.
+    """
+
+    PATH = "PATH"
+    CODE = "CODE"
+    TOPIC = "TOPIC"
+    TEXT = "TEXT"
 
 
 class NoDefault(Enum):
@@ -67,6 +98,19 @@ class ConfigKey:
     dependents: tuple[str, ...] = ()
     recommender: Recommender | None = None
     alternative: str | None = None
+    meaning: Meaning | None = None
+
+    @property
+    def means(self) -> Meaning:
+        """What its value stands for; where nothing is said, a name such as `key.file` says it.
+
+        So a plugin that does not know of meanings cannot be used to reach any file.
+        """
+        if self.meaning is not None:
+            return self.meaning
+        texts = {ConfigType.STRING, ConfigType.LIST}
+        sounds_so = self.type in texts and _PATH_WORDS.fullmatch(self.name)
+        return Meaning.PATH if sounds_so else Meaning.TEXT
 
     @property
     def required(self) -> bool:

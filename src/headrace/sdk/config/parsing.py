@@ -152,11 +152,14 @@ def _whole(name: str, value: object, trimmed: object, kind: ConfigType) -> int:
 
 
 def _double(name: str, value: object, trimmed: object, kind: ConfigType) -> float:
+    number = math.nan
     if isinstance(trimmed, str) and _REAL.fullmatch(trimmed):
         named = trimmed.removeprefix("+").removeprefix("-") in {"NaN", "Infinity"}
-        return float(trimmed if named else trimmed.rstrip("fFdD"))
-    if isinstance(trimmed, int | float) and not isinstance(trimmed, bool):
-        return float(trimmed)
+        number = float(trimmed if named else trimmed.rstrip("fFdD"))
+    elif isinstance(trimmed, int | float) and not isinstance(trimmed, bool):
+        number = float(trimmed)
+    if math.isfinite(number):  # Kafka takes NaN and Infinity, with which no key works
+        return number
     reason = (
         f"Not a number of type {kind.value}"
         if isinstance(value, str)

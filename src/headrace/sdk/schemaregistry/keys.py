@@ -4,6 +4,7 @@ from headrace.sdk.config import (
     ConfigDef,
     ConfigType,
     Importance,
+    Meaning,
     NullOr,
     Range,
     ValidString,
@@ -110,6 +111,7 @@ def _with_tls(definition: ConfigDef) -> ConfigDef:
             doc=doc,
             group=_GROUP,
             display_name=name.replace(".", " ").capitalize(),
+            meaning=Meaning.PATH,
         )
     return definition.define(
         f"{_SSL}.key.password",

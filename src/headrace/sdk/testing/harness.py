@@ -142,6 +142,13 @@ class SinkBench(Protocol):
     def dead_letters(self) -> list[DeadLetter]:
         """Return the records that were dead-lettered."""
 
+    def copied(self) -> SinkBench:
+        """Return a bench of the same tasks over a copy of their store.
+
+        It goes on from where this one is, with batches of its own: what a store has of which
+        another was set back, or a database server that lagged when it took over.
+        """
+
 
 class Harness(Protocol):
     """A runtime that runs connectors for the kit."""

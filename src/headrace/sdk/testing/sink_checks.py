@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.sdk.connector import DeliveryGuarantee
-from headrace.sdk.errors import RecordError
+from headrace.sdk.errors import RecordError, StaleEpochError
 from headrace.sdk.schema import Schema
 from headrace.sdk.sink import FrameSink, SinkTask, StagedWrite
 from headrace.sdk.testing.harness import Killed, Point
@@ -17,7 +17,7 @@ from headrace.sdk.testing.rows import differences, fitted, same_value
 from headrace.sdk.testing.sample import sample_rows, sample_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.sdk.testing.driver import SinkDriver
     from headrace.sdk.testing.harness import SinkBench
@@ -63,6 +63,12 @@ class Fed:
             opened.step()
         except Killed:
             return  # abandoned, as by a kill
+        except StaleEpochError as error:
+            raise BrokenPromiseError(
+                promise="A receipt is of a batch that the target holds, as it was given.",
+                seen=str(error),
+                read=FrameSink.committed,
+            ) from error
         opened.close()
 
     def require(self, promise: str, read: object, schema: Schema = PLAIN) -> None:
@@ -185,6 +191,59 @@ def check_stale_epoch(bench: SinkBench, driver: SinkDriver) -> None:
     fed.feed(plain_rows(9))
     fed.step()
     fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
+
+
+def check_overlap(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that of two attempts at one batch one is taken and the other is told."""
+    fed = Fed(bench, driver)
+    fed.feed(plain_rows(0))
+    fed.step()
+    fed.feed(plain_rows(3))
+    _check_refused_commit(fed, fed.step)
+    promise = "A batch that another attempt has committed is there once."
+    fed.require(promise, StagedWrite.commit)
+    fed.feed(plain_rows(6))
+    fed.step()
+    fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
+
+
+def check_other_range(bench: SinkBench, driver: SinkDriver) -> None:
+    """Check that a batch whose number has other records in the target is refused."""
+    fed = Fed(bench, driver)
+    fed.feed(plain_rows(0))
+    fed.step()
+    other = Fed(bench.copied(), driver, fed.rows)
+    bench.feed(plain_rows(3), PLAIN)
+
+    def overtake() -> None:
+        other.feed(plain_rows(6))
+        other.step()
+
+    _check_refused_commit(fed, overtake)
+    promise = "A batch that is refused changes nothing of what the target holds."
+    other.require(promise, StagedWrite.commit)
+
+
+def _check_refused_commit(fed: Fed, overtake: Callable[[], None]) -> None:
+    """Check that a commit is refused when the target has taken another for its batch."""
+    passed = False
+
+    def hook(point: Point) -> None:
+        nonlocal passed
+        if point is Point.BEFORE_COMMIT:
+            overtake()
+        passed = passed or point is Point.AFTER_COMMIT
+
+    stale = fed.bench.open(hook=hook)
+    with suppress(Exception):  # what is refused raises
+        stale.step()
+    stale.close()
+    if passed and _is_exact(fed.driver):
+        raise BrokenPromiseError(
+            promise="A commit fails when the target holds its batch from another attempt.",
+            seen="It was taken for success: whoever counts on it loses records.",
+            read=StagedWrite.commit,
+        )
 
 
 def check_growing_schema(bench: SinkBench, driver: SinkDriver) -> None:

@@ -104,6 +104,20 @@ class SinkAcceptance(ConnectorAcceptance):
         skip_if(self.cannot_read_back)
         sink_checks.check_stale_epoch(bench, made)
 
+    def test_of_two_attempts_at_a_batch_one_is_taken_and_the_other_is_told(
+        self, bench: SinkBench, made: SinkDriver
+    ) -> None:
+        """See ``StagedWrite.commit`` and ``Mark.wrote``."""
+        skip_if(self.cannot_read_back)
+        sink_checks.check_overlap(bench, made)
+
+    def test_a_number_that_has_other_records_in_the_target_is_refused(
+        self, bench: SinkBench, made: SinkDriver
+    ) -> None:
+        """See ``StagedWrite.commit`` and ``Mark.wrote``."""
+        skip_if(self.cannot_read_back)
+        sink_checks.check_other_range(bench, made)
+
     def test_a_field_that_is_new_in_mid_stream_arrives(
         self, bench: SinkBench, made: SinkDriver
     ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk.position import Position
+from headrace.sdk.errors import HeadraceError
+from headrace.sdk.position import Position, ReadLimit
 from headrace.sdk.source import FrameSource, ReplayableSource, SourceConnector, SplitSource
 from headrace.sdk.testing.harness import Killed, Point
 from headrace.sdk.testing.leaks import check_leaks
@@ -173,6 +174,29 @@ def _read_again(
 def _stored(position: Position) -> Position:
     """Return a position as it is after it was kept in a store."""
     return Position.from_json(position.to_json())
+
+
+def check_foreign_range(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that a range of a partition that the task does not read is an error.
+
+    Such a batch was begun under another configuration: an empty range would finish it.
+    """
+    append_once(driver, 3)
+    opened = bench.open()
+    start = opened.position()
+    end = opened.latest(start, ReadLimit())
+    other = Position(({**partition, "other": 1}, offset) for partition, offset in end.items())
+    try:
+        read = opened.read(start, other)
+    except HeadraceError:
+        return
+    finally:
+        opened.close()
+    raise BrokenPromiseError(
+        promise="A range of partitions that the task does not read is refused: check_range.",
+        seen=f"Between {start} and {other} it read {len(read)} records.",
+        read=FrameSource.read,
+    )
 
 
 def check_tasks(bench: SourceBench, driver: SourceDriver) -> None:

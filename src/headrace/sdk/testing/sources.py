@@ -87,6 +87,12 @@ class SourceAcceptance(ConnectorAcceptance):
         skip_if(self.cannot_replay)
         source_checks.check_replay(bench, made)
 
+    def test_a_range_of_another_configuration_is_refused(
+        self, bench: SourceBench, made: SourceDriver
+    ) -> None:
+        """See ``check_range``."""
+        source_checks.check_foreign_range(bench, made)
+
     def test_tasks_share_the_rows(self, bench: SourceBench, made: SourceDriver) -> None:
         """See ``Connector.task_configs``."""
         source_checks.check_tasks(bench, made)

@@ -47,7 +47,7 @@ class FrameGenerator(Generator, FrameSource):
 
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
-        first, last = self.row(start), self.row(end)
+        first, last = self.bounds(start, end)
         count = self.settings.partitions
         if count is None:
             count = min(
@@ -148,7 +148,7 @@ class CaptureGenerator(Generator, CaptureSource):
 
 
 def _splits(generator: Generator, start: Position, end: Position) -> list[Split]:
-    parts = generator.parts(generator.row(start), generator.row(end))
+    parts = generator.parts(*generator.bounds(start, end))
     return [Split({"start": a, "end": b}, rows=b - a) for a, b in parts]
 
 

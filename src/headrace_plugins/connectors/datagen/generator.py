@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from headrace.sdk import Position, SourceTask
+from headrace.sdk import Position, SourceTask, check_range
 from headrace_plugins.connectors.datagen.arrays import make_rows
 from headrace_plugins.connectors.datagen.pace import Lane, Rate
 
@@ -95,6 +95,11 @@ class Generator(SourceTask):
     def row(self, position: Position) -> int:
         """Return how many of this task's rows lie before ``position``."""
         return int((position.offset(self.partition) or {"row": 0})["row"])
+
+    def bounds(self, start: Position, end: Position) -> tuple[int, int]:
+        """Return the rows of a range. Raises StateError for one of another division."""
+        check_range(start, end, [self.partition])
+        return self.row(start), self.row(end)
 
     def position(self, row: int) -> Position:
         """Return the position after so many of this task's rows."""

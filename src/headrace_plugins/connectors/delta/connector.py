@@ -13,11 +13,13 @@ from headrace.sdk.config import (
     ConfigType,
     Importance,
     Lambda,
+    Meaning,
     Range,
     ValidString,
     invalid,
 )
 from headrace_plugins.connectors.delta.sink import TOPIC, DeltaTask, Settings
+from headrace_plugins.connectors.delta.upkeep import Vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +60,11 @@ class DeltaSink(SinkConnector):
 
     @override
     @classmethod
+    def target(cls, config: Config) -> str:
+        return config.get_str("path").removeprefix("file://")
+
+    @override
+    @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
         if config.get_bool("delete.enabled") and config.get_str("mode") == "append":
             yield ConfigError(
@@ -79,6 +86,7 @@ class DeltaSink(SinkConnector):
                 properties=properties,
                 merge_bytes=config.get_int("merge.spark.threshold.bytes"),
                 upkeep_commits=config.get_int("optimize.interval.commits"),
+                vacuum=Vacuum(config.get_str("vacuum.tables")),
             )
         )
 
@@ -90,6 +98,7 @@ def _with_writing(definition: ConfigDef) -> ConfigDef:
             ConfigType.STRING,
             validator=Lambda(_check_path, "a folder"),
             importance=Importance.HIGH,
+            meaning=Meaning.PATH,
             doc="The table's folder, which driver and executors reach by the same path. "
             f"{TOPIC} in it stands for the topic, for a table each.",
             group=_GROUP,
@@ -167,10 +176,24 @@ def _with_table(definition: ConfigDef) -> ConfigDef:
             100,
             validator=Range(at_least=0),
             importance=Importance.LOW,
-            doc="After how many commits small files are joined, a checkpoint is written and "
-            "files that no version needs are removed; 0 is never.",
+            doc="After how many commits small files are joined, a checkpoint is written, and "
+            "what crashed attempts of the task staged more than seven days ago is deleted; 0 "
+            "is never.",
             group=_GROUP,
             order=8,
+        )
+        .define(
+            "vacuum.tables",
+            ConfigType.STRING,
+            Vacuum.CREATED.value,
+            validator=ValidString(*(each.value for each in Vacuum)),
+            importance=Importance.LOW,
+            doc="At the same time, in which tables files are deleted that newer versions have "
+            "replaced, once the table's delta.deletedFileRetentionDuration has passed, as "
+            "VACUUM LITE does: those that this sink has created, always or never. Files that "
+            "the table's log does not name as replaced are never deleted.",
+            group=_GROUP,
+            order=9,
         )
     )
 

@@ -59,12 +59,12 @@ class SparkCommit:
         Guarantee 2: delta-spark skips a transaction of an application that it has seen.
 
         Raises:
-            StaleEpochError: The table holds a newer batch of the same application.
+            StaleEpochError: Another attempt has written the batch, or a newer one.
             RetriableError: Another writer committed first.
             SinkError: Spark refused the rows, such as for a constraint of the table.
             SetupError: The session has no delta-spark.
         """
-        if find_receipt(DeltaTable(self.table), self.mark) is not None:
+        if self._is_done():
             return
         session = _session(spark)
         # A session's settings are the only way to give a merge its mark.
@@ -82,6 +82,11 @@ class SparkCommit:
                 rows.write.format("delta").mode("append").save(str(self.table))
         except (PySparkException, Py4JError) as error:
             raise _failure(self.table, error) from error
+        # delta-spark skips in silence what another attempt has written meanwhile.
+        self._is_done()
+
+    def _is_done(self) -> bool:
+        return self.mark.wrote(find_receipt(DeltaTable(self.table), self.mark))
 
     def _rows(self, session: SparkSession) -> DataFrame:
         fields = list(self.fields)

@@ -57,13 +57,13 @@ class Merge:
         writer commits meanwhile, the merge starts again from what it left behind.
 
         Raises:
-            StaleEpochError: The table holds a newer batch of the same application.
+            StaleEpochError: Another attempt has written the batch, or a newer one.
             RetriableError: Other writers came first again and again.
             SinkError: The merge failed for good.
         """
         for _ in range(_TRIES):
             table = DeltaTable(self.table)
-            if find_receipt(table, self.mark) is not None:
+            if self.mark.wrote(find_receipt(table, self.mark)):
                 return
             try:
                 figures = self._merge(table)
@@ -104,7 +104,7 @@ class Merge:
     def _ensure_mark(self) -> None:
         """Keep the mark of a merge that changed nothing, for which no commit is made."""
         table = DeltaTable(self.table)
-        if find_receipt(table, self.mark) is None:
+        if not self.mark.wrote(find_receipt(table, self.mark)):
             add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
 
     def _rows(self) -> pa.RecordBatchReader:

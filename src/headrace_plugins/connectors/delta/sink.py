@@ -22,6 +22,7 @@ from headrace.sdk import (
     require_writable,
 )
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
+from headrace.sdk.deltalog import flush_commits
 from headrace_plugins.connectors.delta.constraints import broken_constraints
 from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.rows import (
@@ -31,6 +32,7 @@ from headrace_plugins.connectors.delta.rows import (
 )
 from headrace_plugins.connectors.delta.staged import Destination, StagedAppend, StagedRows
 from headrace_plugins.connectors.delta.target import (
+    HIDDEN,
     OWN_VALUES,
     WIDENING,
     append_obstacle,
@@ -41,7 +43,7 @@ from headrace_plugins.connectors.delta.target import (
     turns_on_features,
 )
 from headrace_plugins.connectors.delta.types import ddl
-from headrace_plugins.connectors.delta.upkeep import HIDDEN, Upkeep
+from headrace_plugins.connectors.delta.upkeep import Upkeep, Vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,6 +74,7 @@ class Settings:
     properties: Mapping[str, str] = field(default_factory=dict)
     merge_bytes: int = 4 * 1024**3
     upkeep_commits: int = 100
+    vacuum: Vacuum = Vacuum.CREATED
 
     @property
     def fixed_folder(self) -> Path:
@@ -110,7 +113,7 @@ class DeltaTask(FrameSink):
     def __init__(self, settings: Settings) -> None:
         """Write as ``settings`` say."""
         self._settings = settings
-        self._upkeep = Upkeep(settings.upkeep_commits)
+        self._upkeep = Upkeep(settings.upkeep_commits, settings.vacuum)
 
     @override
     def start(self, context: TaskContext) -> None:
@@ -120,7 +123,11 @@ class DeltaTask(FrameSink):
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
         table = open_table(self._settings.folder(topic))
-        return None if table is None else find_receipt(table, mark)
+        receipt = None if table is None else find_receipt(table, mark)
+        if receipt is not None:
+            # The attempt that committed it may have been killed before it was durable.
+            flush_commits(self._settings.folder(topic), mark)
+        return receipt
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:

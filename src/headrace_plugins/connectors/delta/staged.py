@@ -12,19 +12,21 @@ from headrace.sdk.delta import (
     discard_staged,
     find_receipt,
 )
+from headrace.sdk.deltalog import flush_commits
 from headrace_plugins.connectors.delta.heavy import SparkCommit, change_schema, make_table
 from headrace_plugins.connectors.delta.merging import Merge
 from headrace_plugins.connectors.delta.target import (
+    HIDDEN,
     add_columns,
     append_obstacle,
     create_table,
     merge_obstacle,
     open_table,
+    record_created,
     size_of,
     turns_on_features,
 )
 from headrace_plugins.connectors.delta.types import nullable
-from headrace_plugins.connectors.delta.upkeep import HIDDEN
 from headrace_plugins.connectors.delta.worker import run_in_worker
 
 if TYPE_CHECKING:
@@ -73,10 +75,12 @@ class Destination:
             return self._made()
         if not self.fit.added and not self.fit.widened:
             return table
+        version = int(table.version())
         if self.fit.widened or append_obstacle(table) is not None:
             change_schema(self.spark, self.path, self.fit.schema)
         else:
             add_columns(table, self.fit)
+        flush_commits(self.path, None, version)
         return self._opened()
 
     def _made(self) -> DeltaTable:
@@ -94,7 +98,10 @@ class Destination:
             partition_by=self.partition_by,
             properties=self.properties,
         )
-        return self._opened()
+        table = self._opened()
+        flush_commits(self.path, None)
+        record_created(table, self.path)
+        return table
 
     def _opened(self) -> DeltaTable:
         table = open_table(self.path)
@@ -120,12 +127,12 @@ class StagedAppend:
     def commit(self, receipt: str) -> None:
         """See StagedWrite."""
         table = self.to.ready()
-        if find_receipt(table, self.mark) is not None:
+        if self.mark.wrote(find_receipt(table, self.mark)):
             return
         # Guarantee 2: the mark and the files are one transaction.
         add_files(table, self.files, self.mark, receipt, datetime.now(UTC))
         discard_other_attempts(self.to.path, self.mark)
-        self.to.upkeep.after_commit(self.to.spark, self.to.path)
+        self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 
     def abort(self) -> None:
         """See StagedWrite."""
@@ -155,7 +162,7 @@ class StagedRows:
     def commit(self, receipt: str) -> None:
         """See StagedWrite."""
         table = self.to.ready()
-        if find_receipt(table, self.mark) is None:
+        if not self.mark.wrote(find_receipt(table, self.mark)):
             work: dict[str, Any] = {
                 "table": self.to.path,
                 "files": [self.to.path / file.path for file in self.files],
@@ -168,9 +175,11 @@ class StagedRows:
                 SparkCommit(**work).run(self.to.spark)
             else:
                 run_in_worker(self.to.spark, Merge(**work).run)
+            # Guarantee 1: those commits are in the operating system's memory only.
+            flush_commits(self.to.path, self.mark, int(table.version()))
         discard_staged(self.to.path, self.mark, folder=HIDDEN)
         discard_other_attempts(self.to.path, self.mark, folder=HIDDEN)
-        self.to.upkeep.after_commit(self.to.spark, self.to.path)
+        self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 
     def abort(self) -> None:
         """See StagedWrite."""

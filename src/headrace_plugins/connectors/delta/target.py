@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
-from headrace.sdk import ConfigError, RetriableError
+from headrace.sdk import ConfigError, RetriableError, deltalog
 from headrace.sdk.delta import QUIET
+from headrace.sdk.durability import replace_text
 from headrace_plugins.connectors.delta.types import required
 
 if TYPE_CHECKING:
@@ -21,20 +23,26 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.delta.fitting import Fit
 
 __all__ = [
+    "HIDDEN",
     "OWN_VALUES",
     "WIDENING",
     "add_columns",
     "append_obstacle",
     "check_partition_columns",
     "create_table",
+    "created_table",
     "fields_of",
     "merge_obstacle",
     "open_table",
     "properties_of",
+    "record_created",
     "size_of",
     "turns_on_features",
 ]
 
+HIDDEN = "_headrace"
+"""The folder in a table for what is no part of it: rows on their way, and its creator."""
+_CREATED = "created.json"
 WIDENING = "delta.enableTypeWidening"
 # Features that ask nothing of a writer that adds files, once what they allow (constraints,
 # generated columns, column mapping) is looked for in the table itself.
@@ -93,24 +101,38 @@ def create_table(
     Raises:
         ConfigError: Delta refuses a column or a property.
     """
-    path.mkdir(parents=True, exist_ok=True)
     try:
-        return DeltaTable.create(
+        table = deltalog.create_table(
             path,
-            schema=DeltaSchema.from_json(json.dumps(fit.schema)),
-            mode="ignore",
-            partition_by=list(partition_by) or None,
-            configuration=dict(properties),
+            DeltaSchema.from_json(json.dumps(fit.schema)),
+            partition_by=partition_by,
+            configuration=properties,
         )
     except DeltaError as error:
-        made = open_table(path)
-        if made is not None:
-            return made
         raise ConfigError(
             problem=f"The table {path} cannot be made: {error}",
             fix="Check the record's columns and table.properties.",
             field="path",
         ) from error
+    if table is None:
+        return DeltaTable(path)
+    record_created(table, path)
+    return table
+
+
+def record_created(table: DeltaTable, path: Path) -> None:
+    """Remember that the sink has created the table, and not somebody else."""
+    folder = path / HIDDEN
+    folder.mkdir(exist_ok=True)
+    text = json.dumps({"table": str(table.metadata().id)})
+    replace_text(folder / _CREATED, text, up_to=path)
+
+
+def created_table(path: Path) -> str | None:
+    """Return the id of the table that the sink has created in a folder."""
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        return str(json.loads((path / HIDDEN / _CREATED).read_text())["table"])
+    return None
 
 
 def turns_on_features(properties: Mapping[str, str]) -> bool:

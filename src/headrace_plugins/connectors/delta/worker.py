@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.sdk import HeadraceError
+from headrace.sdk.durability import durability, set_durability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +28,10 @@ def run_in_worker(spark: SparkSession, work: Callable[[], None]) -> None:
     It may be called more than once, as Spark repeats failed tasks: it must change nothing
     the second time.
     """
+    mode = durability()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        set_durability(mode)
         for _ in batches:
             failure: bytes | None = None
             try:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+import structlog
 from typing_extensions import override
 
-from headrace.sdk import DataLostError, FrameSource, Position, Schema, StateError
+from headrace.sdk import (
+    FrameSource,
+    Lag,
+    Position,
+    RangeChangedError,
+    Schema,
+    StateError,
+    check_range,
+)
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import NumberedFile
 from headrace_plugins.connectors.file.inference import TEXT, VARIANT
+from headrace_plugins.connectors.file.ledger import FileLedger
 from headrace_plugins.connectors.file.listing import FoundFile
 from headrace_plugins.connectors.file.records import (
     group_records,
@@ -33,62 +44,81 @@ if TYPE_CHECKING:
 
 __all__ = ["FileSet"]
 
+log = structlog.get_logger(__name__)
+
+_MOST_WAIT = timedelta(seconds=10)
+"""How long a run that is to end waits for files to settle; others are left for later."""
+
 
 class FileSet(FrameSource):
     """Reads the files of a folder or a pattern, by the time at which they appeared.
 
     What is found is written into the ledger before it is read, so a range of it is the same
-    files for ever. The position is how many files of the ledger are read. A file that is
-    changed after it was read is not read again.
+    files for ever. The position is how many entries of the ledger are read, for each path
+    that was configured. A file that is changed after it was read is not read again; one that
+    changes before, or is gone, is taken out of the ledger when its batch is planned.
 
     Args:
         settings: What to read.
         clock_ns: Gives the time, in nanoseconds since 1970.
+        sleep: Waits so many seconds.
     """
 
     def __init__(
-        self, settings: SourceSettings, *, clock_ns: Callable[[], int] = time.time_ns
+        self,
+        settings: SourceSettings,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._settings = settings
         self._clock_ns = clock_ns
-        self._files: list[FoundFile] = []
-        self._known: set[str] = set()
+        self._sleep = sleep
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        items = context.ledger.slice(0, len(context.ledger))
-        self._files = [FoundFile.from_item(item) for item in items]
-        self._known = {file.path for file in self._files}
+        read = {
+            str(partition["path"]): int(offset["files"])
+            for partition, offset in context.position().items()
+            if self._partition(str(partition.get("path"))) == partition
+        }
+        self._ledger = FileLedger(context.ledger, self._settings.path, read)
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        self._discover()
-        begin = self._place(start)
         # Without a limit the end of all that is there is asked for, not of a batch.
         unlimited = limit.rows is None and limit.size_bytes is None
-        most = len(self._files) if unlimited else begin + self._settings.max_files
-        end = min(len(self._files), most)
-        if limit.until is not None:
-            end = min(end, self._place(limit.until))
+        begin = self._place(start)
+        until = None if limit.until is None else self._place(limit.until)
+        if not unlimited:
+            self._withdraw_changed(begin)
+        self._discover(wait=unlimited)
+        end = begin
         rows = size = 0
-        for number in range(begin, end):
-            file = self._files[number]
-            size += file.size_bytes
-            rows += self._rows(file) if limit.rows is not None else 0
+        files = self._ledger.files(begin, until)
+        for number, each in enumerate(files):
+            if not unlimited and number >= self._settings.max_files:
+                break
+            size += each.file.size_bytes
+            rows += self._rows(each.file) if limit.rows is not None else 0
             over = limit.size_bytes is not None and size > limit.size_bytes
             over = over or (limit.rows is not None and rows > limit.rows)
-            if over and number > begin:
-                end = number
+            if over and end > begin:
                 break
-        if end <= begin:
-            return start
-        return Position.of(self._partition(), {"files": end})
+            end = each.number + 1
+        return start if end == begin else start.moved(self._partition(), {"files": end})
 
     @override
     def size_bytes(self, start: Position, end: Position) -> int:
-        begin, stop = self._place(start), self._place(end)
-        return sum(file.size_bytes for file in self._files[begin:stop])
+        files = self._ledger.files(self._place(start), self._place(end))
+        return sum(each.file.size_bytes for each in files)
+
+    @override
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        stop = None if until is None else self._place(until)
+        files = self._ledger.files(self._place(start), stop)
+        return Lag(size_bytes=sum(each.file.size_bytes for each in files))
 
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
@@ -142,34 +172,57 @@ class FileSet(FrameSource):
         ]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _discover(self) -> None:
-        settle = self._settings.settle
-        before = self._clock_ns() - settle // timedelta(microseconds=1) * 1000
-        new = self._settings.listing.new(
-            self._known,
-            share=self._settings.share,
-            settled_ns=before if settle else None,
-        )
-        if new:
-            self.context.ledger.append([file.to_item() for file in new])
-            self._files += new
-            self._known |= {file.path for file in new}
+    def _discover(self, *, wait: bool) -> None:
+        new, unsettled = self._new()
+        if wait and unsettled is not None and unsettled <= _MOST_WAIT:
+            # Whoever asks for all that is there means the file that was just put there, too.
+            self._sleep(unsettled.total_seconds())
+            new, _ = self._new()
+        if not self._ledger.add(new):
+            self._ledger.add(self._new()[0])
+
+    def _new(self) -> tuple[list[FoundFile], timedelta | None]:
+        """Return files to be added, and how long others take to settle; None if none does."""
+        settings, now = self._settings, self._clock_ns()
+        settle_ns = settings.settle // timedelta(microseconds=1) * 1000
+        found = settings.listing.new(self._ledger.known, share=settings.share)
+        new = [file for file in found if now - file.changed_ns(now) >= settle_ns]
+        ages = [now - file.changed_ns(now) for file in found]
+        waits = [settle_ns - age for age in ages if age < settle_ns]
+        return new, timedelta(microseconds=max(waits) // 1000 + 1) if waits else None
+
+    def _withdraw_changed(self, begin: int) -> None:
+        """Take files of the next batch out of the ledger that are not as they were found.
+
+        Only before its intent is stored: a batch that was begun keeps its files.
+        """
+        files = islice(self._ledger.files(begin), self._settings.max_files)
+        changed = [(each, each.file.now()) for each in files]
+        changed = [(each, now) for each, now in changed if now != each.file]
+        if not self._ledger.withdraw(each for each, _ in changed):
+            return  # the next look sees them
+        gone = [each.path for each, now in changed if now is None]
+        if gone:
+            log.warning("files are gone before they were read", files=len(gone), first=gone[0])
+        if len(changed) > len(gone):
+            log.info("files have changed since they were found", files=len(changed) - len(gone))
 
     def _range(self, start: Position, end: Position) -> list[NumberedFile]:
         """Return the files of a range, which must be as they were when they were found."""
+        check_range(start, end, [self._partition()])
         begin, stop = self._place(start), self._place(end)
-        if stop > len(self._files):
+        if begin > stop or stop > len(self._ledger):
             raise StateError(
-                problem=f"{stop} files were recorded of {self._settings.path}, "
-                f"but the ledger holds {len(self._files)}.",
+                problem=f"The files {begin} to {stop} of {self._settings.path} are to be read, "
+                f"but the ledger holds {len(self._ledger)}.",
                 fix="Restore the store, or reset the connector's offsets.",
             )
-        files = [NumberedFile(n, self._files[n]) for n in range(begin, stop)]
+        files = list(self._ledger.files(begin, stop))
         for file in files:
             _require_same(file.file)
         # An earlier division among tasks may have left files here that another task reads.
         share = self._settings.share
-        return [file for file in files if file.file.size_bytes and share.has(file.path)]
+        return [file for file in files if share.has(file.path)]
 
     def _rows(self, file: FoundFile) -> int:
         """Return how many rows the file holds, 0 if only reading it could tell."""
@@ -181,10 +234,10 @@ class FileSet(FrameSource):
             # Reading the file tells what is wrong with it.
             return 0
 
-    def _partition(self) -> Mapping[str, str]:
+    def _partition(self, path: str | None = None) -> Mapping[str, str]:
         share = self._settings.share
-        path = {"path": self._settings.path}
-        return path if share.of == 1 else {**path, "share": str(share)}
+        partition = {"path": path or self._settings.path}
+        return partition if share.of == 1 else {**partition, "share": str(share)}
 
     def _place(self, position: Position) -> int:
         offset = position.offset(self._partition())
@@ -197,16 +250,16 @@ def _require_same(file: FoundFile) -> None:
         return
     if now is None:
         problem = f"{file.path} was found and is gone before it was read."
-        raise DataLostError(
+        raise RangeChangedError(
             problem=problem, fix="Put it back, with its old time of change (cp -p)."
         )
     problem = (
         f"{file.path} has changed since it was found: it has {now.size_bytes} bytes "
         f"and had {file.size_bytes}."
     )
-    raise DataLostError(
+    raise RangeChangedError(
         problem=problem,
         fix="Put the old file back, and give the new one another name; write files under a "
-        "name that begins with _ or . and rename them when they are complete, or set "
+        "name that begins with _ or . and rename them when they are complete, or raise "
         "settle.ms.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from headrace.sdk import (
     has_variant,
     texts_of_variants,
 )
+from headrace.sdk.durability import flush, replace_text
 from headrace.sdk.logical import VARIANT
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
@@ -29,13 +30,12 @@ from headrace_plugins.connectors.file.marks import (
     Committed,
     check_epoch,
     discard,
+    discard_attempts,
     encoded,
     held_receipt,
     locked,
     read_json,
     staging_folder,
-    sync_folder,
-    write_json,
 )
 from headrace_plugins.connectors.file.writing import (
     PathSink,
@@ -209,27 +209,31 @@ class _Folder:
             receipt = held_receipt(held, mark)
             if held is not None:
                 self._finish(held)
+            if held is not None and receipt is not None:
+                # An attempt that was killed may have moved files, and not flushed that.
+                folders = {(self.root / final).parent for _, final in held.moves}
+                flush([self._mark_file(mark), *folders], up_to=self.root.parent)
         return receipt
 
     def commit(self, batch: Committed, mark: Mark) -> None:
-        """Make a batch visible, unless it is already."""
+        """Make a batch visible, unless this attempt has done so already."""
         with self._locked(mark):
             held = self._held(mark)
             if held is not None:
                 self._finish(held)
             try:
                 check_epoch(held, mark)
-                again = held_receipt(held, mark) is not None
+                again = mark.wrote(held_receipt(held, mark))
             except StaleEpochError:
                 discard(staging_folder(self._house, mark))
                 raise
             if not again:
-                for staged, _ in batch.moves:
-                    _sync(self.root / staged)
+                above = self.root.parent
+                flush((self.root / staged for staged, _ in batch.moves), up_to=above)
                 # Guarantee 2: from here on the batch is in the target, whatever happens.
-                write_json(self._mark_file(mark), batch.to_json())
+                replace_text(self._mark_file(mark), json.dumps(batch.to_json()), up_to=above)
                 self._finish(batch)
-            self._tidy(mark)
+            discard_attempts(self._house, mark)
 
     @property
     def _house(self) -> Path:
@@ -254,23 +258,8 @@ class _Folder:
                 new.parent.mkdir(parents=True, exist_ok=True)
                 old.replace(new)
                 folders.add(new.parent)
-        for folder in folders:
-            sync_folder(folder)
-
-    def _tidy(self, mark: Mark) -> None:
-        """Remove what this attempt and older ones staged; a newer owner may be at work."""
-        for attempt in staging_folder(self._house, mark).parent.glob("*-*"):
-            if int(attempt.name.rpartition("-")[2]) <= mark.epoch:
-                discard(attempt)
+        flush(folders, up_to=self.root)
 
 
 def _as_json(path: Path) -> Path:
     return path.rename(path.with_name(path.name.replace(".txt", ".json", 1)))
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -1,12 +1,12 @@
-"""The files that are followed, whatever a rotation calls them."""
+"""The logs that a path, a folder or a pattern names, followed together."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace_plugins.connectors.file.formats import is_compressed
+from headrace_plugins.connectors.file.descriptors import Descriptors
+from headrace_plugins.connectors.file.rotation import Siblings, base_path, is_packed
 from headrace_plugins.connectors.file.tail import Tail
 
 if TYPE_CHECKING:
@@ -18,18 +18,22 @@ if TYPE_CHECKING:
 __all__ = ["Followed"]
 
 _LISTING_SECONDS = 1.0
+_TIMES_AS_LONG = 20
+"""A listing that takes long comes after as many times as long."""
 
 
 class Followed:
-    """Reads what is added to the files of a listing, from each in turn.
+    """Reads what is added to the logs of a listing, from each in turn.
 
-    A pattern such as ``app.log*`` also finds the names that a rotation gives to files. A file
-    is therefore known by its inode: under a new name it goes on where it stood.
+    A pattern such as ``app.log*`` also finds the names that a rotation gives to files: they
+    belong to the log whose name they had. Where that log is not followed itself, as with
+    ``app.log.*`` or with a file for each day, they are followed one by one.
 
     Args:
         listing: What to follow.
-        share: Which of the files.
-        offsets: Where each file stood, by its path then; see ``Tail``.
+        share: Which of the logs.
+        offsets: Where each log stood, by its path; see ``Tail``.
+        rotate_wait: How many seconds a rotated file must have been quiet to be finished.
         clock: Gives seconds that only grow.
     """
 
@@ -39,86 +43,97 @@ class Followed:
         share: Share,
         offsets: Mapping[str, Mapping[str, Any]],
         *,
+        rotate_wait: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._listing = listing
         self._share = share
+        self._stored = {path: each for path, each in offsets.items() if listing.covers(path)}
+        # Of another path that was configured once, and may be again.
+        self._others = {
+            path: each for path, each in offsets.items() if path not in self._stored
+        }
+        self._wait = rotate_wait
         self._clock = clock
+        self._descriptors = Descriptors()
+        self._siblings = Siblings()
         self._tails: dict[str, Tail] = {}
+        self._offsets: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+        self._found: set[str] = set()
         self._turn = 0
-        self._listed: float | None = None
-        self._rests: list[tuple[str, Block]] = []
-        self.offsets: dict[str, Mapping[str, Any]] = dict(offsets)
-        """Where each file stands, by its path now."""
+        self._list_at: float | None = None
+
+    @property
+    def offsets(self) -> dict[str, Mapping[str, Any]]:
+        """Return where each log stands, by its path."""
+        followed = (item for each in self._offsets.values() for item in each.items())
+        return {**self._others, **dict(followed)}
 
     def read(self, size_bytes: int, max_lines: int | None) -> tuple[str, Block] | None:
-        """Return the next lines of some file, with its path; None when there are none."""
-        if self._listed is None or self._clock() - self._listed >= _LISTING_SECONDS:
+        """Return the next lines of some log, with its path; None when there are none."""
+        if self._list_at is None or self._clock() >= self._list_at:
             self._list()
-        if self._rests:
-            return self._given(*self._rests.pop(0))
         paths = list(self._tails)
         for number in range(len(paths)):
             path = paths[(self._turn + number) % len(paths)]
-            tail = self._tails[path]
-            block = tail.read(size_bytes, max_lines)
-            if block is None and tail.replaced:
-                self._list()
-                return self.read(size_bytes, max_lines)
+            block = self._tails[path].read(size_bytes, max_lines)
             if block is not None:
-                # The next read begins with the next file, so that none is starved.
+                # The next read begins with the next log, so that none is starved.
                 self._turn = (self._turn + number + 1) % len(paths)
-                return self._given(path, block)
+                self._offsets[path] = self._tails[path].offsets
+                return path, block
         return None
-
-    def _given(self, path: str, block: Block) -> tuple[str, Block]:
-        self.offsets[path] = block.offset
-        return path, block
 
     def close(self) -> None:
         """Close all files."""
+        self._descriptors.close_all()
         for tail in self._tails.values():
             tail.close()
 
     def _list(self) -> None:
+        begun = time.monotonic()
         if self._listing.is_single:
-            # It is followed whether or not it exists, and needs no second look.
-            self._listed = float("inf")
             path = self._listing.path
-            if self._share.has(path):
-                self._tails[path] = Tail(path, self.offsets.get(path))
-            return
-        self._listed = self._clock()
-        names = {path: _inode(path) for path in sorted(self._listing.paths())}
+            if path not in self._tails and self._share.has(path):
+                self._follow(path, [path], has_current=True)
+        else:
+            self._list_all()
+        took = time.monotonic() - begun
+        self._list_at = self._clock() + max(_LISTING_SECONDS, took * _TIMES_AS_LONG)
+
+    def _list_all(self) -> None:
+        self._found = set(self._listing.paths())
+        logs: dict[str, list[str]] = {}
         # A rotation compresses old files: those were read under their former names.
-        mine = {p: i for p, i in names.items() if self._share.has(p) and not is_compressed(p)}
-        known = {offset.get("inode"): offset for offset in self.offsets.values()}
-        known |= {tail.inode: tail.offset for tail in self._tails.values()}
-        for path, inode in mine.items():
-            tail = self._tails.get(path)
-            if tail is None:
-                self._begin(path, known.get(inode) or self._gone(path, set(mine.values())))
-            elif tail.inode not in (None, inode):
-                if tail.inode not in mine.values() and (rest := tail.finish()) is not None:
-                    self._rests.append((path, rest))
-                tail.close()
-                self._begin(path, known.get(inode))
+        for path in [*self._stored, *(each for each in self._found if not is_packed(each))]:
+            if self._share.has(base := base_path(path)):
+                logs.setdefault(base, []).append(path)
+        for path, names in sorted(logs.items()):
+            has_current = path in names
+            if path not in self._tails:
+                self._follow(path, names, has_current=has_current)
+            elif has_current:
+                self._tails[path].begin_current()
+        self._stored = {}
+        for path in self._tails.keys() - logs.keys():
+            self._forget(path)
 
-    def _gone(self, path: str, inodes: set[int | None]) -> Mapping[str, Any] | None:
-        """Return where the file of that name stood, unless that one has another name now."""
-        offset = self.offsets.get(path)
-        return None if offset is None or offset.get("inode") in inodes - {None} else offset
+    def _follow(self, path: str, names: list[str], *, has_current: bool) -> None:
+        tail = self._tails[path] = Tail(
+            path,
+            {each: self._stored[each] for each in sorted(names) if each in self._stored},
+            rotate_wait=self._wait,
+            clock=self._clock,
+            descriptors=self._descriptors,
+            siblings=self._siblings,
+            begins_with=lambda each: each in self._found,
+            has_current=has_current,
+        )
+        self._offsets[path] = tail.offsets
 
-    def _begin(self, path: str, offset: Mapping[str, Any] | None) -> None:
-        tail = self._tails[path] = Tail(path, offset, alone=False)
-        # At once, before a rotation gives the name to yet another file.
-        tail.open()
-        if offset is not None or path in self.offsets:
-            self.offsets[path] = offset or {"position": 0}
-
-
-def _inode(path: str) -> int | None:
-    try:
-        return Path(path).stat().st_ino
-    except FileNotFoundError:
-        return None
+    def _forget(self, path: str) -> None:
+        """Forget a log whose files are gone for long."""
+        self._offsets[path] = self._tails[path].offsets
+        if self._tails[path].is_gone:
+            self._tails.pop(path).close()
+            del self._offsets[path]

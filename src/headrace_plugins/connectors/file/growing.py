@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from typing_extensions import override
@@ -14,15 +14,59 @@ from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.header import as_headed, header_names
 from headrace_plugins.connectors.file.inference import grown, infer_csv, infer_json, to_schema
 from headrace_plugins.connectors.file.lines import CsvLines, JsonLines, Parsed, text_lines
+from headrace_plugins.connectors.file.rotation import Generation, base_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.sdk import TaskContext
+    from headrace_plugins.connectors.file.listing import Share
     from headrace_plugins.connectors.file.settings import SourceSettings
     from headrace_plugins.connectors.file.tail import Block
 
-__all__ = ["GrowingFiles"]
+__all__ = ["GrowingFiles", "taken_over"]
+
+
+def taken_over(positions: Mapping[int, Position], share: Share) -> Position:
+    """Return where other tasks stand in files of a share, if further than its own task.
+
+    Args:
+        positions: Where each task stands or stood, by its number.
+        share: The files of a task.
+    """
+    numbers = sorted(positions)
+    newest = _newest([positions[number] for number in numbers], share)
+    return Position(
+        ({"filename": path}, offset)
+        for path, (place, offset) in newest.items()
+        if numbers[place] != share.number
+    )
+
+
+def _newest(
+    positions: Sequence[Position], share: Share
+) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Return the newest offset of each file of a share, with the place of its position."""
+    newest: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for place, position in enumerate(positions):
+        for partition, offset in position.items():
+            path = partition.get("filename")
+            if not isinstance(path, str) or not share.has(base_path(path)):
+                continue
+            if path not in newest or _age(path, offset) > _age(path, newest[path][1]):
+                newest[path] = place, offset
+    return newest
+
+
+def _age(path: str, offset: Mapping[str, Any]) -> tuple[int, bool, int]:
+    """Return what grows from each offset of a file to the next."""
+    reads = int(offset.get("reads", 0))
+    if reads:
+        return reads, True, 0
+    # Of an earlier version: that of the file which has the name now, and is read further.
+    found = Generation.at(path)
+    here = found is not None and found.inode == offset.get("inode")
+    return 0, here, int(offset.get("position", 0))
 
 
 class GrowingFiles(CaptureSource):
@@ -33,8 +77,7 @@ class GrowingFiles(CaptureSource):
 
     Args:
         settings: What to follow.
-        stood: Where all tasks stood when the files were divided, as a position's JSON: a file
-            may have been another task's.
+        stood: Where other tasks stood in files that are this one's now, as a position's JSON.
         clock: Gives seconds that only grow.
     """
 
@@ -54,13 +97,16 @@ class GrowingFiles(CaptureSource):
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        offsets = {
-            str(partition["filename"]): offset
-            for partition, offset in self._stood.merged(context.position()).items()
-            if "filename" in partition
-        }
         settings = self._settings
-        self._followed = Followed(settings.listing, settings.share, offsets, clock=self._clock)
+        newest = _newest([self._stood, context.position()], settings.share)
+        offsets = {path: offset for path, (_, offset) in newest.items()}
+        self._followed = Followed(
+            settings.listing,
+            settings.share,
+            offsets,
+            rotate_wait=settings.rotate_wait.total_seconds(),
+            clock=self._clock,
+        )
         if self._schema is None:
             self._schema = context.schemas.get(settings.path)
 
@@ -89,11 +135,8 @@ class GrowingFiles(CaptureSource):
 
     def _position(self, followed: Followed) -> Position:
         """Return the offsets of the files of this task."""
-        mine = self._settings.share.has
         return Position(
-            ({"filename": path}, offset)
-            for path, offset in followed.offsets.items()
-            if mine(path)
+            ({"filename": path}, offset) for path, offset in followed.offsets.items()
         )
 
     def _parsed(self, block: Block, path: str) -> Parsed:

@@ -9,6 +9,7 @@ from headrace.sdk.config import (
     ConfigDef,
     ConfigType,
     Importance,
+    Meaning,
     NullOr,
     Range,
     ValidString,
@@ -151,9 +152,22 @@ _SOURCE: tuple[_Key, ...] = (
     (
         "settle.ms",
         ConfigType.LONG,
-        0,
+        2000,
         Range(at_least=0),
-        "Mode set: for how long a file must not have changed before it is read.",
+        (
+            "Mode set: for how long a file must not have changed before it is read, so that a "
+            "copy that is under way comes to its end. A run that ends waits for it."
+        ),
+    ),
+    (
+        "rotate.wait.ms",
+        ConfigType.LONG,
+        10_000,
+        Range(at_least=0),
+        (
+            "Mode grow: for how long a file that was rotated must not have changed until the "
+            "next one is read. Longer than programs need to go on to their new file."
+        ),
     ),
     (
         "batch.size",
@@ -243,6 +257,7 @@ def _defined(*groups: tuple[str, tuple[_Key, ...]]) -> ConfigDef:
                 default,
                 validator=validator,
                 importance=Importance.HIGH if important else Importance.MEDIUM,
+                meaning=Meaning.PATH if name in PATH_KEYS else None,
                 doc=doc,
                 group=group,
                 order=order,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -12,18 +13,19 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import StagedWrite
+from headrace.sdk import SinkError, StagedWrite
+from headrace.sdk.durability import flush, replace_text
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
     Committed,
     check_epoch,
     discard,
+    discard_attempts,
     encoded,
     held_receipt,
     locked,
     read_json,
     staging_folder,
-    write_json,
 )
 from headrace_plugins.connectors.file.writing import PathSink, line_sql
 
@@ -53,7 +55,7 @@ class LineFileSink(PathSink):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         target = _LineFile(self._settings.target(batch.topic))
         staging = staging_folder(target.house, batch.mark)
-        discard(staging)
+        target.discard(staging)
         seen = Observation()
         lines = frame.coalesce(1).sortWithinPartitions("position")
         lines = lines.selectExpr(line_sql(batch.schema))
@@ -83,11 +85,11 @@ class _StagedLines:
 
     def commit(self, receipt: str) -> None:
         """See StagedWrite."""
-        self.target.commit(self.mark, receipt, self.staging)
+        self.target.commit(self.mark, receipt, self.staging if self.rows else None)
 
     def abort(self) -> None:
         """See StagedWrite."""
-        discard(self.staging)
+        self.target.discard(self.staging)
 
 
 @dataclass
@@ -134,41 +136,72 @@ class _LineFile:
             state = self._finished()
             return held_receipt(state.applications.get(mark.application), mark)
 
-    def commit(self, mark: Mark, receipt: str, staging: Path) -> None:
-        """Add the staged lines, unless they are in the file already."""
-        try:
-            with locked(self.house / "lock"):
-                self._commit(mark, receipt, staging)
-        finally:
-            discard(staging)
+    def commit(self, mark: Mark, receipt: str, staging: Path | None) -> None:
+        """Add the staged lines, unless this attempt has done so already.
 
-    def _commit(self, mark: Mark, receipt: str, staging: Path) -> None:
+        When it fails, the lines stay where they are: as soon as the state names them, they
+        are the only copy of a batch that counts as added.
+        """
+        with locked(self.house / "lock"):
+            self._commit(mark, receipt, staging)
+            discard_attempts(self.house, mark)
+
+    def discard(self, staging: Path) -> None:
+        """Remove staged lines, but none that are still to be added."""
+        with locked(self.house / "lock"):
+            if self._state().staged != self._name(staging):
+                discard(staging)
+
+    def _commit(self, mark: Mark, receipt: str, staging: Path | None) -> None:
         state = self._finished()
         held = state.applications.get(mark.application)
         check_epoch(held, mark)
-        if held_receipt(held, mark) is not None:
+        if mark.wrote(held_receipt(held, mark)):
             return
         state.applications[mark.application] = Committed.of(mark, receipt)
-        state.staged = str(staging.relative_to(self.house))
+        state.staged = None if staging is None else self._name(staging)
         state.before_bytes = self.path.stat().st_size if self.path.exists() else 0
+        if staging is not None:
+            # The state names the lines, so they are durable before it is.
+            flush(staging.glob("part-*"), up_to=self.path.parent.parent)
         # Guarantee 2: from here on the batch is in the target, whatever happens.
-        write_json(self._state_file, state.to_json())
+        self._write(state)
         self._finished()
+
+    def _name(self, staging: Path) -> str:
+        return str(staging.relative_to(self.house))
+
+    def _state(self) -> _State:
+        return _State.from_json(read_json(self._state_file))
 
     def _finished(self) -> _State:
         """Add the lines that are to be added; doing it twice changes nothing."""
-        state = _State.from_json(read_json(self._state_file))
+        state = self._state()
         if state.staged is None:
             return state
+        parts = sorted((self.house / state.staged).glob("part-*"))
+        if not parts:
+            raise self._lost(state.staged)
         with self.path.open("ab") as file:
             # The file may have been taken away meanwhile; it is never made longer.
             file.truncate(min(state.before_bytes, file.tell()))
             file.seek(0, os.SEEK_END)
-            for part in sorted((self.house / state.staged).glob("part-*")):
+            for part in parts:
                 with part.open("rb") as lines:
                     shutil.copyfileobj(lines, file, 1024 * 1024)
-            file.flush()
-            os.fsync(file.fileno())
+        flush([self.path], up_to=self.path.parent.parent)
         state.staged = None
-        write_json(self._state_file, state.to_json())
+        self._write(state)
         return state
+
+    def _write(self, state: _State) -> None:
+        text = json.dumps(state.to_json())
+        replace_text(self._state_file, text, up_to=self.path.parent.parent)
+
+    def _lost(self, staged: str) -> SinkError:
+        return SinkError(
+            problem=f"A batch is to be added to {self.path}, and its lines are gone from "
+            f"{self.house / staged}.",
+            fix="Put that folder back. If its lines may be lost, set staged to null in "
+            f"{self._state_file}.",
+        )

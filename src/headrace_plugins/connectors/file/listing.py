@@ -6,14 +6,15 @@ import glob
 import os
 import stat
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 __all__ = ["FoundFile", "Listing", "Share"]
 
@@ -28,6 +29,8 @@ class FoundFile:
     path: str
     size_bytes: int
     mtime_ns: int
+    ctime_ns: int = field(default=0, compare=False)
+    """When the file system saw it change: nobody can set that."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, str | int]) -> FoundFile:
@@ -37,6 +40,10 @@ class FoundFile:
     def to_item(self) -> dict[str, str | int]:
         """Return the form kept in a ledger."""
         return {"path": self.path, "size": self.size_bytes, "mtime_ns": self.mtime_ns}
+
+    def changed_ns(self, now_ns: int) -> int:
+        """Return when it changed; its own time is not believed when that is to come."""
+        return self.mtime_ns if self.mtime_ns <= now_ns else self.ctime_ns
 
     def now(self) -> FoundFile | None:
         """Return the file as it is at this moment; None when it is gone."""
@@ -107,23 +114,41 @@ class Listing:
             if not any(part.startswith(_HIDDEN) for part in Path(path).parts[start:]):
                 yield from _under(path, recursive=self.recursive)
 
-    def new(
-        self, known: Container[str], *, share: Share, settled_ns: int | None = None
-    ) -> list[FoundFile]:
-        """Return files that are not known yet, by time of change and path.
+    def covers(self, path: str) -> bool:
+        """Return whether a file of that path would be listed if it existed."""
+        if self.is_single:
+            return path == self.path
+        if not self.is_glob:
+            folder = Path(path).parent
+            return folder == Path(self.path) or (
+                self.recursive and folder.is_relative_to(self.path)
+            )
+        pattern, parts = Path(self.path).parts, Path(path).parts
+        least = 0 if self.recursive else len(parts) - 1
+        return any(_fits(pattern, parts[:end]) for end in range(len(parts), least - 1, -1))
 
-        Only unknown files are looked at, so that an idle call costs a listing.
+    def new(self, known: Container[str], *, share: Share) -> list[FoundFile]:
+        """Return files that are not known yet and not empty, by time of change and path.
+
+        Only unknown files are looked at, so that an idle call costs a listing. An empty file
+        has nothing to read, but may be about to be written.
 
         Args:
             known: Paths found before.
             share: Files of other shares are left out.
-            settled_ns: Files changed after that time are left for later.
         """
         paths = {path for path in self.paths() if path not in known and share.has(path)}
-        files = [file for file in map(_found, paths) if file is not None]
-        if settled_ns is not None:
-            files = [file for file in files if file.mtime_ns <= settled_ns]
+        files = [file for file in map(_found, paths) if file is not None and file.size_bytes]
         return sorted(files, key=lambda file: (file.mtime_ns, file.path))
+
+
+def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    """Return whether a path matches a glob, part by part."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_fits(pattern[1:], parts[skip:]) for skip in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _fits(pattern[1:], parts[1:])
 
 
 def _under(path: str, *, recursive: bool) -> Iterator[str]:
@@ -149,4 +174,4 @@ def _found(path: str) -> FoundFile | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return FoundFile(path, status.st_size, status.st_mtime_ns)
+    return FoundFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

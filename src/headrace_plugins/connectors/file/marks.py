@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headrace.sdk import StaleEpochError
+from headrace.sdk import StaleEpochError, naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +24,12 @@ __all__ = [
     "Committed",
     "check_epoch",
     "discard",
+    "discard_attempts",
     "encoded",
     "held_receipt",
     "locked",
     "read_json",
     "staging_folder",
-    "sync_folder",
-    "write_json",
 ]
 
 HOUSEKEEPING = "_headrace"
@@ -118,7 +116,8 @@ def locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        with naming(path.parent):
+            yield
 
 
 def read_json(path: Path) -> Any:
@@ -129,26 +128,13 @@ def read_json(path: Path) -> Any:
         return None
 
 
-def write_json(path: Path, tree: object) -> None:
-    """Replace the file as a whole, durably: after a crash it holds the old or the new."""
-    draft = path.with_name(f".{path.name}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(tree, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def discard(folder: Path) -> None:
     """Remove what an attempt staged; nothing happens when there is none."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def discard_attempts(house: Path, mark: Mark) -> None:
+    """Remove what this attempt and older ones staged; a newer owner may be at work."""
+    for attempt in staging_folder(house, mark).parent.glob("*-*"):
+        if int(attempt.name.rpartition("-")[2]) <= mark.epoch:
+            discard(attempt)

@@ -63,6 +63,7 @@ class SourceSettings:
         topic: The topic to write to; None for the runtime's choice.
         max_files: The most files of a batch.
         settle: For how long a file must not have changed.
+        rotate_wait: For how long a rotated file must not have changed.
         max_lines: The most lines of a poll.
         read_bytes: How much a poll reads, about.
         share: Which of the files belong to the task.
@@ -79,6 +80,7 @@ class SourceSettings:
     topic: str | None
     max_files: int
     settle: timedelta
+    rotate_wait: timedelta
     max_lines: int | None
     read_bytes: int
     share: Share
@@ -115,6 +117,7 @@ class SourceSettings:
             topic=config.find_str("topic"),
             max_files=config.get_int("max.files"),
             settle=timedelta(milliseconds=config.get_int("settle.ms")),
+            rotate_wait=timedelta(milliseconds=config.get_int("rotate.wait.ms")),
             max_lines=config.find_int("batch.size"),
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),

@@ -11,7 +11,7 @@ from headrace_plugins.connectors.file.folder import FolderSink
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.keys import sink_keys
 from headrace_plugins.connectors.file.linefile import LineFileSink
-from headrace_plugins.connectors.file.settings import OTHER_SINKS
+from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
 from headrace_plugins.connectors.file.writing import SinkSettings
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ class FileSink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         return sink_keys()
+
+    @override
+    @classmethod
+    def target(cls, config: Config) -> str:
+        return local_path(config)
 
     @override
     @classmethod

@@ -20,7 +20,7 @@ from headrace.sdk import (
 from headrace.sdk.config import missing
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.connectors.file.formats import Format, is_compressed
-from headrace_plugins.connectors.file.growing import GrowingFiles
+from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
 from headrace_plugins.connectors.file.keys import PATH_KEYS, source_keys
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["FileSource"]
 
 POSITION_KEY = "task.position"
-"""In a task's configuration: where all tasks stood when the files were divided."""
+"""In a task's configuration: where other tasks stood in growing files that are its own now."""
 
 
 class FileSource(SourceConnector):
@@ -80,23 +80,25 @@ class FileSource(SourceConnector):
 
     @override
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Divide the files by a hash of their paths.
+        """Divide the files by a hash of their paths, growing ones by those of their logs.
 
         Raises:
             ConfigError: Whole files are divided over more tasks already, each with a ledger
                 of its own.
         """
         settings = SourceSettings.from_config(self.config)
-        stood = self.context.position()
         tasks = 1 if settings.listing.is_single else max_tasks
+        if not settings.grows:
+            tasks = _divided(settings.path, self.context.position(), tasks)
+        shares = [Share(number, tasks) for number in range(tasks)]
+        configs = [{**self.config.originals, SHARE_KEY: str(share)} for share in shares]
         if settings.grows:
-            more = {POSITION_KEY: stood.to_json()} if tasks > 1 else {}
-        else:
-            tasks, more = _divided(settings.path, stood, tasks), {}
-        return [
-            {**self.config.originals, SHARE_KEY: str(Share(number, tasks)), **more}
-            for number in range(tasks)
-        ]
+            positions = self.context.positions()
+            for share, config in zip(shares, configs, strict=True):
+                taken = taken_over(positions, share)
+                if len(taken):
+                    config[POSITION_KEY] = taken.to_json()
+        return configs
 
     @override
     def task(self, config: Config) -> FrameSource | CaptureSource:

@@ -1,23 +1,35 @@
-"""Follows one file that lines are added to, over rotation and truncation."""
+"""Follows a log that lines are added to, over rotation and truncation."""
 
 from __future__ import annotations
 
-import hashlib
-import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from headrace_plugins.connectors.file.descriptors import Descriptors, TooManyOpenFilesError
+from headrace_plugins.connectors.file.generations import Generations
+from headrace_plugins.connectors.file.logfile import ReplacedFileError
+from headrace_plugins.connectors.file.packed import UnreadableFileError
+from headrace_plugins.connectors.file.rotation import Siblings
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from headrace_plugins.connectors.file.logfile import LogFile
 
 __all__ = ["Block", "Tail"]
 
 log = structlog.get_logger(__name__)
-_HEAD_BYTES = 256
-"""How much of a file's beginning tells it from another that got its name or its inode."""
+_LOOK_SECONDS = 1.0
+_TIMES_AS_LONG = 20
+"""A look that takes long comes after as many times as long."""
+_TRIES = 4
+_SEVERAL_WRITERS = 2
+"""A new file is read beside its predecessor, which does not become quiet, after so many
+times the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +40,90 @@ class Block:
         lines: The bytes; the last one is a line feed.
         begins: Whether they are the first of the file.
         header: The first line of the file.
-        offset: Where the file stands after them.
+        offsets: Where the log stands after them; see ``Tail.offsets``.
     """
 
     lines: bytes
     begins: bool
     header: bytes
-    offset: Mapping[str, Any]
+    offsets: Mapping[str, Mapping[str, Any]]
 
 
 class Tail:
-    """Reads what was added to a file since an offset, one block of lines at a time.
+    """Reads what was added to a log since an offset, one block of lines at a time.
 
-    A last line without its line feed is held back until that comes, or until the file is
-    known to be finished, as another one has its name. A file that is not there is waited for.
+    A file that a rotation put aside is read to its end before the next one begins: until it
+    has not changed for the wait, as its writer goes on to the new file a while after the
+    rotation. Files that were rotated while nobody read come in their order, compressed ones
+    too. A last line without its line feed is held back until that comes, or until its file is
+    finished. A log that is not there is waited for.
 
     Args:
-        path: The file.
-        offset: ``position``, in bytes, and what tells the file from others of its name:
-            ``inode``, and ``head``, a digest of its first ``head_bytes``. None to begin.
-        alone: Whether to go on by itself with another file that got the name. If not,
-            ``replaced`` tells of it, and the file may have another name that is followed too.
+        path: The log.
+        stored: What ``offsets`` gave: ``position``, in bytes, of the file that was read last,
+            what tells that file from others, and what is remembered of the files before it.
+        rotate_wait: How many seconds a rotated file must have been quiet to be finished.
+        clock: Gives seconds that only grow.
+        descriptors: What opens files; others may share it.
+        siblings: What finds rotated files; others may share it.
+        begins_with: Whether a rotated file is read too that is there at the first start.
+        has_current: Whether there is a file at the path; see ``Generations``.
     """
 
     def __init__(
-        self, path: str, offset: Mapping[str, Any] | None = None, *, alone: bool = True
+        self,
+        path: str,
+        stored: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        rotate_wait: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+        descriptors: Descriptors | None = None,
+        siblings: Siblings | None = None,
+        begins_with: Callable[[str], bool] = lambda _: False,
+        has_current: bool = True,
     ) -> None:
         self.path = path
-        self.replaced = False
-        self._alone = alone
-        self._offset = dict(offset or {"position": 0})
-        self._file: int | None = None
-        self._inode = 0
-        self._position = 0
-        self._head = b""
-        self._partial_at = -1
+        self.generations = Generations(
+            path=path,
+            descriptors=Descriptors() if descriptors is None else descriptors,
+            siblings=siblings or Siblings(),
+            clock=clock,
+            begins_with=begins_with,
+            has_current=has_current,
+        )
+        self._stored = dict(stored or {})
+        # What is known of the log itself is newer than what has a rotated file's name.
+        for each in sorted(self._stored, key=lambda each: each == path):
+            self.generations.load(self._stored[each], each)
+        reads = [int(offset.get("reads", 0)) for offset in self._stored.values()]
+        self._reads = max(reads, default=0)
+        self._wait = rotate_wait
+        self._clock = clock
+        self._look_at: float | None = None
+        self._beside_at: float | None = None
+        self._turn = 0
 
-    def open(self) -> None:
-        """Open the file if it is there; ``read`` does it as well."""
-        self._opened()
+    @property
+    def offsets(self) -> dict[str, Mapping[str, Any]]:
+        """Return where the log stands after the last block, by its path.
+
+        If it has no present file, each of its files has an offset of its own.
+        """
+        found = self.generations.to_json()
+        if not found and self.generations.files:
+            return self._stored  # nothing was read since
+        return {path: {**offset, "reads": self._reads} for path, offset in found.items()}
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether no file of the log is there, or remembered."""
+        return not self.generations.files
+
+    def begin_current(self) -> None:
+        """Follow the log's own file too, which came after files with names of a rotation."""
+        if not self.generations.has_current:
+            self.generations.begin_current()
+            self._look_at = None
 
     def read(self, size_bytes: int, max_lines: int | None = None) -> Block | None:
         """Return the next lines, or None when there are none. Costs microseconds then.
@@ -75,171 +132,185 @@ class Tail:
             size_bytes: The most bytes, but for a single line that is longer.
             max_lines: The most lines.
         """
-        file = self._opened()
-        if file is None:
-            return None
-        size = os.fstat(file).st_size
-        if size not in (self._position, self._partial_at):
-            self._notice_rewriting(file, size)
-            data = self._lines(file, size, size_bytes, max_lines)
-            if data:
-                return self._block(file, data, len(data))
-        if not self._is_replaced():
-            return None
-        if not self._alone:
-            self.replaced = True
-            return None
-        rest = self.finish()
-        self._offset = {"position": 0}
-        return rest or self.read(size_bytes, max_lines)
-
-    def finish(self) -> Block | None:
-        """Close a file whose writer has gone on to another; return its last, partial line.
-
-        The caller has read the file to its end, but for what was added meanwhile.
-        """
-        file = self._opened()
-        if file is None:
-            return None
-        rest = os.pread(file, os.fstat(file).st_size - self._position, self._position)
-        end = b"" if rest.endswith(b"\n") else b"\n"
-        block = self._block(file, rest + end, len(rest)) if rest else None
-        self.close()
-        return block
-
-    @property
-    def offset(self) -> Mapping[str, Any]:
-        """Return where the file stands after the last block."""
-        return self._offset
-
-    @property
-    def inode(self) -> int | None:
-        """Return the inode of the file that is followed, as far as it is known."""
-        return self._offset.get("inode") if self._file is None else self._inode
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    def _opened(self) -> int | None:
-        if self._file is None:
+        if self._look_at is None or self._clock() >= self._look_at:
+            self._look(fresh=False)
+        elif self.generations.may_have_predecessors:
+            self._look(fresh=True)
+        for _ in range(_TRIES):
             try:
-                self._open()
-            except FileNotFoundError:
+                block = self._next(size_bytes, max_lines)
+            except TooManyOpenFilesError as error:
+                log.warning("no more files can be opened now", file=self.path, why=str(error))
                 return None
-        return self._file
-
-    def _open(self) -> None:
-        """Open the file that the offset belongs to, whatever it is called by now."""
-        self._file, status = _open(self.path)
-        self._partial_at = -1
-        expected = self._offset.get("inode")
-        if expected is not None and not self._fits(self._file, status):
-            self.close()
-            self._file, status = self._moved() or self._anew()
-        self._inode = status.st_ino
-        self._position = int(self._offset["position"])
-        self._head = os.pread(self._file, min(self._position, _HEAD_BYTES), 0)
-
-    def _fits(self, file: int, status: os.stat_result) -> bool:
-        """Return whether this is the file that the offset was taken from."""
-        same = (
-            bool(status.st_size >= self._offset["position"])
-            and _digest(os.pread(file, int(self._offset["head_bytes"]), 0))
-            == self._offset["head"]
-        )
-        # A restored copy has another inode; a long beginning tells it well enough.
-        long = self._offset["head_bytes"] == _HEAD_BYTES
-        return same and (status.st_ino == self._offset["inode"] or long)
-
-    def _moved(self) -> tuple[int, os.stat_result] | None:
-        """Find the file under the new name that a rotation gave it while nobody followed."""
-        for path in Path(self.path).parent.iterdir():
-            if not path.is_file() or path.stat().st_ino != self._offset["inode"]:
+            except ReplacedFileError:
+                self._look(fresh=True)
                 continue
-            file, status = _open(str(path))
-            if self._fits(file, status):
-                return file, status
-            os.close(file)
+            if block is not None or not self._is_rotated():
+                return block
+            self._look(fresh=True)
         return None
 
-    def _anew(self) -> tuple[int, os.stat_result]:
-        log.warning(
-            "another file has the name of the one that was followed, which is gone: the new "
-            "one is read from its beginning, and what the old one got since is not read",
-            file=self.path,
-            position=self._offset["position"],
-        )
-        self._offset = {"position": 0}
-        return _open(self.path)
+    def close(self) -> None:
+        """Close all files."""
+        for file in self.generations.files:
+            file.close()
 
-    def _notice_rewriting(self, file: int, size: int) -> None:
-        """Begin again when the file was emptied, or written anew in its place."""
-        rewritten = os.pread(file, len(self._head), 0) != self._head
-        if size >= self._position and not rewritten:
-            return
-        log.warning(
-            "the file was truncated or written anew: it is read from its beginning",
-            file=self.path,
-            position=self._position,
-            size_bytes=size,
-        )
-        self._position, self._head = 0, b""
-
-    def _lines(self, file: int, size: int, size_bytes: int, max_lines: int | None) -> bytes:
-        wanted = size_bytes
-        while True:
-            data = os.pread(file, min(wanted, size - self._position), self._position)
-            end = data.rfind(b"\n") + 1
-            if end or len(data) < wanted:
-                break
-            wanted *= 2
-        if not end:
-            self._partial_at = size
-            return b""
-        return data[: _end_of_lines(data, max_lines, end)]
-
-    def _block(self, file: int, lines: bytes, length: int) -> Block:
-        begins = self._position == 0
-        header = lines if begins else os.pread(file, 64 * 1024, 0)
-        self._position += length
-        if len(self._head) < _HEAD_BYTES:
-            self._head = os.pread(file, min(self._position, _HEAD_BYTES), 0)
-        self._offset = {
-            "position": self._position,
-            "inode": self._inode,
-            "head": _digest(self._head),
-            "head_bytes": len(self._head),
-        }
-        return Block(lines, begins, header.partition(b"\n")[0] + b"\n", self._offset)
-
-    def _is_replaced(self) -> bool:
+    def _look(self, *, fresh: bool) -> None:
+        begun = time.monotonic()
         try:
-            return Path(self.path).stat().st_ino != self._inode
-        except FileNotFoundError:
-            # Moved away, and the new one is not there yet: more may come to the old one.
+            self.generations.look(fresh=fresh)
+        except (ReplacedFileError, TooManyOpenFilesError) as error:
+            log.debug("files changed while they were looked at", file=self.path, why=str(error))
+            self._look_at = self._clock()
+            return
+        took = time.monotonic() - begun
+        self._look_at = self._clock() + max(_LOOK_SECONDS, took * _TIMES_AS_LONG)
+        for file in self.generations.unfinished:
+            self._hold(file)
+
+    def _hold(self, file: LogFile) -> None:
+        """Open a file that was rotated, before its name goes to another."""
+        if not file.is_open and not file.is_packed and not file.is_current:
+            try:
+                file.open()
+            except (ReplacedFileError, TooManyOpenFilesError):
+                return  # the next look finds it
+
+    def _is_rotated(self) -> bool:
+        """Return whether the log has another present file than at the last look."""
+        generations = self.generations
+        if not generations.has_current:
             return False
+        current = next((f for f in generations.files if f.is_current), None)
+        try:
+            inode = Path(self.path).stat().st_ino
+        except FileNotFoundError:
+            return current is not None
+        return current is None or current.offset.inode != inode
 
+    def _next(self, size_bytes: int, max_lines: int | None) -> Block | None:
+        files = self.generations.unfinished
+        if not self.generations.has_current:
+            return self._next_of_any(files, size_bytes, max_lines)
+        while files:
+            file, *later = files
+            block, finished = self._of(file, later, size_bytes, max_lines)
+            if block is not None:
+                return block
+            if not finished:
+                return self._beside(later, size_bytes, max_lines)
+            self._beside_at = None
+            files = self.generations.unfinished
+        return None
 
-def _open(path: str) -> tuple[int, os.stat_result]:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return file, os.fstat(file)
+    def _next_of_any(
+        self, files: list[LogFile], size_bytes: int, max_lines: int | None
+    ) -> Block | None:
+        """Return the next lines of files without an order, of each in turn."""
+        for number in range(len(files)):
+            file = files[(self._turn + number) % len(files)]
+            block, _ = self._of(file, [], size_bytes, max_lines)
+            if block is not None:
+                self._turn += number + 1
+                return block
+        return None
 
+    def _beside(
+        self, later: list[LogFile], size_bytes: int, max_lines: int | None
+    ) -> Block | None:
+        """Return lines of later files if an earlier one is still written to for long."""
+        if not any(file.status().st_size > file.offset.position for file in later):
+            self._beside_at = None
+            return None
+        now = self._clock()
+        if self._beside_at is None:
+            self._beside_at = now
+        if now - self._beside_at < _SEVERAL_WRITERS * self._wait:
+            return None
+        found = (self._of(file, [], size_bytes, max_lines)[0] for file in later)
+        return next((block for block in found if block is not None), None)
 
-def _digest(head: bytes) -> str:
-    return hashlib.blake2b(head, digest_size=8).hexdigest()
+    def _of(
+        self, file: LogFile, later: list[LogFile], size_bytes: int, max_lines: int | None
+    ) -> tuple[Block | None, bool]:
+        """Return the next lines of a file, or else whether it is finished."""
+        before = file.seen_bytes
+        try:
+            lines = file.lines(size_bytes, max_lines)
+            if file.seen_bytes != before:
+                file.changed_at = self._clock()
+            if lines:
+                return self._block([(file, lines)]), False
+            if not self._is_final(file, later):
+                return None, False
+            if file.offset.copy and later:
+                return self._joined(file, later, size_bytes, max_lines)
+            rest = file.rest()
+        except UnreadableFileError as error:
+            if not self._is_quiet(file):
+                return None, False  # it is being compressed still
+            self._pass_over(file, error)
+            return None, True
+        block = self._block([(file, rest)], last=file) if rest else None
+        self.generations.finish(file)
+        return block, True
 
+    def _pass_over(self, file: LogFile, error: Exception) -> None:
+        log.error(
+            "the rest of a rotated file is passed over: it is compressed, and broken",
+            file=file.path,
+            position=file.offset.position,
+            why=str(error),
+        )
+        self.generations.finish(file)
 
-def _end_of_lines(data: bytes, max_lines: int | None, end: int) -> int:
-    """Return where the last of so many lines ends."""
-    if max_lines is None:
-        return end
-    place = 0
-    for _ in range(max_lines):
-        found = data.find(b"\n", place)
-        if found < 0:
-            return place
-        place = found + 1
-    return place
+    def _joined(
+        self, file: LogFile, later: list[LogFile], size_bytes: int, max_lines: int | None
+    ) -> tuple[Block | None, bool]:
+        """Return the line that was cut in two as its file was copied and emptied."""
+        rest = file.rest()
+        if not rest:
+            self.generations.finish(file)
+            return None, True
+        parts = [(file, rest)]
+        for number, each in enumerate(later, start=1):
+            lines = each.lines(size_bytes, max_lines)
+            if lines:
+                return self._block([*parts, (each, lines)]), True
+            if not self._is_final(each, later[number:]):
+                return None, False
+            parts.append((each, each.rest()))
+            if not (each.offset.copy and later[number:]):
+                return self._block(parts, last=each), True
+        return None, False
+
+    def _block(self, parts: list[tuple[LogFile, bytes]], last: LogFile | None = None) -> Block:
+        """Go on behind what was read; all files but the last of several are finished then."""
+        first = parts[0][0]
+        begins = first.offset.position == 0
+        lines = b"".join(data for _, data in parts)
+        if last is not None and not lines.endswith(b"\n"):
+            lines += b"\n"
+        header = lines.partition(b"\n")[0] + b"\n" if begins else first.header()
+        for file, data in parts:
+            file.advance(data)
+        ended = [file for file, _ in parts[:-1]]
+        for file in ended if last is None else [*ended, last]:
+            self.generations.finish(file)
+        self._reads += 1
+        return Block(lines, begins, header, self.offsets)
+
+    def _is_final(self, file: LogFile, later: list[LogFile]) -> bool:
+        """Return whether nothing more comes to a file that is read to its last line."""
+        if file.complete:
+            return True
+        if file.is_current or (file.present and not later):
+            return False
+        return self._is_quiet(file)
+
+    def _is_quiet(self, file: LogFile) -> bool:
+        if self._clock() - file.changed_at >= self._wait:
+            return True
+        status = file.status()
+        # A rotation changes the time of the status, if nothing else.
+        return time.time() - max(status.st_mtime, status.st_ctime) >= self._wait

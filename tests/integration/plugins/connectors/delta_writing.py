@@ -15,6 +15,7 @@ from headrace.sdk import (
     Mark,
     SinkBatch,
     from_spark_json,
+    receipt_figures,
 )
 from headrace_plugins.connectors.delta import DeltaSink
 
@@ -51,6 +52,13 @@ def rows_of(path: Path) -> list[tuple[Any, ...]]:
 
 
 def write(task: FrameSink, frame: DataFrame, number: int, **options: Any) -> int:
-    staged = task.write(frame, batch_of(frame, number, **options))
-    staged.commit(f"receipt {number}")
+    batch = batch_of(frame, number, **options)
+    staged = task.write(frame, batch)
+    staged.commit(batch.mark.receipt({"batch": number}))
     return staged.rows
+
+
+def held(task: FrameSink, mark: Mark) -> dict[str, Any] | None:
+    """Return the figures of the receipt that the table holds of a batch."""
+    receipt = task.committed(mark, "t")
+    return None if receipt is None else receipt_figures(receipt)

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from tests.integration.plugins.connectors.delta_writing import batch_of, rows_of, sink, write
+from tests.integration.plugins.connectors.delta_writing import (
+    batch_of,
+    held,
+    rows_of,
+    sink,
+    write,
+)
 
 from headrace.sdk import (
     ConfigError,
@@ -18,6 +24,7 @@ from headrace.sdk import (
     SinkBatch,
     StaleEpochError,
 )
+from headrace.sdk.folders import folder_name
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +53,7 @@ def test_spark_reads_what_was_appended(
 def test_a_batch_without_records_is_committed_too(tmp_path: Path, records: Records) -> None:
     task = sink(tmp_path / "t")
     assert write(task, records([]), 1) == 0
-    assert task.committed(Mark(APP, 1, 1), "t") == "receipt 1"
+    assert held(task, Mark(APP, 1, 1)) == {"batch": 1}
 
 
 class TestExactlyOnce:
@@ -55,7 +62,7 @@ class TestExactlyOnce:
     ) -> None:
         write(sink(tmp_path / "t"), records([(1, "a")]), 1)
         after_restart = sink(tmp_path / "t")
-        assert after_restart.committed(Mark(APP, 1, 2), "t") == "receipt 1"
+        assert held(after_restart, Mark(APP, 1, 2)) == {"batch": 1}
         assert after_restart.committed(Mark(APP, 2, 2), "t") is None
         assert after_restart.committed(Mark("other/0", 1, 2), "t") is None
 
@@ -63,8 +70,10 @@ class TestExactlyOnce:
         self, tmp_path: Path, records: Records
     ) -> None:
         task, frame = sink(tmp_path / "t"), records([(1, "a")])
-        write(task, frame, 1, epoch=1)
-        write(task, frame, 1, epoch=2)
+        batch = batch_of(frame, 1)
+        staged = task.write(frame, batch)
+        staged.commit(batch.mark.receipt({}))
+        staged.commit(batch.mark.receipt({}))
         assert rows_of(tmp_path / "t") == [(1, "a")]
 
     def test_what_was_staged_before_a_crash_is_invisible_and_goes_with_the_next_attempt(
@@ -76,7 +85,8 @@ class TestExactlyOnce:
         assert rows_of(tmp_path / "t") == [(0, "z")]
         write(sink(tmp_path / "t"), frame, 2, epoch=2)
         assert rows_of(tmp_path / "t") == [(0, "z"), (1, "a")]
-        attempts = sorted(path.name for path in (tmp_path / "t" / "data" / APP).iterdir())
+        staged = tmp_path / "t" / "data" / folder_name(APP)
+        attempts = sorted(path.name for path in staged.iterdir())
         assert attempts == ["000000000001-1", "000000000002-2"]
 
     def test_an_old_owner_that_commits_late_adds_nothing(
@@ -86,8 +96,9 @@ class TestExactlyOnce:
         late = sink(tmp_path / "t").write(frame, batch_of(frame, 1, epoch=1))
         new_owner = sink(tmp_path / "t")
         write(new_owner, frame, 1, epoch=2)
-        late.commit("late")
-        assert new_owner.committed(Mark(APP, 1, 2), "t") == "receipt 1"
+        with pytest.raises(StaleEpochError):
+            late.commit("late")
+        assert held(new_owner, Mark(APP, 1, 2)) == {"batch": 1}
         write(new_owner, records([(2, "b")]), 2, epoch=2)
         with pytest.raises(StaleEpochError):
             late.commit("later still")

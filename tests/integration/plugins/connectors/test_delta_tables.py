@@ -11,7 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
-from tests.integration.plugins.connectors.delta_writing import batch_of, rows_of, sink, write
+from tests.integration.plugins.connectors.delta_writing import (
+    batch_of,
+    held,
+    rows_of,
+    sink,
+    write,
+)
 
 from headrace.sdk import (
     ConfigError,
@@ -94,7 +100,7 @@ class TestEvolution:
         write(task, records([(1,)], "id SMALLINT"), 1)
         write(task, records([(70_000,)], "id INT"), 2)
         assert rows_of(tmp_path / "t") == [(1,), (70_000,)]
-        assert task.committed(Mark(APP, 2, 1), "t") == "receipt 2"
+        assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
 
     def test_types_grow_in_a_table_with_type_widening(
         self, tmp_path: Path, records: Records, spark: SparkSession
@@ -104,7 +110,7 @@ class TestEvolution:
         write(task, records([(2**40, 2.5)], "id BIGINT, x DOUBLE"), 2)
         read = spark.read.format("delta").load(str(tmp_path / "t")).orderBy("id").collect()
         assert [tuple(row) for row in read] == [(1, 1.5), (2**40, 2.5)]
-        assert task.committed(Mark(APP, 2, 1), "t") == "receipt 2"
+        assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
 
 
 class TestSparkTables:
@@ -122,20 +128,22 @@ class TestSparkTables:
     ) -> None:
         task = sink(constrained)
         assert write(task, records([(1, "a"), (2, "b")]), 1) == 2
-        assert task.committed(Mark(APP, 1, 1), "t") == "receipt 1"
-        write(sink(constrained), records([(1, "a"), (2, "b")]), 1, epoch=2)
+        assert held(task, Mark(APP, 1, 1)) == {"batch": 1}
+        with pytest.raises(StaleEpochError):
+            write(sink(constrained), records([(1, "a"), (2, "b")]), 1, epoch=2)
         with pytest.raises(RecordError, match="constraint small: id < 10"):
             write(task, records([(11, "a")]), 2)
         assert rows_of(constrained) == [(1, "a"), (2, "b")]
         assert list((constrained / "_headrace").rglob("0000000000001-*")) == []
 
-    def test_a_batch_that_delta_spark_saw_is_skipped(
+    def test_a_batch_that_another_owner_wrote_is_refused(
         self, constrained: Path, records: Records
     ) -> None:
         frame = records([(1, "a")])
         late = sink(constrained).write(frame, batch_of(frame, 1, epoch=1))
         write(sink(constrained), frame, 1, epoch=2)
-        late.commit("late")
+        with pytest.raises(StaleEpochError):
+            late.commit("late")
         write(sink(constrained), records([(2, "b")]), 2, epoch=2)
         with pytest.raises(StaleEpochError):
             late.commit("later")
@@ -144,7 +152,7 @@ class TestSparkTables:
     def test_an_empty_batch_keeps_its_mark(self, constrained: Path, records: Records) -> None:
         task = sink(constrained)
         assert write(task, records([]), 1) == 0
-        assert task.committed(Mark(APP, 1, 1), "t") == "receipt 1"
+        assert held(task, Mark(APP, 1, 1)) == {"batch": 1}
 
     def test_new_columns_are_added_to_a_table_with_column_mapping(
         self, tmp_path: Path, records: Records, spark: SparkSession
@@ -158,7 +166,7 @@ class TestSparkTables:
         write(task, records([(1, "a")]), 1)
         read = spark.read.format("delta").load(str(path)).collect()
         assert [tuple(row) for row in read] == [(1, "a")]
-        assert task.committed(Mark(APP, 1, 1), "t") == "receipt 1"
+        assert held(task, Mark(APP, 1, 1)) == {"batch": 1}
 
     def test_files_are_added_to_a_table_with_deletion_vectors(
         self, tmp_path: Path, records: Records, spark: SparkSession
@@ -227,7 +235,7 @@ class TestFiles:
         assert len(table.file_uris()) <= 3
         assert (tmp_path / "t" / "_delta_log" / "_last_checkpoint").exists()
         assert rows_of(tmp_path / "t") == [(number, "x") for number in range(1, 6)]
-        assert task.committed(Mark(APP, 5, 1), "t") == "receipt 5"
+        assert held(task, Mark(APP, 5, 1)) == {"batch": 5}
         with pytest.raises(StaleEpochError):
             task.committed(Mark(APP, 4, 1), "t")
 
@@ -240,7 +248,7 @@ class TestFiles:
         content = pq.read_table(lost)
         Path(lost).unlink()
         write(task, records([(2, "b")]).coalesce(1), 2)
-        assert task.committed(Mark(APP, 2, 1), "t") == "receipt 2"
+        assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
         assert content.num_rows == 1
 
     def test_a_table_that_others_wrote_is_appended_to(

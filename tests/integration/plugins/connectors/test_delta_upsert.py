@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
+from tests.integration.plugins.connectors.delta_writing import held
 from typing_extensions import override
 
 from headrace.sdk import (
@@ -84,8 +85,9 @@ def rows_of(path: Path) -> list[tuple[Any, ...]]:
 
 
 def write(task: FrameSink, frame: DataFrame, number: int, epoch: int = 1) -> int:
-    staged = task.write(frame, batch_of(frame, number, epoch))
-    staged.commit(f"receipt {number}")
+    batch = batch_of(frame, number, epoch)
+    staged = task.write(frame, batch)
+    staged.commit(batch.mark.receipt({"batch": number}))
     return staged.rows
 
 
@@ -105,7 +107,7 @@ class TestMerge:
         second = [*pairs((2, "x")), ((2,), None), ((3,), None), *pairs((3, "back"), (5, "e"))]
         assert write(task, records(second), 2) == 5
         assert rows_of(tmp_path / "t") == [(1, "A"), (3, "back"), (5, "e")]
-        assert task.committed(Mark(APP, 2, 1), "t") == "receipt 2"
+        assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
 
     def test_columns_that_the_records_lack_keep_their_values(
         self, tmp_path: Path, records: Records, engine: dict[str, str]
@@ -121,20 +123,21 @@ class TestMerge:
         task = sink(tmp_path / "t", delete__enabled="true", **engine)
         write(task, records(pairs((1, "a"))), 1)
         assert write(task, records([((9,), None)]), 2) == 1
-        assert task.committed(Mark(APP, 2, 1), "t") == "receipt 2"
+        assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
         assert write(task, records([]), 3) == 0
-        assert task.committed(Mark(APP, 3, 1), "t") == "receipt 3"
+        assert held(task, Mark(APP, 3, 1)) == {"batch": 3}
         assert rows_of(tmp_path / "t") == [(1, "a")]
 
-    def test_a_batch_that_runs_again_changes_nothing(
+    def test_an_old_owner_that_commits_late_changes_nothing_and_is_told(
         self, tmp_path: Path, records: Records, engine: dict[str, str]
     ) -> None:
         first, second = records(pairs((1, "a"))), records(pairs((1, "b")))
         old_owner = sink(tmp_path / "t", **engine).write(first, batch_of(first, 1))
         new_owner = sink(tmp_path / "t", **engine)
         write(new_owner, first, 1, epoch=2)
-        old_owner.commit("late")
-        assert new_owner.committed(Mark(APP, 1, 3), "t") == "receipt 1"
+        with pytest.raises(StaleEpochError):
+            old_owner.commit("late")
+        assert held(new_owner, Mark(APP, 1, 3)) == {"batch": 1}
         write(new_owner, second, 2, epoch=2)
         with pytest.raises(StaleEpochError):
             old_owner.commit("later")
@@ -267,7 +270,7 @@ class TestFailures:
             fields=staged._fields(),
             keys=staged.keys,
             mark=staged.mark,
-            receipt="receipt 2",
+            receipt=staged.mark.receipt({}),
         ).run()
         assert Racing.raced
         assert rows_of(path) == [(1, "x"), (2, "y")]
@@ -305,7 +308,7 @@ class TestTables:
         write(task, records(pairs((1, "x"), (4, "d"))), 2)
         rows = spark.read.format("delta").load(str(path)).orderBy("id").collect()
         assert [tuple(row) for row in rows] == [(1, "x"), (2, "b"), (3, "c"), (4, "d")]
-        assert task.committed(Mark(APP, 2, 1), "t") == "receipt 2"
+        assert held(task, Mark(APP, 2, 1)) == {"batch": 2}
 
     def test_upkeep_between_merges_keeps_rows_and_mark(
         self, tmp_path: Path, records: Records
@@ -314,5 +317,5 @@ class TestTables:
         for number in range(1, 6):
             write(task, records(pairs((number, "x"), (0, str(number)))), number)
         assert rows_of(tmp_path / "t") == [(0, "5"), *((n, "x") for n in range(1, 6))]
-        assert task.committed(Mark(APP, 5, 1), "t") == "receipt 5"
+        assert held(task, Mark(APP, 5, 1)) == {"batch": 5}
         assert (tmp_path / "t" / "_delta_log" / "_last_checkpoint").exists()

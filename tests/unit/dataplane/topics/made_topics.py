@@ -10,7 +10,15 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.dataplane.topics import Topic, TopicReader, topic_row_schema
+from headrace.dataplane.topics import (
+    Topic,
+    TopicReader,
+    Topics,
+    Upkeep,
+    UpkeepPolicy,
+    topic_row_schema,
+)
+from headrace.model import TopicReaders
 from headrace.sdk import Mark, Position, Schema, conform, to_arrow
 from headrace.sdk.delta import AddedFile
 
@@ -30,6 +38,31 @@ class Clock:
 
     def pass_by(self, time: timedelta) -> None:
         self.now += time
+
+    def seconds(self) -> float:
+        """Return the same as a clock that nobody can set."""
+        return self.now.timestamp()
+
+
+def tending(
+    topics: Topics,
+    clock: Clock,
+    policy: UpkeepPolicy | None = None,
+    readers: TopicReaders = lambda _: (),
+) -> Upkeep:
+    """Return upkeep for which time passes as a clock says."""
+    policy = policy or UpkeepPolicy()
+    return Upkeep(topics, clock, policy, readers, monotonic=clock.seconds)
+
+
+def tend_after(topics: Topics, time: timedelta, policy: UpkeepPolicy | None = None) -> None:
+    """Look after topics now, and once more when a time has passed."""
+    clock = Clock()
+    upkeep = tending(topics, clock)
+    upkeep.run_once()
+    clock.pass_by(time)
+    upkeep.policy = policy or upkeep.policy
+    upkeep.run_once()
 
 
 def part(
@@ -56,7 +89,7 @@ def append(
     for ids in parts:
         first = sum(file.rows for file in files)
         files.append(part(topic, [{"id": number} for number in ids], first=first))
-    version = topic.append(files, mark, f"receipt of {mark.batch}", now)
+    version = topic.append(files, mark, mark.receipt({"batch": mark.batch}), now).version
     set_time(topic, version, now)
     return version
 

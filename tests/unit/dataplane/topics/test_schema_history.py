@@ -4,15 +4,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.dataplane.topics.made_topics import START, Clock, part
+from tests.unit.dataplane.topics.made_topics import START, Clock, part, tending
 
 from headrace.dataplane.topics import (
     Topic,
     Topics,
-    Upkeep,
     UpkeepPolicy,
     packed_row_schema,
 )
+from headrace.model import TopicRetention
 from headrace.sdk import Mark, Schema
 
 OLD = Schema.struct({"id": Schema.int32(optional=True)})
@@ -21,7 +21,7 @@ MORE = Schema.struct({"id": Schema.int64(optional=True), "b": Schema.string(opti
 FORGETFUL = UpkeepPolicy(
     checkpoint_versions=1,
     compact_after=timedelta(0),
-    retention=timedelta(days=1),
+    retention=TopicRetention(age=timedelta(days=1)),
     log_versions=0,
     every=timedelta(0),
 )
@@ -69,7 +69,8 @@ def test_the_history_outlives_the_log(topic: Topic, tmp_path: Path) -> None:
     for batch, schema in enumerate([OLD, OLD, WIDE, MORE], start=1):
         add(topic, batch, schema)
     clock = Clock()
-    upkeep = Upkeep(Topics(tmp_path), clock, FORGETFUL)
+    upkeep = tending(Topics(tmp_path), clock, FORGETFUL)
+    upkeep.run_once()
     for _ in range(4):
         clock.pass_by(timedelta(days=2))
         upkeep.run_once()

@@ -10,9 +10,10 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.dataplane.topics.made_topics import Clock, append, at, ids
+from tests.unit.dataplane.topics.made_topics import Clock, append, at, ids, tending
 
-from headrace.dataplane.topics import TopicReader, Topics, Upkeep, UpkeepPolicy
+from headrace.dataplane.topics import TopicReader, Topics, UpkeepPolicy, parse_start
+from headrace.model import TopicRetention
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit
 
 HOUR = timedelta(hours=1)
@@ -20,7 +21,7 @@ POLICY = UpkeepPolicy(
     checkpoint_versions=5,
     compact_files=3,
     target_bytes=30_000,
-    retention=24 * HOUR,
+    retention=TopicRetention(age=24 * HOUR),
     log_versions=8,
     every=timedelta(0),
 )
@@ -65,8 +66,11 @@ class TopicMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         topics = Topics(self.folder)
         self.topic = topics.get("numbers")
-        policy = replace(POLICY, retention_bytes=self.retention_bytes)
-        self.upkeep = Upkeep(topics, self.clock, policy)
+        policy = replace(
+            POLICY,
+            retention=TopicRetention(age=24 * HOUR, size_bytes=self.retention_bytes),
+        )
+        self.upkeep = tending(topics, self.clock, policy)
         for reading in getattr(self, "readings", ()):
             reading.reader = TopicReader(self.topic)
 
@@ -153,7 +157,7 @@ class TopicMachine(RuleBasedStateMachine):
         """A reader without a position starts at the oldest row there is."""
         lost = self.topic.lost()
         reading.due = [(version, row) for version, row in reading.due if version > lost]
-        return Position()
+        return parse_start(self.topic, "earliest")
 
     def lose(self, reading: Reading) -> None:
         lost = self.topic.lost()

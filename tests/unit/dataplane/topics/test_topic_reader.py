@@ -6,10 +6,24 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tests.unit.dataplane.topics.made_topics import START, append, at, ids, set_time
+from tests.unit.dataplane.topics.made_topics import START, append, at, ids, set_time, tend_after
 
-from headrace.dataplane.topics import Topic, TopicReader, Topics, parse_start
-from headrace.sdk import ConfigError, DataLostError, Lag, Mark, Position, ReadLimit
+from headrace.dataplane.topics import (
+    Topic,
+    TopicReader,
+    Topics,
+    UpkeepPolicy,
+    parse_start,
+)
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    Lag,
+    Mark,
+    Position,
+    ReadLimit,
+    StateError,
+)
 
 ALL = ReadLimit.unlimited()
 
@@ -109,6 +123,28 @@ def test_a_new_reader_begins_where_it_is_told_to(topic: Topic, text: str, rows: 
     assert ids(reader, Position(), reader.latest(Position(), ALL)) == rows
 
 
+def test_a_range_that_another_topic_moves_in_is_refused(topic: Topic):
+    reader = TopicReader(topic)
+    other = Position.of({"topic": "other"}, {"version": 3})
+    for end in (other, at(topic, 1).merged(other)):
+        for read in (reader.files, reader.rows, reader.count):
+            with pytest.raises(StateError, match=r'\{"topic":"other"\}'):
+                read(Position(), end)
+
+
+def test_a_range_that_goes_backwards_is_refused(topic: Topic):
+    with pytest.raises(StateError, match="begins behind version 3 and ends behind version 1"):
+        TopicReader(topic).files(at(topic, 3), place(topic, 1, 1))
+
+
+def test_a_range_from_the_beginning_is_not_shortened_by_retention(topic: Topic):
+    end = at(topic, 2)
+    policy = UpkeepPolicy(log_versions=0, checkpoint_versions=1)
+    tend_after(Topics(topic.path.parent), timedelta(days=8), policy)
+    with pytest.raises(DataLostError, match="Retention has removed"):
+        TopicReader(topic).files(Position(), end)
+
+
 @pytest.mark.parametrize("text", ["", "yesterday", "version:x", "time:noon"])
 def test_a_place_that_makes_no_sense_is_refused(topic: Topic, text: str):
     with pytest.raises(ConfigError):
@@ -131,3 +167,22 @@ def test_a_topic_that_is_made_anew_is_not_mistaken_for_the_old_one(topic: Topic)
     append(new, [[100]], Mark("a", 1, 1))
     reader = TopicReader(new)
     assert ids(reader, Position(), reader.latest(Position(), ALL)) == [100]
+
+
+@pytest.mark.parametrize("versions", [0, 3])
+def test_a_topic_that_ends_before_the_position_is_another_one(
+    tmp_path: Path, versions: int
+) -> None:
+    topic = Topics(tmp_path).get("t")
+    for number in range(1, 9):
+        append(topic, [[number]], Mark("old", number, 1))
+    reader = TopicReader(topic)
+    stood = reader.latest(Position(), ALL)
+    shutil.rmtree(topic.path)
+    anew = Topics(tmp_path).get("t")
+    for number in range(1, versions + 1):
+        append(anew, [[number]], Mark("new", number, 1))
+    for each in (reader, TopicReader(anew)):
+        with pytest.raises(DataLostError, match="made anew, or put back") as lost:
+            each.latest(stood, ALL)
+        assert "reset the offsets" in str(lost.value.fix)

@@ -20,6 +20,7 @@ from headrace.dataplane.topics import (
     packed_row_schema,
     topic_row_schema,
 )
+from headrace.model import TopicRetention
 from headrace.sdk import ConfigError, Mark, Position, ReadLimit, Schema
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,7 +55,9 @@ def read(topic: Topic) -> list[Any]:
 
 
 def compact(topic: Topic) -> None:
-    policy = UpkeepPolicy(compact_after=timedelta(0), compact_files=2, retention=None)
+    policy = UpkeepPolicy(
+        compact_after=timedelta(0), compact_files=2, retention=TopicRetention(age=None)
+    )
     Upkeep(Topics(topic.path.parent), lambda: datetime.now(UTC), policy).run_once()
     assert topic.segments()
 

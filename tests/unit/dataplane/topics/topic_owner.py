@@ -33,7 +33,7 @@ def append(topic: Topic, mark: Mark, schema: Schema) -> None:
         files = [
             part(topic, rows, schema, first=3 * number) for number, rows in enumerate(parts)
         ]
-        topic.append(files, mark, f"batch {mark.batch}", datetime.now(UTC))
+        topic.append(files, mark, mark.receipt({}), datetime.now(UTC))
     except StaleEpochError:
         return  # another owner is ahead: the next batch may be new to both
 

@@ -34,7 +34,8 @@ def follow(
 
     def start(path: Path | str, **keys: str) -> CaptureSource:
         props = {k.replace("_", "."): v for k, v in keys.items()}
-        props = {"path": str(path), "mode": "grow", **props}
+        # A test does not wait; what a rotation waits for has tests of its own.
+        props = {"path": str(path), "mode": "grow", "rotate.wait.ms": "0", **props}
         task = FileSource().task(config(props))
         assert isinstance(task, CaptureSource)
         task.start(context)

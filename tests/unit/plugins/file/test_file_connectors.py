@@ -28,6 +28,9 @@ class ConnectorStore:
     def position(self) -> Position:
         return self.at
 
+    def positions(self) -> Mapping[int, Position]:
+        return {0: self.at}
+
     def request_task_reconfiguration(self) -> None: ...
 
     def raise_error(self, error: Exception) -> None: ...

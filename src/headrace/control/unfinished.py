@@ -1,0 +1,179 @@
+"""Batches that were begun and cannot run any more: the way out of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.control.offset_words import shown_offsets
+from headrace.control.offsets import require_stopped
+from headrace.model import BatchState, Stamp, TaskId
+from headrace.sdk import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.control.connectors import Connectors
+    from headrace.model import Batch, Connector
+    from headrace.sdk import Position
+
+__all__ = ["BatchTargets", "GivenUp", "Holding", "TargetView", "UnfinishedBatches"]
+
+
+class Holding(StrEnum):
+    """Whether a target holds a batch."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class TargetView:
+    """A target of a task.
+
+    Args:
+        name: The class of its sink.
+        holds: Whether it holds the batch.
+        why: Why that is not known, if so.
+    """
+
+    name: str
+    holds: Holding
+    why: str = ""
+
+
+class BatchTargets(Protocol):
+    """Asks the targets of tasks. Any thread may use it."""
+
+    def ask(
+        self, connector: Connector, batch: Batch, topics: Sequence[str]
+    ) -> Sequence[TargetView]:
+        """Return whether each target of a batch's task holds the batch; never raises.
+
+        Args:
+            connector: The connector, with its passwords.
+            batch: The batch.
+            topics: The topics and streams that its records may have.
+        """
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A batch that was given up, or would be.
+
+    Args:
+        batch: The batch.
+        skipped: Whether its records are left out, and not read again.
+        targets: What its task's targets said.
+        done: Whether it was done.
+        meaning: What that does to its records.
+    """
+
+    batch: Batch
+    skipped: bool
+    targets: Sequence[TargetView]
+    done: bool
+    meaning: str
+
+
+@dataclass(frozen=True)
+class UnfinishedBatches:
+    """The unfinished batches of an installation's connectors. Any thread may use it."""
+
+    connectors: Connectors
+    targets: BatchTargets
+
+    def give_up(
+        self,
+        task: TaskId,
+        batch_id: int,
+        by: str,
+        *,
+        skip: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> GivenUp:
+        """Forget the unfinished batch of a stopped connector, whose records cannot be read.
+
+        The task then plans a new batch from where this one began or, to ``skip`` its records,
+        from where it ended. Its id stays used.
+
+        Args:
+            task: The task.
+            batch_id: The batch, which must be its unfinished one.
+            by: Who asks for it.
+            skip: Whether its records are left out.
+            force: Do it although a target holds the batch, or cannot be asked.
+            dry_run: Only tell what would be done.
+
+        Raises:
+            ConnectorNotFoundError: There is no such connector.
+            StateError: It is not stopped, that is not its unfinished batch, or a target holds
+                the batch or cannot be asked.
+        """
+        found = self.connectors.get(task.connector)
+        require_stopped(found)
+        batch = self._unfinished(task, batch_id)
+        targets = self._asked(found, batch)
+        meaning = _meaning(found, batch, skip=skip)
+        if not dry_run:
+            if not force:
+                _check(batch, targets)
+            stamp = Stamp(self.connectors.clock(), by)
+            self.connectors.wanted.give_up(task, batch_id, stamp, skip=skip)
+        return GivenUp(batch, skip, targets, not dry_run, meaning)
+
+    def _unfinished(self, task: TaskId, batch_id: int) -> Batch:
+        newest = self.connectors.state.batches(task, 1)
+        if not newest or newest[0].id != batch_id or newest[0].state is BatchState.FINISHED:
+            problem = f"Batch {batch_id} is not an unfinished batch of task {task}."
+            fix = f"See headrace connector batches {task.connector} --task {task.number}."
+            raise StateError(problem, field="batch", fix=fix)
+        return newest[0]
+
+    def _asked(self, found: Connector, batch: Batch) -> Sequence[TargetView]:
+        name = found.name
+        kept = self.connectors.wanted.connector(name)  # with its passwords
+        topics = {*self.connectors.wanted.topics(name), *self.connectors.state.schemas(name)}
+        return self.targets.ask(kept or found, batch, sorted(topics))
+
+
+def _check(batch: Batch, targets: Sequence[TargetView]) -> None:
+    """Refuse to give up what is written, or may be."""
+    held = [each.name for each in targets if each.holds is Holding.YES]
+    if held:
+        problem = f"{' and '.join(held)} holds batch {batch.id} of task {batch.task}."
+        rest = [each.name for each in targets if each.holds is not Holding.YES]
+        if rest:
+            problem += f" {' and '.join(rest)} may not."
+        fix = (
+            "Start the connector: it finishes the batch. If it cannot, force it: the records "
+            "then come twice there, unless you skip them."
+        )
+        raise StateError(problem, field="batch", fix=fix)
+    unknown = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.UNKNOWN]
+    if unknown:
+        problem = f"It is not known whether batch {batch.id} was written. {' '.join(unknown)}"
+        fix = "Make the target reachable, or force it: the records may then come twice."
+        raise StateError(problem, field="batch", fix=fix)
+
+
+def _meaning(found: Connector, batch: Batch, *, skip: bool) -> str:
+    start, end = (_places(found, each) for each in (batch.start, batch.end))
+    between = f"What lies between {start} and {end}"
+    if skip:
+        return f"{between} is left out: it is lost where no target has it."
+    return (
+        f"{between} is read again in a new batch, as far as it is there: it comes twice "
+        "where a target has part of it."
+    )
+
+
+def _places(found: Connector, position: Position) -> str:
+    texts = []
+    for each in shown_offsets(found, position):
+        told = {**each.partition, **(each.offset or {})}
+        texts.append(", ".join(f"{key} {value}" for key, value in told.items()))
+    return "; ".join(texts) or "the beginning"

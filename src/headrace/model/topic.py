@@ -1,0 +1,111 @@
+"""How long a topic keeps its rows, and where its readers stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeAlias
+
+from headrace.sdk.errors import ConfigError
+
+__all__ = ["AGE", "SIZE", "UNREAD", "Reading", "TopicReaders", "TopicRetention"]
+
+AGE = "retention.ms"
+SIZE = "retention.bytes"
+UNREAD = "retention.unread"
+"""Kafka's names for a topic's configuration, and one that Kafka has no need of."""
+_PREFIX = "headrace."
+_FOREVER = -1
+_DEFAULT_AGE = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRetention:
+    """How long a topic keeps its rows.
+
+    Args:
+        age: Rows are removed when they are older; None keeps them for ever.
+        size_bytes: The oldest rows are removed while the topic is larger; None: any size.
+        unread: Whether rows are removed, as in Kafka, that a sink has yet to read.
+    """
+
+    age: timedelta | None = _DEFAULT_AGE
+    size_bytes: int | None = None
+    unread: bool = False
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, str | None], default: TopicRetention | None = None
+    ) -> TopicRetention:
+        """Read the properties of a topic's table; what they do not say is ``default``'s."""
+        made = default or cls()
+        millis, size = (properties.get(f"{_PREFIX}{name}") for name in (AGE, SIZE))
+        given = cls.of(_number(millis), _number(size), made)
+        unread = properties.get(f"{_PREFIX}{UNREAD}")
+        return given if unread is None else replace(given, unread=unread == "true")
+
+    @classmethod
+    def of(
+        cls, millis: int | None, size_bytes: int | None, default: TopicRetention | None = None
+    ) -> TopicRetention:
+        """Return limits as Kafka writes them, -1 for none; those that are None are default."""
+        made = default or cls()
+        if millis is not None:
+            age = None if millis == _FOREVER else timedelta(milliseconds=millis)
+            made = replace(made, age=age)
+        if size_bytes is not None:
+            made = replace(made, size_bytes=None if size_bytes == _FOREVER else size_bytes)
+        return made
+
+    def changed(
+        self, millis: int | None, size_bytes: int | None, *, unread: bool | None
+    ) -> TopicRetention:
+        """Return it with other limits, as ``of`` reads them; what is None stays."""
+        made = self.of(millis, size_bytes, self)
+        return made if unread is None else replace(made, unread=unread)
+
+    def to_properties(self) -> dict[str, str]:
+        """Return the properties of the topic's table that keep it."""
+        millis = _FOREVER if self.age is None else self.age // timedelta(milliseconds=1)
+        size = _FOREVER if self.size_bytes is None else self.size_bytes
+        return {
+            f"{_PREFIX}{AGE}": str(millis),
+            f"{_PREFIX}{SIZE}": str(size),
+            f"{_PREFIX}{UNREAD}": str(self.unread).lower(),
+        }
+
+    def require_valid(self) -> None:
+        """Raise ConfigError for a limit that keeps nothing."""
+        if self.age is not None and self.age <= timedelta():
+            raise _too_small(AGE)
+        if self.size_bytes is not None and self.size_bytes <= 0:
+            raise _too_small(SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Where somebody who reads a topic stands.
+
+    Args:
+        reader: Who it is.
+        version: The newest version of which they need nothing more.
+        running: Whether a batch of theirs is running, and reads files behind it.
+    """
+
+    reader: str
+    version: int
+    running: bool = False
+
+
+TopicReaders: TypeAlias = Callable[[str], Sequence[Reading]]
+"""Returns who reads a topic, by its name; what cannot be known is raised as HeadraceError."""
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _too_small(field: str) -> ConfigError:
+    problem = "A topic that keeps nothing is of no use."
+    return ConfigError(problem, field=field, fix="Give a number above 0, or -1 for no limit.")

@@ -1,0 +1,102 @@
+"""What configurations may reach on the machine that runs them: its disk, and Python."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from headrace.sdk import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Access"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?=:)")
+_LOCAL = {"file", "har", "jar", "local", "viewfs", "zip"}
+"""Schemes that lead, or may lead, to this machine's disk."""
+_GLOB = re.compile(r"[*?\[{\\]")
+_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What whoever writes a configuration may use of the machine. Any thread may ask.
+
+    Args:
+        paths: The folders and files at or below which paths may be; None for any path.
+        code: Whether configurations may hold or name Python code.
+        classes: Classes that the settings name, which may be imported all the same.
+    """
+
+    paths: Sequence[Path] | None = None
+    code: bool = True
+    classes: frozenset[str] = frozenset()
+
+    def check_path(self, text: str, field: str) -> None:
+        """Raise ConfigError if a path may not be used; links and ``..`` are followed.
+
+        A glob counts from its last folder before a wildcard on. Other systems' paths, such as
+        ``s3a://bucket/x``, are not this machine's, and are let through.
+        """
+        if self.paths is None or not text.strip():
+            return
+        for path in _local_paths(text.strip()):
+            folder, rest = _literal(path)
+            if _climbs(rest) or not self._holds(folder):
+                raise self._refused(text, field)
+
+    def check_code(self, field: str) -> None:
+        """Raise ConfigError if configurations may hold no Python."""
+        if not self.code:
+            problem = "Configurations may not run Python on this server."
+            fix = "Set allow_python_code in the server's settings, or use another transform."
+            raise ConfigError(problem, field=field, fix=fix)
+
+    def _holds(self, folder: str) -> bool:
+        try:
+            # Both are resolved: a link out of an allowed folder leads out of it.
+            path = Path(folder).resolve()
+            return any(path.is_relative_to(each.resolve()) for each in self.paths or ())
+        except (OSError, RuntimeError, ValueError):  # links in a circle, or a null character
+            return False
+
+    def _refused(self, text: str, field: str) -> ConfigError:
+        shown = ", ".join(map(str, self.paths or ())) or "none"
+        problem = f"{text} is not among the paths that configurations may use."
+        fix = f"Use a path below one of: {shown}. The setting allowed_paths names others."
+        return ConfigError(problem, field=field, fix=fix)
+
+
+def _local_paths(text: str) -> list[str]:
+    """Return the paths on this machine that a text may stand for; none if it is not here."""
+    scheme = _SCHEME.match(text)
+    if scheme is None or "/" in scheme[0]:
+        return [text]
+    if scheme[0].lower() != "file":
+        if scheme[0].lower() in _LOCAL or not text[scheme.end() :].startswith("://"):
+            return [text, "/"]  # which of its parts are paths only its file system knows
+        return []
+    path = urlsplit(text).path
+    return [path, unquote(path)]  # some readers decode it, some do not
+
+
+def _literal(path: str) -> tuple[str, str]:
+    """Return a path up to its last folder without a wildcard, and the rest."""
+    path = _PLACEHOLDER.sub("x", path)
+    wild = _GLOB.search(path)
+    if wild is None:
+        return path, ""
+    folder, _, _ = path[: wild.start()].rpartition("/")
+    if not folder and path.startswith("/"):
+        folder = "/"
+    return folder or ".", path[wild.start() :]
+
+
+def _climbs(rest: str) -> bool:
+    """Return whether what follows a wildcard may lead out of the folder before it."""
+    in_braces = any("/" in part for part in re.findall(r"\{[^}]*\}?", rest))
+    return in_braces or "\\" in rest or ".." in rest

@@ -1,0 +1,296 @@
+"""Writes commits into a Delta table's log, each as a whole, durably, or not at all.
+
+``deltalake`` shows a commit to readers before it is on disk, and tells nobody when it is:
+after a loss of power the commit's file may be there and be empty, which reads as a version
+that did nothing. Here a commit is flushed before it gets its name, as the transaction log
+protocol has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from deltalake import DeltaTable
+
+from headrace.sdk.durability import flush, make_folder
+from headrace.sdk.errors import DataLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from deltalake import Schema as DeltaSchema
+
+    from headrace.sdk.mark import Mark
+
+__all__ = [
+    "ACTIONS",
+    "LOG",
+    "CommitConflictError",
+    "actions_in",
+    "commit",
+    "commit_file",
+    "create_checkpoint",
+    "create_table",
+    "encoded_path",
+    "flush_commits",
+    "table_folder",
+    "write_commit",
+]
+
+LOG = "_delta_log"
+ACTIONS = "headrace.actions"
+"""Where a commit says how many actions it has: one that is torn between two has fewer."""
+_UNESCAPED = "/:=+&'()~!,@$;"
+"""What deltalake leaves as it is in the path of a file."""
+_RECENT_SECONDS = 120.0
+"""Linux writes what is older than 30 seconds back by itself, at the next of its rounds."""
+
+
+class CommitConflictError(Exception):
+    """Another writer has committed what this commit must not follow.
+
+    Args:
+        version: The other commit.
+        application: Whose transaction it was, where that is why.
+    """
+
+    def __init__(self, version: int, application: str | None = None) -> None:
+        super().__init__(f"version {version} was committed meanwhile")
+        self.version = version
+        self.application = application
+
+
+def commit(
+    table: Path,
+    seen: int,
+    actions: Sequence[Mapping[str, Any]],
+    *,
+    operation: str,
+    transactions: Mapping[str, int],
+    told: Mapping[str, Any],
+    now: datetime,
+) -> int:
+    """Commit added and removed files behind the newest version; return the new version.
+
+    Commits that other writers have made since ``seen`` are passed, but for those that
+    change the table's definition, or have a transaction of one of the same applications:
+    Delta's rule for blind appends, and for removals whose writers all name one application.
+
+    Args:
+        table: The table's folder.
+        seen: The version that the actions were planned with.
+        actions: ``add`` and ``remove`` actions; their files are durable.
+        operation: What history shows it as.
+        transactions: Numbers of transactions, by application.
+        told: What else ``commitInfo`` says.
+        now: The present.
+
+    Raises:
+        CommitConflictError: Another writer was first.
+    """
+    millis = int(now.timestamp() * 1000)
+    info = {"timestamp": millis, "operation": operation, "operationParameters": {}, **told}
+    marks = [
+        {"txn": {"appId": name, "version": number}} for name, number in transactions.items()
+    ]
+    version = max(seen, _checkpointed(table)) + 1
+    if version > seen + 1:
+        # Commits that a checkpoint stands for may be gone, and their names free.
+        raise CommitConflictError(version)
+    info[ACTIONS] = 1 + len(marks) + len(actions)
+    while not write_commit(table, version, {"commitInfo": info}, *marks, *actions):
+        _check_passable(table, version, transactions)
+        version += 1
+    return version
+
+
+def create_table(
+    path: Path,
+    schema: DeltaSchema,
+    *,
+    name: str | None = None,
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> DeltaTable | None:
+    """Create a table whose first commit is durable when it is there; None if one is there.
+
+    ``configuration`` are the properties that Delta knows, ``properties`` further ones.
+
+    Raises:
+        DeltaError: A column or a property is refused.
+    """
+    make_folder(path)
+    draft = path / f".{uuid.uuid4().hex}.draft"
+    try:
+        DeltaTable.create(
+            draft,
+            schema=schema,
+            name=name,
+            partition_by=list(partition_by) or None,
+            configuration=dict(configuration or {}),
+        )
+        _add_properties(commit_file(draft, 0), properties or {})
+        flush((draft / LOG).iterdir())
+        # It fails where there is a log, as whoever creates a table first is to be the only one.
+        (draft / LOG).rename(path / LOG)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    flush([path], up_to=path.parent)
+    return DeltaTable(path)
+
+
+def write_commit(table: Path, version: int, *actions: Mapping[str, Any]) -> bool:
+    """Write one commit as a whole or not at all; return False when the version is taken."""
+    final = commit_file(table, version)
+    staged = final.with_name(f".{final.stem}.{uuid.uuid4().hex}.tmp")
+    staged.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    try:
+        flush([staged], names=False)
+        # A link fails where the name exists, as the protocol asks of whoever commits.
+        final.hardlink_to(staged)
+    except FileExistsError:
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            staged.unlink()
+    flush([final.parent])
+    return True
+
+
+def commit_file(table: Path, version: int) -> Path:
+    """Return the file of a commit."""
+    return table / LOG / f"{version:020d}.json"
+
+
+def flush_commits(table: Path, mark: Mark | None, since: int = -1) -> None:
+    """Make commits durable, with the files that they added, that others have written.
+
+    Called after a commit through ``deltalake`` or Spark, and where a mark is found that an
+    earlier attempt may have left and not flushed. Commits up to ``since``, and those that
+    are older than the operating system leaves anything unwritten, are durable already.
+
+    Raises:
+        DataLostError: The commit of ``mark`` names a file that is not as it was written: the
+            power was lost after the commit was on disk, and before its files were.
+    """
+    version = max(since + 1, 0)
+    if since < 0:
+        version = _newest(table)
+        while version > 0 and _is_recent(commit_file(table, version - 1)):
+            version -= 1
+    commits: list[Path] = []
+    added: dict[str, tuple[int, int] | None] = {}
+    while (path := commit_file(table, version)).exists():
+        commits.append(path)
+        actions = list(actions_in(path))
+        is_own = mark is not None and any(_is_of(mark, a["txn"]) for a in actions if "txn" in a)
+        for action in actions:
+            if "add" in action:
+                told = version, int(action["add"]["size"])
+                added[action["add"]["path"]] = told if is_own else None
+            elif "remove" in action:  # and perhaps deleted since
+                added.pop(action["remove"]["path"], None)
+        version += 1
+    files = [_whole(table, name, told) for name, told in added.items()]
+    flush([*(file for file in files if file is not None), *commits], up_to=table)
+
+
+def create_checkpoint(table: DeltaTable) -> None:
+    """Write a checkpoint of a table, durably: readers trust it more than the commits."""
+    table.create_checkpoint()
+    log = table_folder(table) / LOG
+    parts = log.glob(f"{table.version():020d}.checkpoint*.parquet")
+    flush([*parts, log / "_last_checkpoint"])
+
+
+def actions_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the actions of a commit."""
+    for line in path.read_text().splitlines():
+        yield json.loads(line)
+
+
+def encoded_path(path: str) -> str:
+    """Return a file's path, relative to the table, as the log has it."""
+    return quote(path, safe=_UNESCAPED)
+
+
+def table_folder(table: DeltaTable) -> Path:
+    """Return the folder of a table on a local file system."""
+    return Path(unquote(urlsplit(table.table_uri).path))
+
+
+def _add_properties(path: Path, properties: Mapping[str, str]) -> None:
+    if not properties:
+        return
+    actions = list(actions_in(path))
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["configuration"] |= properties
+    path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def _check_passable(table: Path, version: int, transactions: Mapping[str, int]) -> None:
+    for action in actions_in(commit_file(table, version)):
+        if "metaData" in action or "protocol" in action:
+            raise CommitConflictError(version)
+        application = action.get("txn", {}).get("appId")
+        if application in transactions:
+            raise CommitConflictError(version, application)
+
+
+def _checkpointed(table: Path) -> int:
+    try:
+        told = json.loads((table / LOG / "_last_checkpoint").read_text())
+    except (FileNotFoundError, ValueError):
+        return -1
+    return int(told["version"])
+
+
+def _is_of(mark: Mark, transaction: Mapping[str, Any]) -> bool:
+    place = transaction["appId"], transaction["version"]
+    return place == (mark.application, mark.batch)
+
+
+def _whole(table: Path, name: str, told: tuple[int, int] | None) -> Path | None:
+    """Return a file; None if it is gone, and of another commit."""
+    file = table / unquote(name)
+    if told is None:
+        return file if file.exists() else None
+    version, size_bytes = told
+    with suppress(FileNotFoundError):
+        if file.stat().st_size == size_bytes:
+            return file
+    problem = (
+        f"Version {version} of the table {table} names {unquote(name)}, which is missing or "
+        "torn, as after a loss of power."
+    )
+    fix = (
+        f"Restore it from a backup; or, if the version is the table's newest, remove "
+        f"{commit_file(table, version).name} from its log, and start the task again."
+    )
+    raise DataLostError(problem, fix=fix)
+
+
+def _newest(table: Path) -> int:
+    names = (path.stem for path in (table / LOG).glob("*.json"))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _is_recent(path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return time.time() - path.stat().st_mtime < _RECENT_SECONDS
+    return False

@@ -1,0 +1,195 @@
+"""Decides what is a secret, by names of keys and inside texts: configurations, logs, errors."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from headrace.sdk.config.values import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["is_sensitive", "masked", "secrets_in"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""The words of ``ssl.key.password``, ``dbPassword``, ``DB_PWD2`` and ``x-api-key``."""
+_STRONG = re.compile(
+    r"passw(or)?d|passwords|passphrase|secret|credential|jaas|userinfo|"
+    r"token(?!i[sz])|(api|access|private|secret|account|ssh|signing|encryption|auth|master)keys?"
+)
+"""Wherever it stands in a word; ``tokenizer`` is none."""
+_HARMLESS_WORDS = _words("secretary secretaries")
+_LAST = _words(
+    "pass pwd pw pin sas sig signature bearer cookie cookies authorization passcode jwt otp"
+)
+"""Secret where a name ends with it: ``db.pass``, and not ``pass.through``."""
+_KEYS = _words(
+    "api access private secret account ssh ssl tls signing encryption auth master shared "
+    "storage keystore sas subscription hmac service"
+)
+_HEADERS = _words("http request auth authorization extra custom default cookie")
+_PAIRS = frozenset(
+    {
+        *((each, "key") for each in _KEYS),
+        *((each, end) for each in _HEADERS for end in ("header", "headers")),
+        ("user", "info"),
+        ("pass", "phrase"),
+        ("pass", "code"),
+        ("pass", "word"),
+        ("basic", "auth"),
+        ("pin", "code"),
+    }
+)
+"""Secret where two words follow each other."""
+_JOINED = re.compile(
+    r"(db|user|usr|my|key|store|trust|smtp|mail|ftp|ldap|http|proxy|admin|root|pg|sql|redis|"
+    r"mongo|login|app|svc|ssh|ssl|jdbc)(pass|pwd|pw)"
+)
+_VALUE_WORDS = _words("value text string plain base encoded hash")
+"""What may follow at the end, and changes nothing: ``token.value``, ``secret.base64``."""
+_ABOUT = _words(
+    "file path location source type provider class mode enabled enable url uri endpoint ttl "
+    "expiry expires count max min limit length size ms sec secs second seconds minute minutes "
+    "algorithm interval timeout policy format strategy name field fields column columns issuer "
+    "audience scope service manager converter required"
+)
+"""A name that ends so tells about a secret, and where it is."""
+_MEASURES = _words("max min num count")
+_PLAIN = _words("true false null none user_info url inherit")
+
+_REFERENCE = r"\$\{[^}]{0,500}\}"
+"""One way only for each text to match, and no run without an end: texts may be hostile."""
+_SIGN = re.compile(r"=\s*|:(?:\s+|(?<=[\"']:)(?=[\"']))")
+"""What parts ``name=value`` of addresses, options and connection strings, and
+``"name": "value"``; not ``name:type``."""
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-%")
+_LONGEST_NAME = 200
+_VALUE = re.compile(
+    r"\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|"
+    rf"(?P<bare>(?:{_REFERENCE}|(?!{_REFERENCE})"
+    r"(?:[^\s&;,'\"}]|,(?!\s*[\w.\-]{1,200}\s*[=:])))+)"
+)
+_SCHEME = r"(?:bearer|basic|digest|negotiate|token|apikey)\s+"
+_HEADER = re.compile(
+    r"(?:(?:\b(?:proxy-)?authorization|\bx-[\w-]{0,100}(?:key|token|secret))[\"']?\s*"
+    rf"(?::|=(?=\s*[\"']?{_SCHEME}))\s*[\"']?(?P<whole>(?:{_SCHEME})?"
+    rf"(?:{_REFERENCE}|[^\s,'\"}}])+))"
+    r"|\b(?:set-)?cookie\s*:\s*(?P<cookie>[^=\s,;]{1,200}=[^\r\n'\"]*)"
+    rf"|\b(?:bearer|basic)\s+(?P<shown>{_REFERENCE}|"
+    r"(?=\S{0,2000}[0-9=])[\w+/=.~\-]{8,})",
+    re.IGNORECASE,
+)
+_ADDRESS = re.compile(
+    r"://[^/\s:@\[\]?#]*:"
+    rf"(?:(?P<plain>(?:{_REFERENCE}|(?!{_REFERENCE})[^\s/?#])+)|"
+    r"(?P<slashed>(?!\d+(?:[/?#]|$))(?:(?!://)\S)*?))(?=@)"
+    r"|jdbc:oracle:\w{1,20}:[^/\s@:]*/"
+    r"(?P<oracle>\"[^\"]*\"|[^\s@/](?:(?!jdbc:)\S)*?)(?=@)",
+    re.IGNORECASE,
+)
+"""``user:x@`` in any address, with what people forget to escape in a password, and Oracle's."""
+
+
+def is_sensitive(name: str) -> bool:
+    """Return whether a key, a field or a parameter of this name holds a secret.
+
+    For names that nobody defines: a key's own type says it better.
+    """
+    words = [each.lower() for each in _WORD.findall(name)]
+    while words and words[-1] in _VALUE_WORDS:
+        words.pop()
+    if not words or words[-1] in _ABOUT or words[0] in _MEASURES:
+        return False
+    return (
+        words[-1] in _LAST
+        or _JOINED.fullmatch(words[-1]) is not None
+        or any(pair in _PAIRS for pair in pairwise(words))
+        or any(_STRONG.search(each) for each in words if each not in _HARMLESS_WORDS)
+    )
+
+
+def masked(text: str, shows: Callable[[str], bool] = lambda _: False) -> str:
+    """Return a text with `[hidden]` in place of the secrets in it.
+
+    Args:
+        text: Any text, such as an address, a connection string or a line of a log.
+        shows: Says of a secret whether it may be shown, as a reference may.
+    """
+    parts, end = [], 0
+    for start, stop in _spans(text):
+        if not shows(text[start:stop]):
+            parts += [text[end:start], HIDDEN]
+            end = stop
+    return "".join([*parts, text[end:]])
+
+
+def secrets_in(text: str) -> list[str]:
+    """Return the secrets that `masked` would hide."""
+    return [text[start:stop] for start, stop in _spans(text)]
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Return where secrets are, in order; what overlaps is one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted({*_in_addresses(text), *_in_headers(text), *_in_pairs(text)}):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        elif start < stop:
+            found.append((start, stop))
+    return found
+
+
+def _in_addresses(text: str) -> Iterator[tuple[int, int]]:
+    if "://" in text or "jdbc:" in text.lower():
+        for match in _ADDRESS.finditer(text):
+            yield _group(match)
+
+
+def _in_headers(text: str) -> Iterator[tuple[int, int]]:
+    for match in _HEADER.finditer(text):
+        yield _group(match)
+
+
+def _in_pairs(text: str) -> Iterator[tuple[int, int]]:
+    at = 0
+    while sign := _SIGN.search(text, at):
+        at = sign.end()
+        name = _name_before(text, sign.start())
+        if not name or not _holds(name, spaced=name[-1] == " "):
+            continue  # a value may hold pairs: url=...?password=x
+        value = _VALUE.match(text, at)
+        if value is not None:
+            start, stop = _group(value)
+            at = value.end()
+            if text[start:stop].lower() not in _PLAIN:
+                yield start, stop
+
+
+def _name_before(text: str, end: int) -> str:
+    """Return the name that ends there, with one space if there is any after it."""
+    near = text[max(0, end - _LONGEST_NAME) : end]
+    bare = near.rstrip()
+    name = bare.rstrip("\"'")
+    start = len(name)
+    while start and name[start - 1] in _NAME:
+        start -= 1
+    return name[start:] + (" " if bare != near else "")
+
+
+def _group(match: re.Match[str]) -> tuple[int, int]:
+    """Return where the one named group that matched is."""
+    assert match.lastgroup is not None
+    return match.span(match.lastgroup)
+
+
+def _holds(name: str, *, spaced: bool) -> bool:
+    """Return whether a pair is a secret; a comparison with spaces has to say so plainly."""
+    words = [each.lower() for each in _WORD.findall(name)]
+    return is_sensitive(name) and (not spaced or words[-1] not in _LAST)

@@ -1,0 +1,357 @@
+"""One file of lines, known by its inode and its content, whatever it is called."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace_plugins.connectors.file.packed import (
+    EDGE_BYTES,
+    HEADER_BYTES,
+    UnpackedFile,
+    can_unpack,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace_plugins.connectors.file.descriptors import Descriptors
+
+__all__ = ["FileOffset", "LogFile", "ReplacedFileError"]
+
+
+class ReplacedFileError(Exception):
+    """The path, or the place in the file, is not that of the followed file any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOffset:
+    """Where a file was read to, and what tells it from other files.
+
+    Args:
+        position: In bytes, of the uncompressed content.
+        inode: None if a person set the position.
+        head: A digest of the first ``head_bytes``.
+        head_bytes: Not more than were read.
+        last: A digest of the bytes before the position, empty in positions of version 0.1.
+        mtime_ns: When the file had last changed when it was read.
+        copy: Whether it is what ``copytruncate`` made of a file that was emptied then.
+        done: Whether it is read to its end.
+    """
+
+    position: int = 0
+    inode: int | None = None
+    head: str = ""
+    head_bytes: int = 0
+    last: str = ""
+    mtime_ns: int = 0
+    copy: bool = False
+    done: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> FileOffset:
+        """Read what ``to_json`` wrote, or an earlier version did."""
+        inode = value.get("inode")
+        return cls(
+            int(value.get("position", 0)),
+            None if inode is None else int(inode),
+            str(value.get("head", "")),
+            int(value.get("head_bytes", 0)),
+            str(value.get("last", "")),
+            int(value.get("mtime_ns", 0)),
+            bool(value.get("copy", False)),
+            bool(value.get("done", False)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that is stored."""
+        found: dict[str, Any] = {"position": self.position}
+        if self.inode is not None:
+            found |= {"inode": self.inode, "head": self.head, "head_bytes": self.head_bytes}
+            found |= {"last": self.last, "mtime_ns": self.mtime_ns}
+        if self.copy:
+            found["copy"] = True
+        if self.done:
+            found["done"] = True
+        return found
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether the beginning is long enough to tell the file by its content."""
+        return self.head_bytes == EDGE_BYTES
+
+    @property
+    def by_content(self) -> bool:
+        """Return whether enough is known to recognize a copy of the file."""
+        return self.head_bytes > 0 and (self.last != "" or self.is_long)
+
+
+@dataclass(eq=False)
+class LogFile:
+    """Reads a file from its offset, opened when needed and closed when others need more.
+
+    Args:
+        path: Where it is now; empty if that is not known.
+        offset: Where it was read to.
+        descriptors: What opens it.
+    """
+
+    path: str
+    offset: FileOffset
+    descriptors: Descriptors
+    present: bool = True
+    """Whether it has a name that belongs to its log."""
+    complete: bool = False
+    """Whether nothing more can come to it."""
+    is_current: bool = False
+    """Whether it has the log's own name."""
+    changed_at: float = 0.0
+    """When it was last seen to have grown, or to have got another name."""
+    mtime_ns: int = 0
+    """When its content last changed, by the file system's clock."""
+    caught_up: bool = False
+    """Whether it was read to its end when it was last read."""
+    twin: tuple[str, int] | None = None
+    """The path and inode of a compressed copy, while the original is open still."""
+    verified: tuple[int, int, int] | None = None
+    """The inode, size and time with which it was last seen to be the same file."""
+    seen_bytes: int = -1
+    """Its size when it was last read."""
+    _seen: tuple[int, int] | None = None
+    """Its size and time when it was found to have no whole line more."""
+    _partial: bytes = b""
+    """How the part of a line begins that was seen, and is not read yet."""
+    _unpacked: UnpackedFile | None = None
+
+    @property
+    def may_close(self) -> bool:
+        """See ``Owner``."""
+        return self.present and not self.is_packed
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it is open, and so cannot be lost."""
+        return self.descriptors.find(self) is not None
+
+    @property
+    def is_packed(self) -> bool:
+        """Return whether the file is compressed."""
+        return can_unpack(self.path)
+
+    def open(self) -> int:
+        """Open the file if it is not.
+
+        Raises:
+            ReplacedFileError: The path has another file now.
+        """
+        descriptor = self.descriptors.find(self)
+        if descriptor is not None:
+            return self.descriptors.get(self)
+        try:
+            descriptor = self.descriptors.get(self)
+        except FileNotFoundError as error:
+            raise ReplacedFileError from error
+        if self.offset.inode not in (None, os.fstat(descriptor).st_ino):
+            self.close()
+            raise ReplacedFileError
+        self._seen, self._partial = None, b""
+        return descriptor
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._unpacked is not None:
+            self._unpacked.close()
+            self._unpacked = None
+        self.descriptors.close(self)
+
+    def status(self) -> os.stat_result:
+        """Return how the file is now, without opening it.
+
+        Raises:
+            ReplacedFileError: It is not open, and the path has another file now.
+        """
+        descriptor = self.descriptors.find(self)
+        if descriptor is not None:
+            return os.fstat(descriptor)
+        try:
+            status = Path(self.path).stat()
+        except OSError as error:
+            raise ReplacedFileError from error
+        if self.offset.inode not in (None, status.st_ino):
+            raise ReplacedFileError
+        return status
+
+    def lines(self, size_bytes: int, max_lines: int | None) -> bytes:
+        """Return the next whole lines, or nothing. ``advance`` goes on behind them.
+
+        Raises:
+            ReplacedFileError: The path has another file, or the file was emptied.
+            UnreadableFileError: It is compressed, and broken or not complete.
+        """
+        status = self.status()
+        self.seen_bytes = status.st_size
+        if not self.is_packed:
+            seen = (status.st_size, status.st_mtime_ns)
+            self.caught_up = status.st_size == self.offset.position
+            if seen == self._seen:
+                return b""
+            descriptor = self.open()
+            if not self._continues(descriptor, status.st_size):
+                raise ReplacedFileError
+        wanted = size_bytes
+        while True:
+            data = self.peek(wanted)
+            end = data.rfind(b"\n") + 1
+            if end or len(data) < wanted:
+                break
+            wanted *= 2
+        if not end:
+            self._seen = (status.st_size, status.st_mtime_ns)
+            self._partial = data[:EDGE_BYTES]
+            return b""
+        return data[: _end_of_lines(data, max_lines, end)]
+
+    def peek(self, size_bytes: int) -> bytes:
+        """Return the next bytes, whether or not they end a line."""
+        descriptor = self.open()
+        if self.is_packed:
+            return self._unpack(descriptor).at(self.offset.position, size_bytes)
+        return os.pread(descriptor, size_bytes, self.offset.position)
+
+    def rest(self) -> bytes:
+        """Return all that is left of the file."""
+        if self.is_packed:
+            return self.peek(1 << 62)
+        descriptor = self.open()
+        size = os.fstat(descriptor).st_size
+        return self.peek(max(0, size - self.offset.position))
+
+    def header(self) -> bytes:
+        """Return the first line."""
+        descriptor = self.open()
+        if self.is_packed:
+            head = self._unpack(descriptor).head(HEADER_BYTES)
+        else:
+            head = os.pread(descriptor, HEADER_BYTES, 0)
+        return head.partition(b"\n")[0] + b"\n"
+
+    def advance(self, data: bytes) -> None:
+        """Go on behind ``data``, which was read from here."""
+        self._seen, self._partial = None, b""
+        self.offset = self._at(self.offset.position + len(data))
+
+    def whole(self) -> FileOffset:
+        """Return the offset behind all that the file has now."""
+        return self._at(os.fstat(self.open()).st_size)
+
+    def _at(self, position: int) -> FileOffset:
+        descriptor = self.open()
+        status = os.fstat(descriptor)
+        head, last = self._edges(descriptor, position)
+        return replace(
+            self.offset,
+            position=position,
+            inode=status.st_ino,
+            head=_digest(head),
+            head_bytes=len(head),
+            last=_digest(last),
+            mtime_ns=status.st_mtime_ns,
+        )
+
+    def skip_hole(self) -> None:
+        """Go on behind zero bytes at the beginning, where a writer kept its old place.
+
+        A writer that does not append leaves a hole when its file is emptied.
+        """
+        descriptor = self.open()
+        if self.is_packed or self.offset.position or os.pread(descriptor, 1, 0) != b"\0":
+            return
+        try:
+            begin = os.lseek(descriptor, 0, os.SEEK_DATA)
+        except OSError:
+            return  # nothing but a hole
+        while (data := os.pread(descriptor, 1 << 20, begin)) and not data.strip(b"\0"):
+            begin += len(data)
+        begin += len(data) - len(data.lstrip(b"\0"))
+        if data:
+            self.offset = replace(self.offset, position=begin)
+
+    def continues(self) -> bool:
+        """Return whether the file that is open was read to here; it may have been emptied."""
+        descriptor = self.open()
+        return self._continues(descriptor, os.fstat(descriptor).st_size)
+
+    def matches(self, offset: FileOffset) -> bool:
+        """Return whether this file has what was read of another, and perhaps more.
+
+        Raises:
+            UnreadableFileError: It is compressed, and broken or not complete.
+        """
+        descriptor = self.open()
+        if not self.is_packed and os.fstat(descriptor).st_size < offset.position:
+            return False
+        if self.is_packed:
+            head = self._unpack(descriptor).head(offset.head_bytes)
+        else:
+            head = os.pread(descriptor, offset.head_bytes, 0)
+        if len(head) < offset.head_bytes or _digest(head) != offset.head:
+            return False
+        if not offset.last:
+            return True
+        return _digest(self._edges(descriptor, offset.position)[1]) == offset.last
+
+    def is_beginning_of(self, other: LogFile) -> bool:
+        """Return whether the other file begins with all that this one has."""
+        mine, theirs = self.open(), other.open()
+        size = os.fstat(mine).st_size
+        length = min(size, EDGE_BYTES)
+        return all(
+            os.pread(mine, length, at) == os.pread(theirs, length, at)
+            for at in (0, size - length)
+        )
+
+    def _continues(self, descriptor: int, size: int) -> bool:
+        offset = self.offset
+        if size < offset.position:
+            return False
+        if os.pread(descriptor, len(self._partial), offset.position) != self._partial:
+            return False
+        head = os.pread(descriptor, offset.head_bytes, 0)
+        if offset.head_bytes and _digest(head) != offset.head:
+            return False
+        if not offset.last:
+            return True
+        return _digest(self._edges(descriptor, offset.position)[1]) == offset.last
+
+    def _edges(self, descriptor: int, position: int) -> tuple[bytes, bytes]:
+        """Return the first bytes, and the last ones before a position."""
+        length = min(position, EDGE_BYTES)
+        if self.is_packed:
+            return self._unpack(descriptor).edges(position)
+        head = os.pread(descriptor, length, 0)
+        return head, os.pread(descriptor, length, position - length)
+
+    def _unpack(self, descriptor: int) -> UnpackedFile:
+        if self._unpacked is None:
+            self._unpacked = UnpackedFile(self.path, descriptor)
+        return self._unpacked
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def _end_of_lines(data: bytes, max_lines: int | None, end: int) -> int:
+    """Return where the last of so many lines ends."""
+    if max_lines is None:
+        return end
+    place = 0
+    for _ in range(max_lines):
+        found = data.find(b"\n", place)
+        if found < 0:
+            return place
+        place = found + 1
+    return place

@@ -1,0 +1,431 @@
+"""A task with the real loop, flow, sinks and dead letters, that moves rows without Spark.
+
+Only what Spark does is done by pyarrow: to read the rows of a range, and to stage them. The
+rest (marks, receipts, commits, letters, stores) is what runs in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic_ids
+
+from headrace.assembly import sink_names
+from headrace.control import SinkPlan
+from headrace.dataplane.deadletters import DeadLetters, Letters
+from headrace.dataplane.delivery import Delivery, Prepared
+from headrace.dataplane.flow import Flow, StreamFrame, _StreamRun
+from headrace.dataplane.rejects import Rejects
+from headrace.dataplane.sources import SourceFrame
+from headrace.dataplane.topics import LETTERS, Topics, TopicWriter
+from headrace.dataplane.topics.rows import topic_row_schema
+from headrace.model import Batch, Counts, Lease, TaskId
+from headrace.sdk import (
+    FrameSink,
+    Lag,
+    Mark,
+    Position,
+    ReadLimit,
+    Schema,
+    SinkBatch,
+    SinkConnector,
+    StagedWrite,
+    to_arrow,
+)
+from headrace.sdk.config import Config
+from headrace.sdk.delta import staged_files, staging_folder
+from headrace.store import Store
+from headrace.worker import BatchLoop
+from headrace_plugins.connectors.delta import DeltaSink, staged
+from headrace_plugins.connectors.delta.fitting import Fit
+from headrace_plugins.connectors.delta.rows import DELETED
+from headrace_plugins.connectors.delta.sink import DeltaTask
+from headrace_plugins.connectors.delta.staged import StagedAppend
+from headrace_plugins.connectors.delta.target import HIDDEN
+from headrace_plugins.connectors.file.folder import FolderSink, _Folder, _StagedFiles
+from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
+from headrace_plugins.connectors.file.marks import HOUSEKEEPING
+from headrace_plugins.connectors.file.marks import staging_folder as file_staging
+from headrace_plugins.connectors.file.sink import FileSink
+from headrace_plugins.connectors.file.writing import SinkSettings
+
+TASK = TaskId("copy", 0)
+TOPIC = "rows"
+DEAD = "copy.dlq"
+ROWS = 10
+"""How many rows a batch has."""
+BAD_EVERY = 5
+LEASE = timedelta(seconds=30)
+VALUE = Schema.struct({"id": Schema.int64(optional=True)})
+Reach = Callable[[str], None]
+
+
+def ignore(_: str) -> None:
+    """Pass a step by."""
+
+
+# What Spark's Python worker would do is done here and now.
+setattr(staged, "run_in_worker", lambda _spark, work: work())  # noqa: B010
+
+
+@dataclass
+class Numbers:
+    """A source of so many rows as there are: each is its number."""
+
+    available: int
+    reach: Reach = ignore
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        end = min(_at(start) + (limit.rows or ROWS), self.available)
+        self.reach("after plan")
+        return start if end == _at(start) else Position.of({"rows": 0}, {"row": end})
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
+
+    def acknowledge(self, position: Position) -> None:
+        self.reach("before acknowledge")
+
+    def read(self, spark: Any, start: Position, end: Position) -> SourceFrame:
+        return SourceFrame(None)
+
+
+def _at(position: Position) -> int:
+    return next((int(offset["row"]) for _, offset in position.items()), 0)
+
+
+class NumberFlow(Flow):
+    """The flow, with rows by pyarrow."""
+
+    def _run(self, data: SourceFrame, batch: Batch) -> Counts:
+        frame = StreamFrame(None, TOPIC, self.application)  # type: ignore[arg-type]
+        with _NumberRun(self, frame, batch) as run:
+            return run.run(self.judge)
+
+
+class _NumberRun(_StreamRun):
+    def _part(self, sink: FrameSink, number: int, mark: Mark) -> Prepared | Counts:
+        flow, batch = self._flow, self._batch
+        delivery = Delivery(
+            sink=sink,
+            rejects=Rejects(flow.dead_letters, mark, number=number),
+            batch=batch,
+            known=None,
+            aliases=(),
+            tolerant=flow.dead_letters is not None,
+        )
+        held = delivery.held(TOPIC)
+        if held is not None:
+            return held
+        ids = list(range(_at(batch.start), _at(batch.end)))
+        bad = [n for n in ids if is_bad(n)] if flow.dead_letters is not None else []
+        good = [n for n in ids if n not in bad]
+        to = SinkBatch(mark, TOPIC, VALUE, None)
+        written = sink.write(pa.table({"id": pa.array(good, pa.int64())}), to)
+        counts = Counts(read=len(ids), written=len(good), rejected=len(bad))
+        if bad:
+            counts = replace(counts, causes={"TRANSFORMATION Bad": len(bad)})
+        return delivery._prepared(written, counts, lambda: bad)  # type: ignore[arg-type,return-value]
+
+
+def is_bad(number: int) -> bool:
+    """Return whether a row is dead-lettered, where rows are."""
+    return number % BAD_EVERY == BAD_EVERY - 1
+
+
+class NumberLetters(DeadLetters):
+    """Dead letters that are staged by pyarrow."""
+
+    def stage(self, rejected: Any, mark: Mark, batch: Batch, *, sink: int = 0) -> Letters:
+        causes = {"TRANSFORMATION Bad": len(rejected)}
+        if sink or self.topic is None:
+            return Letters(causes)
+        schema = to_arrow(self.topic.prepare(LETTERS))
+        rows = [{"value": str(n), "offset": n} for n in rejected]
+        folder = self.topic.path / staging_folder(mark, "letters")
+        _write(pa.Table.from_pylist(rows, schema), folder)
+        return Letters(causes, staged_files(self.topic.path, mark, folder="letters"))
+
+
+def _write(table: pa.Table, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "part-00000.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+class _Topic(TopicWriter):
+    def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
+        topic = self._topic
+        schema = to_arrow(topic.prepare(topic_row_schema(VALUE, None)))
+        rows = [{"value": {"id": n}, "offset": n} for n in frame.column("id").to_pylist()]
+        _write(pa.Table.from_pylist(rows, schema), topic.path / staging_folder(batch.mark))
+        return self._staged(batch.mark, staged_files(topic.path, batch.mark), len(rows))
+
+
+class _Delta(DeltaTask):
+    def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
+        fields = ({"name": "id", "type": "long", "nullable": True, "metadata": {}},)
+        to = self._destination(None, batch.topic, Fit(fields, {"id": "id"}))  # type: ignore[arg-type]
+        upsert = self._settings.upsert
+        folder = HIDDEN if upsert else "data"
+        if upsert:
+            frame = frame.append_column(DELETED, pa.array([False] * frame.num_rows))
+        _write(frame, to.path / staging_folder(batch.mark, folder))
+        files = staged_files(to.path, batch.mark, folder=folder, stats=not upsert)
+        if not upsert:
+            return StagedAppend(to=to, mark=batch.mark, files=files)
+        rows = frame.num_rows
+        return self._staged_rows(to, batch.mark, files=files, rows=rows, keys=["id"])
+
+
+class _Folders(FolderSink):
+    def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
+        root = self._settings.target(batch.topic)
+        folder = file_staging(root / HOUSEKEEPING, batch.mark)
+        path = _write(frame, folder)
+        return _StagedFiles(_Folder(root), batch.mark, folder, (path,), frame.num_rows)
+
+
+class _Lines(LineFileSink):
+    def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
+        target = _LineFile(self._settings.target(batch.topic))
+        folder = file_staging(target.house, batch.mark)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"{n}\n" for n in frame.column("id").to_pylist())
+        (folder / "part-00000.txt").write_text(lines)
+        return _StagedLines(target, batch.mark, folder, frame.num_rows)
+
+
+@dataclass(frozen=True)
+class SinkKind:
+    """A sink of the matrix: how it is made over a folder, and how its target is read."""
+
+    make: Callable[[Path], FrameSink]
+    read: Callable[[Path], list[object]]
+    plan: Callable[[Path], SinkPlan | None] = lambda _: None
+    """Gives the plan of a sink that is a plugin, which names it in marks."""
+
+
+def _plugin(
+    connector: type[SinkConnector],
+    make: Callable[[Config], FrameSink],
+    path: str,
+    read: Callable[[Path], list[object]],
+    **more: str,
+) -> SinkKind:
+    def config(folder: Path) -> dict[str, str]:
+        return {"path": str(folder / path), **more}
+
+    return SinkKind(
+        lambda folder: make(connector.config_def().parse(config(folder))),
+        lambda folder: read(folder / path),
+        lambda folder: SinkPlan(connector, config(folder)),
+    )
+
+
+def _delta_sink(config: Config) -> FrameSink:
+    return _Delta(DeltaSink().task(config)._settings)
+
+
+SINKS: Mapping[str, SinkKind] = {
+    "topic": SinkKind(
+        lambda at: _Topic(Topics(at).get("target"), ignore),
+        lambda at: topic_ids(at / "target", part="id"),
+    ),
+    "delta append": _plugin(
+        DeltaSink, _delta_sink, "append", lambda path: delta_ids(path, "id")
+    ),
+    "delta upsert": _plugin(
+        DeltaSink,
+        _delta_sink,
+        "upsert",
+        lambda path: delta_ids(path, "id"),
+        mode="upsert",
+        **{"key.fields": "id"},
+    ),
+    "folder": _plugin(
+        FileSink,
+        lambda config: _Folders(SinkSettings.from_config(config)),
+        "folder",
+        folder_parquet_ids,
+    ),
+    "lines": _plugin(
+        FileSink,
+        lambda config: _Lines(SinkSettings.from_config(config)),
+        "lines.txt",
+        lambda path: [int(str(line)) for line in line_ids(path)],
+        mode="append",
+    ),
+}
+
+
+@dataclass
+class NumberTask:
+    """One owner of the task, as a new process would have it.
+
+    Args:
+        store: The store that all owners share.
+        folder: Where the targets are.
+        sinks: The kinds of its sinks, in their order.
+        owner: Its name.
+        now: The present, as it believes.
+        tolerant: Whether bad rows are dead-lettered.
+        available: How many rows the source has.
+        reach: Called at each step of a batch.
+        limit: How many rows a batch has at most.
+    """
+
+    store: Store
+    folder: Path
+    sinks: Sequence[str]
+    owner: str = "one"
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    tolerant: bool = False
+    available: int = ROWS
+    reach: Reach = ignore
+    limit: int = ROWS
+    loop: BatchLoop = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the lease and start."""
+        lease = self.store.lease(TASK, self.owner, self.now(), LEASE)
+        self.reach("after lease")
+        self.loop = self._loop(lease)
+
+    def step(self) -> Batch | None:
+        """Move one batch."""
+        return self.loop.step()
+
+    def to_end(self) -> int:
+        """Move all that is left; return how many batches that took."""
+        batches = 0
+        while self.step() is not None:
+            batches += 1
+        return batches
+
+    def _loop(self, lease: Lease) -> BatchLoop:
+        reader = Numbers(self.available, self.reach)
+        flow = NumberFlow(
+            spark=None,  # type: ignore[arg-type]
+            application=f"copy-{self.store.register('copy')}-0",
+            topic=TOPIC,
+            source=reader,
+            steps=(),
+            sinks=[self._sink(number, kind) for number, kind in enumerate(self.sinks)],
+            names=self._names(),
+            staging=self.folder / "staging",
+            dead_letters=self._letters() if self.tolerant else None,
+        )
+        return BatchLoop(
+            store=_Stepping(self.store, self.reach),
+            lease=lease,
+            reader=reader,
+            flow=flow,
+            limit=ReadLimit(rows=self.limit),
+            clock=self.now,
+        )
+
+    def _names(self) -> Sequence[str]:
+        """Return what the sinks are called in marks; a topic stands alone, without a name."""
+        plans = [SINKS[kind].plan(self.folder) for kind in self.sinks]
+        return sink_names([plan for plan in plans if plan is not None]) or [""]
+
+    def _sink(self, number: int, kind: str) -> FrameSink:
+        sink = SINKS[kind].make(self.folder)
+        write = sink.write
+
+        def writing(frame: Any, batch: SinkBatch) -> StagedWrite:
+            done = write(frame, batch)
+            self.reach(f"after stage {number}")
+            return _SteppingStaged(done, number, self.reach)
+
+        sink.write = writing  # type: ignore[method-assign]
+        return sink
+
+    def _letters(self) -> DeadLetters:
+        topic = Topics(self.folder).get(DEAD)
+        letters = NumberLetters(task=TASK, topic=topic, appended=ignore)
+        append = letters.append
+
+        def appending(some: Letters, mark: Mark) -> None:
+            if some.files:
+                self.reach("before letters")
+            append(some, mark)
+            if some.files:
+                self.reach("after letters")
+
+        object.__setattr__(letters, "append", appending)
+        return letters
+
+
+class _Stepping:
+    """A store that tells when a batch is begun and finished."""
+
+    def __init__(self, store: Store, reach: Reach) -> None:
+        self._store, self._reach = store, reach
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def begin_batch(self, *arguments: Any, **named: Any) -> Batch:
+        batch = self._store.begin_batch(*arguments, **named)
+        self._reach("after begin")
+        return batch
+
+    def finish_batch(self, *arguments: Any, **named: Any) -> Batch:
+        self._reach("before finish")
+        return self._store.finish_batch(*arguments, **named)
+
+
+@dataclass
+class _SteppingStaged:
+    """A staged write that tells when it is committed."""
+
+    staged: StagedWrite
+    number: int
+    reach: Reach
+
+    @property
+    def rows(self) -> int:
+        return self.staged.rows
+
+    def commit(self, receipt: str) -> None:
+        self.reach(f"before commit {self.number}")
+        self.staged.commit(receipt)
+        self.reach(f"after commit {self.number}")
+
+    def abort(self) -> None:
+        self.staged.abort()
+
+
+def found(folder: Path, kind: str) -> list[object]:
+    """Return what an independent reader sees in a target, in order of the ids."""
+    return sorted(SINKS[kind].read(folder), key=lambda n: int(str(n)))
+
+
+def found_letters(folder: Path) -> list[int]:
+    """Return the ids of the dead letters."""
+    return sorted((int(str(n)) for n in topic_ids(folder / DEAD)), key=int)
+
+
+def expected(rows: int, *, tolerant: bool) -> list[int]:
+    """Return what each target must hold when so many rows were moved."""
+    return [n for n in range(rows) if not (tolerant and is_bad(n))]
+
+
+def steps(sinks: int, *, tolerant: bool) -> list[str]:
+    """Return all steps of a batch, in their order."""
+    staged_ = [f"after stage {n}" for n in range(sinks)]
+    committed = [f"{when} commit {n}" for n in range(sinks) for when in ("before", "after")]
+    if tolerant:
+        at = committed.index("after commit 0") + 1
+        committed[at:at] = ["before letters", "after letters"]
+    ends = ["before finish", "before acknowledge"]
+    return ["after lease", "after plan", "after begin", *staged_, *committed, *ends]

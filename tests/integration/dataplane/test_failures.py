@@ -1,0 +1,64 @@
+"""What Spark's errors mean."""
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.dataplane import SparkJobs
+from headrace.dataplane.failures import CancelledError, translated
+from headrace.model import TaskId
+from headrace.sdk import HeadraceError, SinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+TASK = TaskId("orders", 0)
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_text_that_says_cancelled_is_no_cancellation(spark: "SparkSession") -> None:
+    frame = spark.sql("SELECT raise_error('the order was cancelled job') AS x FROM range(1)")
+    with pytest.raises(SinkError, match="the order was cancelled job"), translated("reading"):
+        frame.collect()
+
+
+def _sleep_in_java(spark: "SparkSession") -> None:
+    sleep = "java_method('java.lang.Thread', 'sleep', 60000L) AS x"
+    spark.range(0, 1, 1, 1).selectExpr(sleep, "id").collect()
+
+
+def _sleep_in_python(spark: "SparkSession") -> None:
+    def slow(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for batch in batches:
+            time.sleep(60)
+            yield batch
+
+    spark.range(0, 1, 1, 1).mapInArrow(slow, "id bigint").collect()
+
+
+@pytest.mark.parametrize("work", [_sleep_in_java, _sleep_in_python])
+def test_a_job_that_is_cancelled_by_its_task_is_known_as_such(
+    spark: "SparkSession", work: "Callable[[SparkSession], None]"
+) -> None:
+    jobs = SparkJobs(spark)
+    raised: list[HeadraceError] = []
+
+    def run() -> None:
+        try:
+            with translated("moving"):
+                jobs.run(TASK, lambda: work(spark))
+        except HeadraceError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive():
+        if jobs.progress(TASK)[1]:
+            jobs.cancel(TASK)
+        thread.join(0.1)
+    assert [type(error) for error in raised] == [CancelledError]

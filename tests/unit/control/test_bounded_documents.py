@@ -1,0 +1,77 @@
+"""Documents that would keep a machine busy for long, or hold no numbers, are refused."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.control.files import documents_of
+from headrace.control.flat import flat
+from headrace.control.infos import config_infos
+from headrace.control.kafka_form import MAX_STEPS
+from headrace.control.yaml_form import section_steps
+from headrace.plugins import Registry
+from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk.config import ConfigDef, ConfigType
+
+FILE = Path("connector.yaml")
+
+
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def test_a_yaml_text_that_stands_for_very_much_is_refused_at_once() -> None:
+    begun = time.process_time()
+    with pytest.raises(ConfigError, match="values with its aliases"):
+        documents_of(bomb(9), FILE)
+    assert time.process_time() - begun < 5
+
+
+def test_ordinary_aliases_are_read() -> None:
+    text = "base: &base {a: 1}\nname: &n x\nmore: [*base, *base, *n]\n"
+    assert documents_of(text, FILE) == [
+        {"base": {"a": 1}, "name": "x", "more": [{"a": 1}, {"a": 1}, "x"]}
+    ]
+    assert documents_of(bomb(3), FILE)
+
+
+def test_a_yaml_text_that_nests_too_deeply_is_an_error_of_its_file() -> None:
+    with pytest.raises(ConfigError, match="nests too deeply"):
+        documents_of("[" * 5_000, FILE)
+
+
+def test_a_chain_of_thousands_is_refused_at_once() -> None:
+    names = [f"t{n}" for n in range(3_000)]
+    config = {
+        "name": "c",
+        "connector.class": "FileStreamSourceConnector",
+        "file": "/x",
+        "topic": "t",
+        "transforms": ",".join(names),
+        **{f"transforms.{name}.type": "Filter" for name in names},
+    }
+    begun = time.process_time()
+    with pytest.raises(ConfigError, match=f"at most {MAX_STEPS}") as raised:
+        config_infos(config, Registry())
+    assert raised.value.field == "transforms"
+    assert time.process_time() - begun < 5
+    with pytest.raises(ConfigErrors, match=f"at most {MAX_STEPS}"):
+        section_steps([{"type": "Filter"}] * 3_000)
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", float("inf")])
+def test_what_is_no_finite_number_is_none(value: object) -> None:
+    keys = ConfigDef().define("rate", ConfigType.DOUBLE, doc="A rate.")
+    with pytest.raises(ConfigErrors, match="rate"):
+        keys.parse({"rate": value})
+
+
+@pytest.mark.parametrize("number", [".nan", "1e999", "-.inf"])
+def test_a_file_holds_only_finite_numbers(number: str) -> None:
+    (document,) = documents_of(f"rate: !!float {number}", FILE)
+    assert isinstance(document, dict)
+    with pytest.raises(ConfigError, match="no number"):
+        flat(document)

@@ -1,0 +1,56 @@
+"""A batch that all targets hold is finished without its records, which may be gone."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.dataplane import Flow
+from headrace.model import Batch, Counts, TaskId
+from headrace.sdk import DataLostError, Mark, Position
+
+END = Position.of({"log": "a"}, {"row": 3})
+BATCH = Batch(TaskId("c", 0), 7, 2, Position(), END, datetime.now(UTC), again=True)
+
+
+class Gone:
+    """A source whose rows are gone."""
+
+    def read(self, *_: object) -> object:
+        raise DataLostError
+
+
+@dataclass
+class Target:
+    """A sink that may hold the batch."""
+
+    holds: bool
+
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        assert (mark.batch, topic) == (7, "t")
+        return mark.receipt({"read": 3, "written": 3}) if self.holds else None
+
+
+def flow(*targets: Target) -> Flow:
+    unused: Any = None
+    return Flow(
+        spark=unused,
+        application="c-1-0",
+        topic="t",
+        source=cast("Any", Gone()),
+        steps=(),
+        sinks=cast("Any", targets),
+        names=[str(number) for number, _ in enumerate(targets)],
+        staging=Path(),
+    )
+
+
+def test_the_counts_are_those_of_the_receipts() -> None:
+    assert flow(Target(holds=True), Target(holds=True)).run(BATCH) == Counts(read=3, written=3)
+
+
+def test_one_target_without_it_leaves_it_in_doubt() -> None:
+    with pytest.raises(DataLostError):
+        flow(Target(holds=True), Target(holds=False)).run(BATCH)

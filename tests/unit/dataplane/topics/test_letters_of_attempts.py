@@ -1,0 +1,97 @@
+"""Attempts at one batch that overlap leave the dead letters of one of them, readable."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.dataplane.deadletters import DeadLetters, Letters
+from headrace.dataplane.rejects import Rejects
+from headrace.dataplane.topics import LETTERS, Topic, TopicReader, Topics
+from headrace.model import Counts, TaskId
+from headrace.sdk import Mark, Position, ReadLimit, StaleEpochError, to_arrow
+from headrace.sdk.delta import AddedFile, discard_other_attempts, staging_folder
+
+FOLDER = "letters"
+CAUSES = {"TRANSFORMATION X": 1}
+
+
+def mark(epoch: int) -> Mark:
+    return Mark("c-uid-0/dlq", 7, epoch, "range")
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    return Topics(tmp_path).get("c.dlq")
+
+
+@pytest.fixture
+def letters(topic: Topic) -> DeadLetters:
+    return DeadLetters(task=TaskId("c", 0), topic=topic, appended=lambda _: None)
+
+
+def stage(topic: Topic, epoch: int) -> Letters:
+    """Stage a letter of an attempt as Spark does."""
+    schema = to_arrow(topic.prepare(LETTERS))
+    folder = topic.path / staging_folder(mark(epoch), FOLDER)
+    folder.mkdir(parents=True)
+    file = folder / "part-0.parquet"
+    rows = [{"value": f"letter of epoch {epoch}", "offset": 0}]
+    pq.write_table(pa.Table.from_pylist(rows, schema), file)
+    path = file.relative_to(topic.path).as_posix()
+    return Letters(CAUSES, [AddedFile(path, file.stat().st_size, 1)])
+
+
+def held(topic: Topic) -> list[str]:
+    """Return the letters as readers get them."""
+    reader = TopicReader(topic)
+    files = reader.files(Position(), reader.latest(Position(), ReadLimit()))
+    tables = [pq.read_table(topic.path / each.file.path) for each in files]
+    return [row["value"] for table in tables for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
+def test_the_letters_of_one_attempt_stay_and_the_other_is_told(
+    topic: Topic, letters: DeadLetters, first: int, second: int
+) -> None:
+    staged = {epoch: stage(topic, epoch) for epoch in (1, 2)}
+    letters.append(staged[first], mark(first))
+    with pytest.raises(StaleEpochError):
+        letters.append(staged[second], mark(second))
+    assert held(topic) == [f"letter of epoch {first}"]
+
+
+def test_an_attempt_leaves_alone_what_a_newer_owner_stages(
+    topic: Topic, letters: DeadLetters
+) -> None:
+    staged = {epoch: stage(topic, epoch) for epoch in (1, 2, 3)}
+    letters.append(staged[2], mark(2))
+    there = {
+        each: (topic.path / staging_folder(mark(each), FOLDER)).exists() for each in staged
+    }
+    assert there == {1: False, 2: True, 3: True}
+
+
+def test_the_next_owner_appends_the_letters_that_the_sinks_receipt_names(
+    topic: Topic, letters: DeadLetters
+) -> None:
+    staged = stage(topic, 1)
+    one = Rejects(letters, Mark("c-uid-0", 7, 1, "range"))
+    counts = Counts(read=1, rejected=1, causes=CAUSES)
+    receipt = one.receipt(counts, staged)  # a crash comes behind the sink's transaction
+    for epoch in (2, 3, 2):
+        owner = Rejects(letters, Mark("c-uid-0", 7, epoch, "range"))
+        assert owner.settled(receipt) == counts
+    one.append(staged)  # the first wakes up
+    assert held(topic) == ["letter of epoch 1"]
+
+
+def test_attempts_with_long_numbers_are_told_apart(tmp_path: Path) -> None:
+    number = int(datetime.now(UTC).timestamp() * 1000)
+    folders = [tmp_path / staging_folder(Mark("c", number, epoch)) for epoch in (9, 10, 11)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    discard_other_attempts(tmp_path, Mark("c", number, 10))
+    assert [folder.exists() for folder in folders] == [False, True, True]

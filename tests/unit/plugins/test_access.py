@@ -1,0 +1,243 @@
+"""What configurations may reach of the machine: paths, Python and topics' names."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.control import check_definition, try_transforms
+from headrace.control.infos import config_infos
+from headrace.control.meanings import check_access
+from headrace.model import Definition, PluginSpec, StepSpec
+from headrace.plugins import Access, PluginKind, ProviderSettings, Registry
+from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError, ProviderContext
+from headrace.sdk.config import ConfigDef, ConfigType, Meaning
+
+SECRET = "hunter2-of-the-tests"  # noqa: S105 - no secret
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+def allowed(data: Path, text: str) -> bool:
+    try:
+        Access(paths=(data,)).check_path(text, "path")
+    except ConfigError as error:
+        return (error.field, "allowed_paths" in error.fix) != ("path", True)
+    return True
+
+
+def test_paths_below_an_allowed_folder_and_of_other_systems_are_let_through(data: Path) -> None:
+    for text in (
+        f"{data}",
+        f"{data}/in/*.csv",
+        f"{data}/in/{{a,b}}/[0-9].csv",
+        f"file://{data}/x",
+        f"file:{data}/x",
+        f"{data}/${{topic}}/x",
+        f"{data}/a/../b",
+        "s3a://bucket/key",
+        "hdfs://host:9000/x",
+    ):
+        assert allowed(data, text), text
+
+
+def test_no_way_leads_out_of_an_allowed_folder(data: Path, tmp_path: Path) -> None:
+    (data / "out").symlink_to(tmp_path)
+    (data / "loop").symlink_to(data / "loop")
+    (tmp_path / "data-too").mkdir()
+    for text in (
+        "/etc/passwd",
+        "/",
+        "relative.csv",
+        "~/x",
+        f"{data}/../secret",
+        f"{data}/out/secret",
+        f"{data}/out/*.csv",
+        f"{data}-too/x",
+        f"{data}/*/../../secret",
+        f"{data}/{{a,../../etc}}/x",
+        f"{data}/{{/etc/passwd,x}}",
+        "{/etc/passwd,x}",
+        "file:///etc/passwd",
+        "FILE:/etc/passwd",
+        f"file://{data}/%2e%2e/secret",
+        f"har://file-{data}/x",
+        "jar:file:/etc/x!/y",
+        f"{data}/\0",
+        "unknown:/etc/passwd",
+    ):
+        assert not allowed(data, text), text
+
+
+@given(st.lists(st.sampled_from(["..", "a", ".", "b", "*", ""]), min_size=1, max_size=6))
+def test_what_is_allowed_resolves_into_the_folder(parts: list[str]) -> None:
+    folder = Path("/srv/headrace-tests/data")
+    text = "/".join([str(folder), *parts])
+    if allowed(folder, text):
+        assert Path(text).resolve().is_relative_to(folder)
+
+
+def test_without_limits_every_path_is_allowed() -> None:
+    Access().check_path("/etc/passwd", "path")
+    Access().check_code("code")
+
+
+def flat(**more: str) -> dict[str, str]:
+    return {
+        "name": "c",
+        "connector.class": "FileStreamSourceConnector",
+        "topic": "lines",
+        "file": "/etc/passwd",
+        **more,
+    }
+
+
+def fields(config: dict[str, str], registry: Registry) -> list[str]:
+    errors = config_infos(config, registry).errors
+    return sorted(str(error.field) for error in errors)
+
+
+def narrow(data: Path, *, serving: bool = True) -> Registry:
+    providers = ProviderSettings(context=ProviderContext(serving=serving, shared=serving))
+    return Registry(providers, Access(paths=(data,), code=False))
+
+
+def test_a_configuration_that_reaches_further_is_refused_with_each_field(data: Path) -> None:
+    chain = {
+        "transforms": "py,look",
+        "transforms.py.type": "Python",
+        "transforms.py.code": "def f(record): return record",
+        "transforms.look.type": "Lookup",
+        "transforms.look.table": "/etc",
+        "transforms.look.on": "id",
+        "transforms.look.fields": "name string",
+        "value.converter": "AvroConverter",
+        "value.converter.schema.registry.url": "https://r",
+        "value.converter.schema.registry.ssl.key.location": "/root/key.pem",
+    }
+    assert fields(flat(**chain), narrow(data)) == [
+        "file",
+        "transforms.look.table",
+        "transforms.py.code",
+        "value.converter.schema.registry.ssl.key.location",
+    ]
+    assert fields(flat(file=f"{data}/x"), narrow(data)) == []
+
+
+def test_the_plan_checks_again_when_tasks_start(data: Path, tmp_path: Path) -> None:
+    inside = data / "in"
+    inside.mkdir()
+    definition = Definition("c", PluginSpec("file", {"path": str(inside)}), topics=("t",))
+    check_access(definition, narrow(data))
+    inside.rmdir()
+    inside.symlink_to(tmp_path)
+    with pytest.raises(ConfigErrors, match="not among the paths"):
+        check_access(definition, narrow(data))
+
+
+def test_a_trial_of_transforms_runs_no_python_either(data: Path) -> None:
+    def engine(*_: object) -> list[dict[str, object]]:
+        raise AssertionError
+
+    section = {"type": "Python", "code": "def f(record): return record"}
+    with pytest.raises(ConfigErrors, match="may not run Python"):
+        try_transforms(
+            {"config": {"transforms": [section]}, "records": []}, narrow(data), engine
+        )
+
+
+def test_a_class_that_is_no_plugin_is_not_imported(data: Path) -> None:
+    path = "tests.integration.hanging_source.Hanging"
+    sys.modules.pop("tests.integration.hanging_source", None)
+    assert fields(flat(**{"transforms": "a", "transforms.a.type": path}), narrow(data))
+    with pytest.raises(PluginNotFoundError):
+        narrow(data).find(path)
+    assert "tests.integration.hanging_source" not in sys.modules
+
+
+def test_keys_that_name_paths_say_so() -> None:
+    silent = {
+        (plugin.name, key.name)
+        for plugin in Registry().all()
+        if plugin.plugin.__module__.startswith("headrace_plugins.")
+        and plugin.kind not in {PluginKind.PROVIDER, PluginKind.REPORTER}
+        for key in plugin.config_def().keys.values()
+        if key.means is Meaning.PATH and key.meaning is None
+    }
+    assert silent == set()
+
+
+def test_a_key_of_an_unaware_plugin_is_taken_for_a_path_by_its_name() -> None:
+    keys = ConfigDef()
+    for name in ("path", "ssl.truststore.location", "in.dir", "key_file", "schema", "profile"):
+        keys = keys.define(name, ConfigType.STRING, None, doc="A text.")
+    found = [key.name for key in keys.keys.values() if key.means is Meaning.PATH]
+    assert found == ["path", "ssl.truststore.location", "in.dir", "key_file"]
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", "a b", "x" * 250])
+def test_a_name_that_no_topic_may_have_is_refused_wherever_it_stands(name: str) -> None:
+    registry = Registry()
+    assert fields(flat(topic=name), registry) == ["topic"]
+    sink = {"name": "s", "connector.class": "FileStreamSinkConnector", "file": "/x"}
+    assert fields({**sink, "topics": f"good,{name}"}, registry) == ["topics"]
+    key = "errors.deadletterqueue.topic.name"
+    dead = {"topics": "t", "errors.tolerance": "all", key: name}
+    assert fields({**sink, **dead}, registry) == [key]
+    for kind, target in (
+        ("RegexRouter", {"regex": ".*", "replacement": name}),
+        ("Route", {"routes": f"a -> good; b -> {name}"}),
+        ("Shard", {"strategy": "hash", "field": "a", "shards": "2", "topic.format": name}),
+        ("TimestampRouter", {"topic.format": name}),
+    ):
+        step = {f"transforms.r.{k}": v for k, v in {"type": kind, **target}.items()}
+        found = fields(flat(transforms="r", **step), registry)
+        assert len(found) == 1, (kind, found)
+        assert str(found[0]).startswith("transforms.r.")
+
+
+def test_templates_of_good_names_pass() -> None:
+    step = {
+        "transforms": "r,t",
+        "transforms.r.type": "RegexRouter",
+        "transforms.r.regex": "(?<a>.*)-(.*)",
+        "transforms.r.replacement": "new_${a}.$2",
+        "transforms.t.type": "TimestampRouter",
+        "transforms.t.topic.format": "${topic}-${timestamp}",
+    }
+    assert fields(flat(**step), Registry()) == []
+
+
+def test_a_reference_in_a_topics_name_is_refused_where_others_see_it(
+    monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
+    monkeypatch.setenv("CONNECT_SEC", SECRET)
+    registry = narrow(data)
+    config = flat(topic="${env:CONNECT_SEC}", file=f"{data}/x")
+    errors = config_infos(config, registry).errors
+    assert [error.field for error in errors] == ["topic"]
+    assert SECRET not in str(errors)
+    assert fields(config, Registry()) == []  # whoever runs it sees what is theirs
+
+
+def test_a_refused_reference_is_listed_once(data: Path) -> None:
+    text = "${file:/etc/passwd:a}${file:/etc/passwd:b}"
+    for key in ("file", "topic"):
+        config = {**flat(file=f"{data}/x"), key: text}
+        errors = config_infos(config, narrow(data)).errors
+        told = [e for e in errors if "paths that references may read" in e.problem]
+        assert [error.field for error in told] == [key], errors
+
+
+def test_steps_of_a_chain_are_checked_by_a_definitions_check(data: Path) -> None:
+    steps = (StepSpec("p", "Python", {"code": "x"}, place="transforms[0]"),)
+    definition = Definition("c", PluginSpec("datagen", {}), topics=("t",), steps=steps)
+    errors = check_definition(definition, narrow(data)).errors
+    assert "transforms[0].code" in [error.field for error in errors]

@@ -1,0 +1,147 @@
+"""Commits to a Delta table's log: whole, in their order, and fenced by their transactions."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import Schema as DeltaSchema
+
+from headrace.sdk import DataLostError, Mark, RetriableError, StaleEpochError
+from headrace.sdk.delta import AddedFile, add_files
+from headrace.sdk.deltalog import (
+    CommitConflictError,
+    commit,
+    commit_file,
+    create_checkpoint,
+    create_table,
+    flush_commits,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = pa.table({"a": pa.array([1], pa.int64())})
+SCHEMA = DeltaSchema.from_arrow(ROWS.schema)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    create_table(path, SCHEMA)
+    return path
+
+
+def staged(table: Path, name: str = "data/a/x.parquet") -> AddedFile:
+    path = table / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(ROWS, path)
+    return AddedFile(name, path.stat().st_size, 1)
+
+
+def note(table: Path, seen: int, application: str = "b", number: int = 1) -> int:
+    marks = {application: number}
+    return commit(table, seen, [], operation="WRITE", transactions=marks, told={}, now=NOW)
+
+
+def test_rows_the_mark_and_what_else_is_told_are_in_the_table(table: Path) -> None:
+    add_files(DeltaTable(table), [staged(table)], Mark("a", 7, 1), "r", NOW, told={"more": "x"})
+    found = DeltaTable(table)
+    assert found.to_pyarrow_table().to_pylist() == [{"a": 1}]
+    assert found.transaction_version("a") == 7
+    entry = found.history(1)[0]
+    assert (entry["headrace.receipt"], entry["more"], entry["operation"]) == ("r", "x", "WRITE")
+
+
+@pytest.mark.parametrize("name", ["a b", "é%20=?#+&'(~!,@$*;[]", "x=1/y"])
+def test_any_name_of_a_file_is_found_again(table: Path, name: str) -> None:
+    add_files(
+        DeltaTable(table), [staged(table, f"data/{name}.parquet")], Mark("a", 1, 1), "", NOW
+    )
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 1
+
+
+def test_values_of_partitions_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    schema = DeltaSchema.from_arrow(pa.schema([("a", pa.int64()), ("p", pa.string())]))
+    create_table(path, schema, partition_by=["p"])
+    files = []
+    for value in ("x y", None):
+        file = staged(path, f"data/p={value}/f.parquet")
+        files.append(AddedFile(file.path, file.size_bytes, 1, {"p": value}))
+    add_files(DeltaTable(path), files, Mark("a", 1, 1), "", NOW)
+    rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert sorted(rows, key=str) == [{"a": 1, "p": "x y"}, {"a": 1, "p": None}]
+
+
+def test_commits_of_others_are_passed(table: Path) -> None:
+    write_deltalake(table, ROWS, mode="append")
+    note(table, 1, "other")
+    assert note(table, 0) == 3
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 1
+
+
+def test_a_transaction_that_did_not_see_the_one_before_is_refused(table: Path) -> None:
+    seen = DeltaTable(table)
+    add_files(DeltaTable(table), [], Mark("a", 1, 1), "", NOW)
+    with pytest.raises(StaleEpochError):
+        add_files(seen, [staged(table)], Mark("a", 1, 2), "", NOW)
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 0
+
+
+def test_a_transaction_through_deltalake_is_seen_as_well(table: Path) -> None:
+    marked = CommitProperties(app_transactions=[Transaction("a", 1)])
+    write_deltalake(table, ROWS, mode="append", commit_properties=marked)
+    with pytest.raises(CommitConflictError):
+        note(table, 0, "a")
+
+
+def test_a_change_of_the_definition_is_not_passed(table: Path) -> None:
+    seen = DeltaTable(table)
+    more = pa.table({"a": pa.array([1], pa.int64()), "b": ["x"]})
+    write_deltalake(table, more, mode="append", schema_mode="merge")
+    with pytest.raises(RetriableError):
+        add_files(seen, [staged(table)], Mark("a", 1, 1), "", NOW)
+
+
+def test_a_name_that_a_checkpoint_stands_for_is_not_taken_again(table: Path) -> None:
+    for number in range(1, 4):
+        note(table, number - 1, "other", number)
+    create_checkpoint(DeltaTable(table))
+    commit_file(table, 1).unlink()
+    with pytest.raises(CommitConflictError):
+        note(table, 0)
+
+
+def test_a_table_is_created_once(table: Path) -> None:
+    add_files(DeltaTable(table), [staged(table)], Mark("a", 1, 1), "", NOW)
+    assert create_table(table, SCHEMA) is None
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 1
+    assert not list(table.glob(".*"))
+
+
+def test_properties_that_delta_does_not_know_are_kept(tmp_path: Path) -> None:
+    made = create_table(tmp_path / "t", SCHEMA, properties={"headrace.x": "1"})
+    assert made is not None
+    assert made.metadata().configuration == {"headrace.x": "1"}
+
+
+@pytest.mark.parametrize("torn", [True, False])
+def test_a_commit_whose_files_are_not_whole_is_told(table: Path, torn: bool) -> None:
+    marked = CommitProperties(app_transactions=[Transaction("a", 1)])
+    write_deltalake(table, ROWS, mode="append", commit_properties=marked)
+    flush_commits(table, Mark("a", 1, 1))
+    (file,) = table.glob("*.parquet")
+    file.write_bytes(b"") if torn else file.unlink()
+    flush_commits(table, Mark("a", 2, 1))  # what others have lost is not for this batch to tell
+    with pytest.raises(DataLostError, match="missing or torn"):
+        flush_commits(table, Mark("a", 1, 1))
+
+
+def test_files_that_a_later_version_has_replaced_need_not_be_there(table: Path) -> None:
+    marked = CommitProperties(app_transactions=[Transaction("a", 1)])
+    write_deltalake(table, ROWS, mode="append", commit_properties=marked)
+    write_deltalake(table, ROWS, mode="overwrite")
+    old = min(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    old.unlink()
+    flush_commits(table, Mark("a", 1, 1))

@@ -1,0 +1,121 @@
+"""A batch whose range cannot be read: planned anew at first, and with a way out later."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headrace.model import Batch, Counts, TaskId
+from headrace.sdk import (
+    DataLostError,
+    Lag,
+    Position,
+    RangeChangedError,
+    ReadLimit,
+    RetriableError,
+    StateError,
+)
+from headrace.store import MemoryStore
+from headrace.worker import BatchLoop
+
+TASK = TaskId("copy it", 0)
+PARTITION = {"log": "a"}
+WAY_OUT = "headrace connector offsets give-up 'copy it' --task 0 --batch 1"
+
+
+@dataclass
+class System:
+    """A source of so many rows, and a flow that may fail."""
+
+    rows: int = 5
+    run: Callable[[Batch], Counts] = lambda _: Counts()
+    store: MemoryStore = field(default_factory=MemoryStore)
+    tried: list[Batch] = field(default_factory=list)
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return Position.of(PARTITION, {"row": self.rows})
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
+
+    def acknowledge(self, position: Position) -> None:
+        """Keep nothing."""
+
+    def open(self) -> BatchLoop:
+        lease = self.store.lease(TASK, "w", _now(), timedelta(minutes=1))
+        return BatchLoop(
+            store=self.store,
+            lease=lease,
+            reader=self,
+            flow=Attempts(self),
+            limit=ReadLimit(),
+            clock=_now,
+        )
+
+
+@dataclass
+class Attempts:
+    """Writes down each attempt."""
+
+    system: System
+
+    def run(self, batch: Batch) -> Counts:
+        self.system.tried.append(batch)
+        return self.system.run(batch)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def failing(*errors: Exception) -> Callable[[Batch], Counts]:
+    left = list(errors)
+
+    def run(batch: Batch) -> Counts:
+        if left:
+            raise left.pop(0)
+        return Counts()
+
+    return run
+
+
+def test_a_range_that_changes_before_it_is_read_is_planned_anew() -> None:
+    system = System(run=failing(RangeChangedError("changed")))
+    loop = system.open()
+    done = loop.step()
+    assert [batch.id for batch in system.tried] == [1, 2]
+    assert done is not None
+    assert system.store.position(TASK) == done.end
+    assert [batch.id for batch in system.store.batches(TASK)] == [2]
+
+
+def test_a_range_that_changes_all_the_time_is_tried_again_later() -> None:
+    system = System(run=failing(*(RangeChangedError("changed") for _ in range(5))))
+    loop = system.open()
+    with pytest.raises(RetriableError, match="changes all the time"):
+        loop.step()
+    assert system.store.unfinished_batch(TASK) is None
+    assert loop.step() is not None
+
+
+def test_a_range_that_has_changed_since_a_crash_is_kept_and_its_way_out_is_named() -> None:
+    system = System(run=failing(KeyboardInterrupt()))  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        system.open().step()
+    for _ in range(2):
+        system.run = failing(RangeChangedError("changed", fix="Put it back."))
+        with pytest.raises(RangeChangedError) as failed:
+            system.open().step()
+        assert failed.value.fix.startswith("Put it back. If it cannot run any more")
+        assert WAY_OUT in failed.value.fix
+    assert [batch.id for batch in system.tried] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("error", [DataLostError("gone"), StateError("another topic")])
+def test_a_range_that_cannot_be_read_names_the_way_out(error: Exception) -> None:
+    system = System(run=failing(error))
+    with pytest.raises(type(error)) as failed:
+        system.open().step()
+    assert WAY_OUT in str(failed.value)
+    assert system.store.unfinished_batch(TASK) is not None
