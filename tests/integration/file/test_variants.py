@@ -66,6 +66,7 @@ def flow(spark: "SparkSession", folder: Path, source: Any, sinks: list[Any]) -> 
         source=source,
         steps=[],
         sinks=sinks,
+        names=[f"sink{number}" for number, _ in enumerate(sinks)],
         staging=folder / "divided",
     )
 

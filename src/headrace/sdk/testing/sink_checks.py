@@ -149,7 +149,7 @@ def check_sink_killed(bench: SinkBench, driver: SinkDriver, at: Point) -> None:
         before = list(fed.rows)
         fed.feed(plain_rows(first))
         fed.step(kill=at)
-        if at is not Point.AFTER_COMMIT and _is_exact(driver):
+        if at is not Point.AFTER_COMMIT and is_exact(driver):
             promise = f"What was not committed is not visible (killed {at.value})."
             fed.require_rows(before, promise, StagedWrite)
         fed.step()
@@ -238,7 +238,7 @@ def _check_refused_commit(fed: Fed, overtake: Callable[[], None]) -> None:
     with suppress(Exception):  # what is refused raises
         stale.step()
     stale.close()
-    if passed and _is_exact(fed.driver):
+    if passed and is_exact(fed.driver):
         raise BrokenPromiseError(
             promise="A commit fails when the target holds its batch from another attempt.",
             seen="It was taken for success: whoever counts on it loses records.",
@@ -357,5 +357,6 @@ def check_sink_leaks(bench: SinkBench, driver: SinkDriver) -> None:
     check_leaks(cycle)
 
 
-def _is_exact(driver: SinkDriver) -> bool:
+def is_exact(driver: SinkDriver) -> bool:
+    """Return whether a sink promises that each record arrives once."""
     return driver.connector.delivery is DeliveryGuarantee.EXACTLY_ONCE

@@ -116,6 +116,8 @@ class SinkAcceptance(ConnectorAcceptance):
     ) -> None:
         """See ``StagedWrite.commit`` and ``Mark.wrote``."""
         skip_if(self.cannot_read_back)
+        if not sink_checks.is_exact(made):
+            pytest.skip("The sink keeps no marks.")
         sink_checks.check_other_range(bench, made)
 
     def test_a_field_that_is_new_in_mid_stream_arrives(
