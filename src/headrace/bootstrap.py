@@ -236,6 +236,7 @@ class Runtime:
             policy=lambda each: restart_policy(each, self.registry, self.settings),
             keep=retention(self.settings),
             grace=self.settings.task_shutdown_graceful_timeout,
+            limit=self.settings.connector_timeout,
             listener=self.measuring.book,
             cleaned=self.secrets.cleaned,
         )

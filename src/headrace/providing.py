@@ -31,7 +31,8 @@ def open_registry(
     )
     keys = settings.config_providers
     providers = ProviderSettings(keys=keys, context=context, secrets=secrets)
-    return Registry(providers, _access(settings, serving=serving, shared=shared))
+    access = _access(settings, serving=serving, shared=shared)
+    return Registry(providers, access, settings.connector_timeout)
 
 
 def _access(settings: Settings, *, serving: bool, shared: bool) -> Access:

@@ -6,14 +6,15 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.assembly import connector_context, sink_names
 from headrace.control import REPLAYS, Holding, TargetView, definition_of, replay_plan
 from headrace.dataplane import sink_marks, sink_title, topic_mark
 from headrace.model import Lease
+from headrace.plugins import aside, has_ended
 from headrace.sdk import DeliveryGuarantee, StateError
-from headrace.worker import Aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,19 +50,14 @@ class Receipts:
         self, connector: Connector, batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
         """See BatchTargets."""
-        found: list[TargetView] = []
-        failed: list[str] = []
-
-        def work() -> None:
-            try:
-                found.extend(self._asked(connector, batch, topics))
-            except Exception as error:  # noqa: BLE001 - plugins may raise anything
-                failed.append(str(error))
-
-        aside = Aside(f"headrace-receipts-{connector.name}", work)
-        if not aside.has_ended(time.monotonic() + self.patience.total_seconds()):
+        work = partial(self._asked, connector, batch, topics)
+        asked = aside(f"headrace-receipts-{connector.name}", work)
+        if not has_ended(asked, time.monotonic() + self.patience.total_seconds()):
             return [TargetView(_ALL, Holding.UNKNOWN, "They do not answer.")]
-        return [TargetView(_ALL, Holding.UNKNOWN, failed[0])] if failed else found
+        try:
+            return asked.result()
+        except Exception as error:  # noqa: BLE001 - plugins may raise anything
+            return [TargetView(_ALL, Holding.UNKNOWN, str(error))]
 
     def _asked(
         self, connector: Connector, batch: Batch, topics: Sequence[str]

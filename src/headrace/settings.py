@@ -168,6 +168,11 @@ class Settings(BaseSettings):
         description="How long a task that is to end may finish what it moves; then it is "
         "cancelled, and after as long again its lease is taken away.",
     )
+    connector_timeout: Duration = Field(
+        default=timedelta(minutes=1),
+        description="How long a connector may take to check its configuration, to start and to "
+        "plan its tasks; one that hangs fails alone.",
+    )
     restart_failed: bool = Field(
         default=False,
         description="Whether `headrace server` starts failed tasks and connectors anew by "

@@ -156,7 +156,7 @@ class Standalone:
         """Stop: what is moving is finished, or cancelled after a grace period.
 
         A thread in which a plugin hangs is left behind: all that waits for one takes a few
-        grace periods at most, but a connector that plans its tasks is not interrupted.
+        grace periods at most.
         """
         self.reconciler.stop()
         self.hosts.drain()
@@ -171,7 +171,7 @@ class Standalone:
 
 @dataclass
 class ServedPlan:
-    """A connector that is started on a server, and plans its tasks. One thread uses it.
+    """A connector on a server, which plans its tasks. One thread at a time uses it.
 
     A sink of ``topics.regex`` looks for new topics now and then.
 

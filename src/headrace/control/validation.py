@@ -11,6 +11,7 @@ from headrace.control.meanings import not_allowed, references_in_names, wrong_to
 from headrace.control.references import resolvable
 from headrace.control.runtime_keys import common_def, common_props
 from headrace.model import Definition
+from headrace.plugins import PluginTimeoutError, within
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
 from headrace.sdk.config import Password, evolution_config
 
@@ -104,7 +105,13 @@ class _Check:
         config = self._parse(keys, props, spec.place)
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
         if config is not None:
-            self._extend(plugin.check(keys.parse(props)), spec.place)
+            limit, parsed = self._registry.patience, keys.parse(props)
+            try:
+                wrong = within(limit, "headrace-check", lambda: [*plugin.check(parsed)])
+            except PluginTimeoutError:
+                self.errors.append(PluginTimeoutError(limit, field=place))
+            else:
+                self._extend(wrong, spec.place)
         self._section(evolution_config(), evolution_keys(spec.config), spec.place)
 
     def meanings(self) -> None:

@@ -1,6 +1,7 @@
 """Finds plugins by name, alias or class path, and what references stand for."""
 
 from headrace.plugins.access import Access
+from headrace.plugins.hanging import PluginTimeoutError, aside, has_ended, within
 from headrace.plugins.references import ProviderSettings, References
 from headrace.plugins.registry import PluginInfo, PluginKind, Registry
 from headrace.plugins.secrets import HIDDEN, Secrets
@@ -10,8 +11,12 @@ __all__ = [
     "Access",
     "PluginInfo",
     "PluginKind",
+    "PluginTimeoutError",
     "ProviderSettings",
     "References",
     "Registry",
     "Secrets",
+    "aside",
+    "has_ended",
+    "within",
 ]

@@ -4,34 +4,75 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future, wait
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.sdk import HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
+
+T = TypeVar("T")
 
 
-class Aside:
-    """Work that goes on by itself: whoever waits for it may stop waiting.
+class PluginTimeoutError(HeadraceError):
+    """A connector did not start, plan its tasks or check its configuration in time."""
+
+    code = "plugin.timeout"
+
+    def __init__(self, limit: timedelta, *, field: str | None = None) -> None:
+        problem = f"The connector gave no answer within {limit.total_seconds():g} s."
+        fix = (
+            "See whether the system that it asks can be reached, then restart it; raise "
+            "HEADRACE_CONNECTOR_TIMEOUT if it needs longer."
+        )
+        super().__init__(problem, fix=fix, field=field)
+
+
+def aside(name: str, work: Callable[[], T]) -> Future[T]:
+    """Begin work that goes on by itself: whoever waits for it may stop waiting.
 
     What it logs has the labels of whoever has started it. The thread of work that does not
-    end is left behind; it keeps no process from ending.
+    end is left behind; it keeps no process from ending, as one of a pool would.
 
     Args:
         name: The thread's.
-        work: What is done. It must not raise.
+        work: What is done.
     """
+    answer: Future[T] = Future()
 
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
-        run = copy_context().run
-        self._thread = threading.Thread(target=run, args=(work,), name=name, daemon=True)
-        self._thread.start()
+    def run() -> None:
+        try:
+            found = work()
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is looked at
+            answer.set_exception(error)
+        else:
+            answer.set_result(found)
 
-    def has_ended(self, by: float | None = None) -> bool:
-        """Wait for the end; return whether it came.
+    context = copy_context()
+    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+    return answer
 
-        Args:
-            by: Until when to wait, in seconds of the monotonic clock; None for ever.
-        """
-        self._thread.join(None if by is None else max(0.0, by - time.monotonic()))
-        return not self._thread.is_alive()
+
+def has_ended(work: Future[T], by: float | None = None) -> bool:
+    """Wait for the end of work; return whether it came.
+
+    Args:
+        work: What ``aside`` has begun.
+        by: Until when to wait, in seconds of the monotonic clock; None for ever.
+    """
+    wait([work], None if by is None else max(0.0, by - time.monotonic()))
+    return work.done()
+
+
+def within(limit: timedelta, name: str, work: Callable[[], T]) -> T:
+    """Return what work gives; leave it behind when it takes longer than ``limit``.
+
+    Raises PluginTimeoutError.
+    """
+    answer = aside(name, work)
+    if not has_ended(answer, time.monotonic() + limit.total_seconds()):
+        raise PluginTimeoutError(limit)
+    return answer.result()

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
@@ -118,11 +119,16 @@ class Registry:
     Args:
         providers: What the settings say about configuration providers.
         access: What configurations may use of this machine.
+        patience: How long a connector may take to check a configuration.
     """
 
     def __init__(
-        self, providers: ProviderSettings | None = None, access: Access | None = None
+        self,
+        providers: ProviderSettings | None = None,
+        access: Access | None = None,
+        patience: timedelta = timedelta(minutes=1),
     ) -> None:
+        self.patience = patience
         self.access = access or Access()
         self._reloading = threading.Lock()
         self._reload_from = -math.inf

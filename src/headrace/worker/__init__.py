@@ -1,6 +1,5 @@
 """Does: holds leases, runs batch loops and captures, retries."""
 
-from headrace.worker.aside import Aside
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
     StoredConnectorContext,
@@ -24,7 +23,6 @@ from headrace.worker.tolerance import ToleranceGuard
 from headrace.worker.worker import Worker
 
 __all__ = [
-    "Aside",
     "Backoff",
     "BatchLoop",
     "BatchTask",

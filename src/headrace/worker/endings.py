@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.model import TaskState, TaskStatus
+from headrace.plugins import aside, has_ended
 from headrace.sdk import StaleEpochError, StateError
 from headrace.store import StoreUnavailableError, TaskRemovedError
-from headrace.worker.aside import Aside
 from headrace.worker.labels import labelled, labels
 from headrace.worker.traces import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from concurrent.futures import Future
     from datetime import datetime
 
     from headrace.model import Lease, TaskId
@@ -82,9 +83,9 @@ class Endings:
     def end_all(self, entries: Collection[Entry], state: TaskState) -> None:
         """End tasks whose plugins let go all at once, those that were given up as well."""
         left = [entry for entry in entries if not entry.abandoned]
-        letting_go = [(entry, self._letting_go(entry)) for entry in left]
+        stops = [(entry, self._letting_go(entry)) for entry in left]
         by = self._by()
-        ends = [partial(self._end, entry, state, aside, by) for entry, aside in letting_go]
+        ends = [partial(self._end, entry, state, stop, by) for entry, stop in stops]
         ends += [partial(self.give_up, entry, state) for entry in entries if entry.abandoned]
         for end in ends:
             try:
@@ -95,8 +96,10 @@ class Endings:
     def _by(self) -> float:
         return time.monotonic() + self.patience.total_seconds()
 
-    def _end(self, entry: Entry, state: TaskState, aside: Aside, by: float | None) -> None:
-        gone = aside.has_ended(by)
+    def _end(
+        self, entry: Entry, state: TaskState, stop: Future[None], by: float | None
+    ) -> None:
+        gone = has_ended(stop, by)
         if not gone:
             log.warning("task did not let go in time", **labels(entry.task.id))
         if entry.abandoned:
@@ -112,7 +115,7 @@ class Endings:
     def let_go(self, entry: Entry) -> None:
         """Let the plugins of a task let go, unless they were told to before."""
         if not entry.let_go:
-            self._letting_go(entry).has_ended()
+            has_ended(self._letting_go(entry))
 
     def mark(self, task: TaskId, state: TaskState, lease: Callable[[], Lease]) -> None:
         """Store the state of a task that nobody runs. One that has failed stays so."""
@@ -148,7 +151,7 @@ class Endings:
         with self._lock:
             return dict(self._owed)
 
-    def _letting_go(self, entry: Entry) -> Aside:
+    def _letting_go(self, entry: Entry) -> Future[None]:
         entry.let_go = True
         task = entry.task
 
@@ -159,7 +162,7 @@ class Endings:
                 log.warning("task did not stop cleanly", exc_info=True)
 
         with labelled(task.id):
-            return Aside(f"headrace-stop-{task.id}", stop)
+            return aside(f"headrace-stop-{task.id}", stop)
 
     def _store_and_tell(self, entry: Entry, status: TaskStatus, *, fenced: bool) -> None:
         if entry.lease is not None:

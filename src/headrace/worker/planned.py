@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from headrace.worker.aside import Aside
+from headrace.plugins import aside, has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
     from datetime import timedelta
 
     from headrace.model import Connector, TaskId
@@ -36,10 +38,13 @@ class Planned:
 
 
 class Planning(Protocol):
-    """A connector that is started, and plans its tasks. One thread calls it."""
+    """A connector that plans its tasks. One thread at a time calls it."""
 
     def plan(self) -> Planned:
-        """Return what it is to run now. May raise anything, as a plugin does the work."""
+        """Return what it is to run now; the first call starts the connector.
+
+        May raise anything, and hang, as a plugin does the work.
+        """
 
     def changed(self) -> bool:
         """Return whether a new plan may differ. Called about once a second; must be quick."""
@@ -89,26 +94,32 @@ class KeptConnector:
         stay = set() if planned is None else self.unchanged(wanted, planned)
         return {task.number for task in self.running} - stay
 
-    def closing(self) -> Aside | None:
-        """Begin to stop the connector, if it is started."""
+    def closing(self, after: Future[Any] | None = None) -> Future[None] | None:
+        """Begin to stop the connector, if it is started.
+
+        Args:
+            after: A call of it that goes on; it is stopped when that has ended.
+        """
         planning, self.planning = self.planning, None
         if planning is None:
             return None
         name = self.connector.name
 
         def close() -> None:
+            if after is not None:
+                wait([after])
             try:
                 planning.close()
             except Exception:
                 log.warning("connector did not stop cleanly", connector=name, exc_info=True)
 
-        return Aside(f"headrace-stop-{name}", close)
+        return aside(f"headrace-stop-{name}", close)
 
 
-def close_all(kept: Iterable[KeptConnector], within: timedelta) -> None:
+def close_all(kept: Iterable[KeptConnector], patience: timedelta) -> None:
     """Stop connectors, all at once. One that hangs is left behind after a while."""
-    by = time.monotonic() + within.total_seconds()
+    by = time.monotonic() + patience.total_seconds()
     closing = [(each.connector.name, each.closing()) for each in kept]
-    for name, aside in closing:
-        if aside is not None and not aside.has_ended(by):
+    for name, stop in closing:
+        if stop is not None and not has_ended(stop, by):
             log.warning("connector did not stop in time", connector=name)

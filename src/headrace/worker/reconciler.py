@@ -6,11 +6,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
-from structlog.contextvars import bound_contextvars
 
 from headrace.model import (
     ConnectorState,
@@ -21,14 +21,17 @@ from headrace.model import (
     TaskId,
     TaskState,
 )
+from headrace.plugins import PluginTimeoutError, aside
 from headrace.sdk import RetriableError
 from headrace.store import StoreUnavailableError
 from headrace.worker.lost import LostTasks
 from headrace.worker.planned import KeptConnector, close_all
+from headrace.worker.settlements import Settlements
 from headrace.worker.traces import as_it_is, traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+    from concurrent.futures import Future
     from datetime import datetime
 
     from headrace.model import Connector
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
     from headrace.worker.listening import ConnectorEvents
     from headrace.worker.planned import Planned, Planning
     from headrace.worker.restarts import Part, Restarts
+    from headrace.worker.settlements import Work
     from headrace.worker.worker import Worker
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 _MANY = 500
@@ -57,11 +62,12 @@ class Reconciler:
     Args:
         store: Where connectors are kept.
         worker: What runs tasks.
-        open_plan: Starts a connector, so that it plans its tasks; may raise anything.
+        open_plan: Gives what plans a connector's tasks; may raise anything.
         clock: Gives the present, aware.
         policy: Says when what fails of a connector is started anew; may raise anything.
         keep: How long events are kept.
         grace: How long a running step may take until it is cancelled.
+        limit: How long a connector may take to start and to plan its tasks.
         interval: How often it looks; ``wake`` makes it look at once.
         lost: Finds tasks that nobody runs.
         listener: Who learns how connectors are.
@@ -75,11 +81,15 @@ class Reconciler:
     policy: Callable[[Connector], RestartPolicy] = lambda _: RestartPolicy()
     keep: Retention = field(default_factory=Retention)
     grace: timedelta = timedelta(seconds=5)
+    limit: timedelta = timedelta(minutes=1)
     interval: timedelta = timedelta(seconds=1)
     lost: LostTasks = field(default_factory=LostTasks)
     listener: ConnectorEvents | None = None
     cleaned: Callable[[Exception], Exception] = as_it_is
     _kept: dict[str, KeptConnector] = field(default_factory=dict)
+    _settlements: Settlements = field(default_factory=Settlements)
+    _again: set[str] = field(default_factory=set)
+    """Connectors that are to be looked at once more, whatever happens."""
     _seen: int = -1
     _asked: SimpleQueue[tuple[str, Exception | None]] = field(default_factory=SimpleQueue)
     """Connectors that want to plan anew, or have failed."""
@@ -98,7 +108,13 @@ class Reconciler:
             except Exception:
                 log.exception("what is wanted could not be looked at")  # the next look may
             self._woken.wait(self.interval.total_seconds())
+        self._settlements.leave_all()
         close_all(self._kept.values(), self._patience)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being done about a connector that waits for a plugin."""
+        return len(self._settlements) > 0
 
     def wake(self) -> None:
         """Look at once. Any thread may call it."""
@@ -115,48 +131,61 @@ class Reconciler:
         self.wake()
 
     def step(self) -> None:
-        """Look once, and settle what has changed since the last look."""
+        """Look once, and settle what has changed since the last look.
+
+        Connectors are settled each by itself: what waits for a plugin goes on in a later look.
+        """
         self._prune()
-        for kept, numbers in self.lost.found(list(self._kept.values()), self.worker.lost):
-            self._stop(kept, numbers, seen_to=False)
-            self._add(kept, numbers, kept.restarts)
+        self._settlements.go_on()
+        for kept, numbers in self.lost.found(self._at_rest(), self.worker.lost):
+            self._settlements.begin(kept.connector, self._add_lost(kept, numbers), lambda: None)
         self._try_again()
         self._plan_anew()
         newest = self.store.last_event()
-        late = [name for name, kept in self._kept.items() if not kept.done]
+        late = {kept.connector.name for kept in self._at_rest() if not kept.done}
         changed = dict(self._changed(newest)) if newest != self._seen else {}
-        changed |= {name: self.store.connector(name) for name in late if name not in changed}
-        all_settled = True
+        for name in (late | self._again) - changed.keys():
+            changed[name] = self.store.connector(name)
         for name, wanted in changed.items():
-            try:
-                with bound_contextvars(connector=name):
-                    self._look_at(name, wanted)
-            except StoreUnavailableError:
-                raise
-            except Exception:
-                # The others are settled all the same, and this one is tried again.
-                log.exception("connector could not be settled", connector=name)
-                all_settled = False
-        if all_settled:
-            self._seen = newest
+            self._see_to(name, wanted)
+        self._seen = newest
+
+    def _at_rest(self) -> list[KeptConnector]:
+        """Return the connectors about which nothing is being done."""
+        return [kept for name, kept in self._kept.items() if name not in self._settlements]
 
     def _prune(self) -> None:
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + _PRUNE_SECONDS
             self.store.prune(self.keep, self.clock())
 
-    def _look_at(self, name: str, wanted: Connector | None) -> None:
+    def _see_to(self, name: str, wanted: Connector | None) -> None:
+        """Settle a connector, now or when what is being done about it allows."""
+        if name in self._settlements:
+            self._settlements.leave(name, wanted)
+        if name in self._settlements:
+            self._again.add(name)
+            return
+        self._again.discard(name)
+        kept = self._kept.get(name)
+        about = wanted or (kept.connector if kept is not None else None)
+        if about is not None:
+            self._settlements.begin(
+                about, self._look_at(name, wanted), lambda: self._again.add(name)
+            )
+
+    def _look_at(self, name: str, wanted: Connector | None) -> Work[None]:
         kept = self._kept.get(name)
         if kept is not None and (wanted is None or wanted.uid != kept.connector.uid):
             # It is no more; what its tasks still write is refused by the store already.
-            self._close(kept)
+            yield from self._close(kept)
             self._restarts.drop([name, *kept.running])
-            self._end(kept, TaskState.STOPPED)
+            yield from self._end(kept, TaskState.STOPPED)
             del self._kept[name]
             if self.listener is not None:
                 self.listener.connector_gone(name)
         if wanted is not None:
-            self._settle(wanted)
+            yield from self._settle(wanted)
 
     def _changed(self, newest: int) -> Mapping[str, Connector | None]:
         """Return the connectors of the events since the last look; None for those gone."""
@@ -168,43 +197,67 @@ class Reconciler:
         names = dict.fromkeys(event.connector for event in events if event.kind != "state")
         return {name: self.store.connector(name) for name in names}
 
-    def _settle(self, wanted: Connector) -> None:
+    def _settle(self, wanted: Connector) -> Work[None]:
         kept = self._kept.setdefault(wanted.name, KeptConnector(wanted))
         if kept.settled(wanted):
-            self._restart_tasks(kept)
+            yield from self._restart_tasks(kept)
         elif wanted.target is TargetState.RUNNING:
-            self._start(wanted, kept)
+            yield from self._start(wanted, kept)
         else:
-            self._halt(wanted, kept)
+            yield from self._halt(wanted, kept)
 
-    def _start(self, wanted: Connector, kept: KeptConnector) -> None:
+    def _start(self, wanted: Connector, kept: KeptConnector) -> Work[None]:
         kept.done = False
-        self._close(kept)
+        yield from self._close(kept)
         had = list(kept.running)
         try:
-            self._stop(kept, kept.changed(wanted, kept.planned), seen_to=True)
-            kept.planning = self.open_plan(wanted)
-            planned = self._planned(wanted, kept, kept.planning)
+            yield from self._stop(kept, kept.changed(wanted, kept.planned), seen_to=True)
+            kept.planning = yield from self._called(kept, partial(self.open_plan, wanted))
+            planned = yield from self._planned(wanted, kept, kept.planning)
         except StoreUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its connector fails alone
-            self._close(kept)
-            self._end(kept, TaskState.UNASSIGNED)
+            yield from self._close(kept)
+            yield from self._end(kept, TaskState.UNASSIGNED)
             kept.connector = wanted
             self._mark(had, TaskState.UNASSIGNED, wanted)
             self._fail(kept, error)
             return
-        self._run(wanted, kept, planned)
+        yield from self._run(wanted, kept, planned)
 
-    def _planned(self, wanted: Connector, kept: KeptConnector, planning: Planning) -> Planned:
+    def _called(self, kept: KeptConnector, call: Callable[[], T]) -> Work[T]:
+        """Call a plugin, and wait for its answer while other connectors are settled.
+
+        Raises PluginTimeoutError when that does not come in time.
+        """
+        answer = self._aside(f"headrace-plan-{kept.connector.name}", call)
+        by = time.monotonic() + self.limit.total_seconds()
+        try:
+            while not answer.done():
+                if time.monotonic() > by:
+                    raise PluginTimeoutError(self.limit)
+                yield True
+        finally:
+            if not answer.done():
+                kept.closing(after=answer)  # nobody has a use any more for what it plans
+        return answer.result()
+
+    def _aside(self, name: str, work: Callable[[], T]) -> Future[T]:
+        answer = aside(name, work)
+        answer.add_done_callback(lambda _: self.wake())
+        return answer
+
+    def _planned(
+        self, wanted: Connector, kept: KeptConnector, planning: Planning
+    ) -> Work[Planned]:
         """Return what is to run, once all tasks have ended that would run otherwise.
 
         A source may plan by where its tasks stand, which is final only when they have ended.
         """
-        planned = planning.plan()
+        planned = yield from self._called(kept, planning.plan)
         while changed := kept.changed(wanted, planned):
-            self._stop(kept, changed, seen_to=True)
-            planned = planning.plan()
+            yield from self._stop(kept, changed, seen_to=True)
+            planned = yield from self._called(kept, planning.plan)
         return planned
 
     def _plan_anew(self) -> None:
@@ -213,13 +266,19 @@ class Reconciler:
         while not self._asked.empty():
             name, error = self._asked.get()
             asked[name] = asked.get(name) or error
-        for name, kept in list(self._kept.items()):
+        for name, error in asked.items():
+            if name in self._settlements:
+                self._asked.put((name, error))
+        for kept in self._at_rest():
+            name, error = kept.connector.name, asked.get(kept.connector.name)
             try:
-                error = asked.get(name)
                 if error is not None:
                     self._fail(kept, error)
                 elif kept.planning is not None and (name in asked or kept.planning.changed()):
-                    self._plan_again(kept, kept.planning)
+                    again = partial(self._asked.put, (name, None))
+                    self._settlements.begin(
+                        kept.connector, self._plan_again(kept, kept.planning), again
+                    )
             except StoreUnavailableError:
                 for each in asked.items():
                     self._asked.put(each)
@@ -227,10 +286,10 @@ class Reconciler:
             except Exception:
                 log.exception("connector could not plan anew", connector=name)
 
-    def _plan_again(self, kept: KeptConnector, planning: Planning) -> None:
+    def _plan_again(self, kept: KeptConnector, planning: Planning) -> Work[None]:
         had = list(kept.running)
         try:
-            planned = self._planned(kept.connector, kept, planning)
+            planned = yield from self._planned(kept.connector, kept, planning)
         except StoreUnavailableError:
             kept.done = False  # some tasks may have ended
             raise
@@ -239,9 +298,9 @@ class Reconciler:
             self._mark(ended, TaskState.UNASSIGNED, kept.connector)
             self._fail(kept, error)
         else:
-            self._run(kept.connector, kept, planned)
+            yield from self._run(kept.connector, kept, planned)
 
-    def _run(self, wanted: Connector, kept: KeptConnector, planned: Planned) -> None:
+    def _run(self, wanted: Connector, kept: KeptConnector, planned: Planned) -> Work[None]:
         """Run what is planned; tasks stay whose configuration does."""
         was_done, kept.done = kept.done, False
         if not self.store.plan(wanted, planned.configs, self.clock()):
@@ -251,7 +310,7 @@ class Reconciler:
         stay = kept.unchanged(wanted, planned) - late
         settled = was_done and kept.planned is not None and not kept.failed
         kept.connector, kept.planned = wanted, planned
-        self._stop(kept, {task.number for task in kept.running} - stay, seen_to=True)
+        yield from self._stop(kept, {task.number for task in kept.running} - stay, seen_to=True)
         if not self._add(kept, planned.configs.keys() - stay, asked):
             return
         self._restarts.forget([wanted.name])
@@ -262,10 +321,10 @@ class Reconciler:
         else:
             self._tell(kept, ConnectorState.RUNNING)
 
-    def _halt(self, wanted: Connector, kept: KeptConnector) -> None:
+    def _halt(self, wanted: Connector, kept: KeptConnector) -> Work[None]:
         kept.done = False
-        self._close(kept)
-        self._end(kept, _ENDS[wanted.target])
+        yield from self._close(kept)
+        yield from self._end(kept, _ENDS[wanted.target])
         kept.connector = wanted
         if wanted.target is TargetState.PAUSED:
             # Those that another server left as it died were not ended here.
@@ -277,40 +336,44 @@ class Reconciler:
             self.store.plan(wanted, {}, self.clock())
         self._tell(kept, ConnectorState(wanted.target.value))
 
-    def _restart_tasks(self, kept: KeptConnector) -> None:
+    def _restart_tasks(self, kept: KeptConnector) -> Work[None]:
         """Start tasks anew that were asked to, while the others run on."""
         asked = {task.number: task.restarts for task in self.store.tasks(kept.connector.name)}
         late = kept.late(asked)
         if not late or kept.connector.target is not TargetState.RUNNING:
             kept.restarts = asked
             return
-        self._stop(kept, late, seen_to=True)
+        yield from self._stop(kept, late, seen_to=True)
         self._add(kept, late, asked)
+
+    def _add_lost(self, kept: KeptConnector, numbers: set[int]) -> Work[None]:
+        yield from self._stop(kept, numbers, seen_to=False)
+        self._add(kept, numbers, kept.restarts)
 
     def _try_again(self) -> None:
         """Start anew what has failed, and has waited long enough."""
         for part in self._restarts.due():
-            try:
-                self._start_failed(part)
-            except StoreUnavailableError:
+            name = part.connector if isinstance(part, TaskId) else part
+            kept = self._kept.get(name)
+            if name in self._settlements:
                 self._restarts.postpone(part)
-                raise
-            except Exception:
-                log.exception("restart did not work", part=str(part))
-                self._restarts.postpone(part)
+            elif kept is not None:
+                postpone = partial(self._restarts.postpone, part)
+                self._settlements.begin(
+                    kept.connector, self._start_failed(part, kept), postpone
+                )
 
-    def _start_failed(self, part: Part) -> None:
-        name = part.connector if isinstance(part, TaskId) else part
-        wanted, kept = self.store.connector(name), self._kept.get(name)
-        if kept is None or wanted is None or wanted.uid != kept.connector.uid:
+    def _start_failed(self, part: Part, kept: KeptConnector) -> Work[None]:
+        wanted = self.store.connector(kept.connector.name)
+        if wanted is None or wanted.uid != kept.connector.uid:
             return
         if wanted.target is not TargetState.RUNNING:
             return
         if isinstance(part, TaskId):
-            self._stop(kept, {part.number}, seen_to=False)
+            yield from self._stop(kept, {part.number}, seen_to=False)
             self._add(kept, {part.number}, kept.restarts)
         else:
-            self._start(wanted, kept)
+            yield from self._start(wanted, kept)
 
     def _add(
         self, kept: KeptConnector, numbers: Collection[int], asked: Mapping[int, int]
@@ -331,26 +394,43 @@ class Reconciler:
         kept.running += added
         return True
 
-    def _stop(self, kept: KeptConnector, numbers: set[int], *, seen_to: bool) -> None:
+    def _stop(self, kept: KeptConnector, numbers: set[int], *, seen_to: bool) -> Work[None]:
         """End tasks that come anew; who is ``seen_to`` by hand counts from the first again."""
         ended = [task for task in kept.running if task.number in numbers]
-        self.worker.end(dict.fromkeys(ended, TaskState.RESTARTING), self.grace)
+        yield from self._ended(ended, TaskState.RESTARTING)
         if seen_to:
             self._restarts.forget(ended)  # also one that failed on its way to its end
         kept.running = [task for task in kept.running if task.number not in numbers]
 
-    def _end(self, kept: KeptConnector, state: TaskState) -> None:
+    def _end(self, kept: KeptConnector, state: TaskState) -> Work[None]:
         self._restarts.forget(kept.running)
-        self.worker.end(dict.fromkeys(kept.running, state), self.grace)
+        yield from self._ended(kept.running, state)
         self._restarts.forget(kept.running)  # one that failed on its way to its end
         kept.running = []
+
+    def _ended(self, tasks: Collection[TaskId], state: TaskState) -> Work[None]:
+        """Let the worker end tasks, which takes two times the grace at most."""
+        if not tasks:
+            return
+        end = partial(self.worker.end, dict.fromkeys(tasks, state), self.grace)
+        ending = self._aside("headrace-end", end)
+        while not ending.done():
+            yield False
+        ending.result()
 
     def _mark(self, tasks: Iterable[TaskId], state: TaskState, wanted: Connector) -> None:
         for task in tasks:
             self.worker.mark(task, state, wanted.uid)
 
-    def _close(self, kept: KeptConnector) -> None:
-        close_all([kept], self._patience)
+    def _close(self, kept: KeptConnector) -> Work[None]:
+        """Stop a connector; one that hangs is left behind after a while."""
+        closing = kept.closing()
+        by = time.monotonic() + self._patience.total_seconds()
+        while closing is not None and not closing.done():
+            if time.monotonic() > by:
+                log.warning("connector did not stop in time", connector=kept.connector.name)
+                return
+            yield False
 
     @property
     def _patience(self) -> timedelta:

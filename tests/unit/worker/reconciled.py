@@ -1,5 +1,6 @@
 """A worker that is reconciled with what is wanted; its tasks are written down."""
 
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -82,6 +83,13 @@ class Reconciled:
             policy=lambda _: self.policy,
             interval=timedelta(milliseconds=5),
         )
+
+    def step(self) -> None:
+        """Let the reconciler look, and again until it waits for nobody."""
+        self.reconciler.step()
+        while self.reconciler.busy:
+            time.sleep(0.001)
+            self.reconciler.step()
 
     def want(self, name: str = "c", tasks: int = 1) -> None:
         """Create a source that is to run."""

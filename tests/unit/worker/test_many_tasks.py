@@ -122,10 +122,10 @@ def test_a_look_at_what_is_wanted_costs_one_statement_however_many_connectors_th
         config = {"connector.class": "Script"}
         wanted.create(f"c{number}", ConnectorKind.SINK, config, TargetState.RUNNING, stamp)
     for _ in range(3):  # what it tells of the connectors are events, which it looks at too
-        bench.reconciler.step()
+        bench.step()
     assert len(bench.made) == 30
     with statements() as seen:
-        bench.reconciler.step()
+        bench.step()
     [asked] = [statement for statement in seen if statement != "BEGIN"]
     assert "max(events.id)" in asked
     wanted.close()

@@ -43,7 +43,7 @@ class Bench(Reconciled):
 
     def settle(self, *tasks: str) -> None:
         """Look once, and wait until exactly these tasks run."""
-        self.reconciler.step()
+        self.step()
         until(lambda: self.runs() == list(tasks))
 
 
@@ -79,7 +79,7 @@ def test_nothing_is_done_while_nothing_changes(bench: Bench) -> None:
     bench.want()
     bench.settle("c-0")
     for _ in range(5):
-        bench.reconciler.step()
+        bench.step()
     assert bench.plans == 1
     assert len(bench.made[0].started) == 1
 
@@ -289,7 +289,7 @@ def test_a_connector_that_is_deleted_while_it_starts_leaves_nothing_behind(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(bench.wanted, "plan", plan)
-        bench.reconciler.step()
+        bench.step()
         until(lambda: bench.worker_told(TaskState.FAILED))
     assert bench.task_states() == []
     bench.want()

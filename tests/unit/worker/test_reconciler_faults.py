@@ -168,7 +168,7 @@ def test_a_connector_whose_task_cannot_be_made_has_failed() -> None:
 
     bench.make = make  # type: ignore[method-assign]  # as a plugin would raise it
     bench.create(1)
-    bench.reconciler.step()
+    bench.step()
     found = bench.wanted.connector("c")
     assert found is not None
     assert found.status.state is ConnectorState.FAILED

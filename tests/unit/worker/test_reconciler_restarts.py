@@ -29,7 +29,7 @@ class Bench(Reconciled):
 
     def create(self, tasks: int = 1) -> None:
         self.want(tasks=tasks)
-        self.reconciler.step()
+        self.step()
 
     def status(self, number: int = 0) -> TaskStatus:
         none = TaskStatus(TaskState.UNASSIGNED)
@@ -41,7 +41,7 @@ class Bench(Reconciled):
         return found.status.state
 
     def is_at(self, state: TaskState, restarts: int) -> bool:
-        self.reconciler.step()
+        self.step()
         status = self.status()
         return (status.state, status.restarts) == (state, restarts)
 
@@ -74,7 +74,7 @@ def test_a_task_that_fails_again_and_again_is_given_up(bench: Bench) -> None:
     until(lambda: "given up after 3 restarts" in str(bench.status().trace))
     assert bench.status().next_try is None
     made = len(bench.made)
-    bench.reconciler.step()
+    bench.step()
     assert len(bench.made) == made
 
 
@@ -113,9 +113,9 @@ def test_what_was_paused_meanwhile_is_not_started(bench: Bench) -> None:
     bench.break_(bench.made[0])
     until(lambda: bench.status().state is TaskState.FAILED)
     bench.wanted.aim("c", TargetState.PAUSED, ANN)
-    bench.reconciler.step()
+    bench.step()
     seconds += 7200
-    bench.reconciler.step()
+    bench.step()
     assert bench.status().state is TaskState.FAILED
     assert len(bench.made) == 1
 
@@ -146,7 +146,7 @@ def test_a_busy_system_is_asked_again_and_a_mistake_is_not_made_again(
     if tried:
         until(lambda: bench.is_at(TaskState.RUNNING, 0))
     else:
-        bench.reconciler.step()
+        bench.step()
         assert bench.plans == 1
 
 
@@ -154,6 +154,6 @@ def test_tasks_are_restarted_with_their_connector_if_so_asked(bench: Bench) -> N
     bench.create(tasks=2)
     until(lambda: bench.is_at(TaskState.RUNNING, 0))
     bench.wanted.ask_restart("c", [1], ANN, connector=True)
-    bench.reconciler.step()
+    bench.step()
     assert [task.stopped for task in bench.made[:2]] == [0, 1]
     until(lambda: bench.made[-1].started)
