@@ -18,7 +18,7 @@ from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic
 
 from headrace.assembly import sink_names
 from headrace.control import SinkPlan
-from headrace.dataplane.deadletters import DeadLetters, Letters
+from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, Staged
 from headrace.dataplane.delivery import Delivery, Prepared
 from headrace.dataplane.flow import Flow, StreamFrame, _StreamRun
 from headrace.dataplane.rejects import Rejects
@@ -114,7 +114,7 @@ class _NumberRun(_StreamRun):
         flow, batch = self._flow, self._batch
         delivery = Delivery(
             sink=sink,
-            rejects=Rejects(flow.dead_letters, mark, number=number),
+            rejects=Rejects(flow.dead_letters, mark, flow.application, number),
             batch=batch,
             known=None,
             aliases=(),
@@ -142,15 +142,30 @@ def is_bad(number: int) -> bool:
 class NumberLetters(DeadLetters):
     """Dead letters that are staged by pyarrow."""
 
-    def stage(self, rejected: Any, mark: Mark, batch: Batch, *, sink: int = 0) -> Letters:
-        causes = {"TRANSFORMATION Bad": len(rejected)}
-        if sink or self.topic is None:
-            return Letters(causes)
+    def _rows(self, rejected: Any, batch: Batch, sink: int) -> Any:
+        return _Rows(rejected)
+
+    def _counted(self, rows: Any) -> Staged:
+        return Staged({"TRANSFORMATION Bad": len(rows.ids)})
+
+    def _staged(self, rows: Any, mark: Mark) -> Staged:
+        assert self.topic is not None
         schema = to_arrow(self.topic.prepare(LETTERS))
-        rows = [{"value": str(n), "offset": n} for n in rejected]
+        letters = [{"value": str(n), "offset": n} for n in rows.ids]
         folder = self.topic.path / staging_folder(mark, "letters")
-        _write(pa.Table.from_pylist(rows, schema), folder)
-        return Letters(causes, staged_files(self.topic.path, mark, folder="letters"))
+        _write(pa.Table.from_pylist(letters, schema), folder)
+        files = staged_files(self.topic.path, mark, folder="letters")
+        return replace(self._counted(rows), files=files)
+
+
+@dataclass
+class _Rows:
+    """Rejected rows; the chain rejects all of them."""
+
+    ids: Sequence[int]
+
+    def where(self, condition: str) -> _Rows:
+        return self if condition.endswith("IS NULL") else _Rows(())
 
 
 def _write(table: pa.Table, folder: Path) -> Path:
@@ -354,11 +369,11 @@ class NumberTask:
         letters = NumberLetters(task=TASK, topic=topic, appended=ignore)
         append = letters.append
 
-        def appending(some: Letters, mark: Mark) -> None:
-            if some.files:
+        def appending(some: Letters, marks: LetterMarks) -> None:
+            if some.chain.files:
                 self.reach("before letters")
-            append(some, mark)
-            if some.files:
+            append(some, marks)
+            if some.chain.files:
                 self.reach("after letters")
 
         object.__setattr__(letters, "append", appending)

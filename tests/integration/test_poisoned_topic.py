@@ -94,6 +94,7 @@ class Poisoned:
     def __init__(self, runtime: Runtime, folder: Path, rows: int) -> None:
         self.runtime, self.folder, self.rows = runtime, folder, rows
         self.table = folder / "table"
+        _ = runtime.state  # topics without a store would be those of one that is lost
         runtime.spark.sql(
             f"CREATE TABLE delta.`{self.table}` (id BIGINT, amount DOUBLE, "
             "note STRING NOT NULL) USING delta"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from headrace.dataplane.errorlog import MOST_LINES
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.topics import LETTERS, letter_headers
 from headrace.dataplane.topics.rows import fitted
-from headrace.sdk import Mark, literal, receipt_figures, schema_to_json
+from headrace.sdk import Mark, StaleEpochError, literal, receipt_figures, schema_to_json
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
@@ -56,8 +57,22 @@ class RejectedFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Letters:
-    """The rejected records of a batch, staged.
+class LetterMarks:
+    """The marks of a batch's letters in the dead-letter topic.
+
+    Args:
+        chain: Of the letters of what the chain rejects, for all sinks alike. It is the same
+            whichever sink comes first: sinks may change while a batch is in doubt.
+        sink: Of those of what one sink refuses.
+    """
+
+    chain: Mark
+    sink: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Letters under one mark.
 
     Args:
         causes: How many there are, by stage and class of the error.
@@ -71,16 +86,52 @@ class Letters:
     settled: bool = False
     examples: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the files as JSON values, for the sink's receipt."""
-        return [asdict(file) for file in self.files]
+    @property
+    def count(self) -> int:
+        """How many letters there are."""
+        return sum(self.causes.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``from_json`` reads."""
+        return {"causes": self.causes, "files": [asdict(file) for file in self.files]}
 
     @classmethod
-    def from_json(
-        cls, files: Sequence[Mapping[str, Any]], causes: Mapping[str, int]
-    ) -> Letters:
+    def from_json(cls, told: Mapping[str, Any]) -> Staged:
         """Read what ``to_json`` gave."""
-        return cls(causes, [AddedFile(**file) for file in files])
+        return cls(told["causes"], [AddedFile(**file) for file in told["files"]])
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The rejected records of a batch, staged: the chain's, and those that a sink refuses."""
+
+    chain: Staged = field(default_factory=Staged)
+    sink: Staged = field(default_factory=Staged)
+
+    @property
+    def causes(self) -> Mapping[str, int]:
+        """How many there are, by stage and class of the error."""
+        return dict(Counter(self.chain.causes) + Counter(self.sink.causes))
+
+    @property
+    def examples(self) -> Mapping[str, str]:
+        """For each cause, the message of some record."""
+        return {**self.chain.examples, **self.sink.examples}
+
+    @property
+    def settled(self) -> bool:
+        """Whether an earlier attempt has appended any of them."""
+        return self.chain.settled or self.sink.settled
+
+    def to_json(self) -> dict[str, Any]:
+        """Return those that have files, for the sink's receipt."""
+        parts = {"chain": self.chain, "sink": self.sink}
+        return {name: part.to_json() for name, part in parts.items() if part.files}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Letters:
+        """Read what ``to_json`` gave."""
+        return cls(**{name: Staged.from_json(part) for name, part in told.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,70 +157,114 @@ class DeadLetters:
     log: ErrorLog | None = None
 
     def stage(
-        self, rejected: RejectedFrame, mark: Mark, batch: Batch, *, sink: int = 0
+        self,
+        rejected: RejectedFrame,
+        marks: LetterMarks,
+        batch: Batch,
+        *,
+        sink: int,
+        count: int,
     ) -> Letters:
         """Stage the rejected records, count them by cause, and log them.
 
         Args:
             rejected: The records.
-            mark: The batch's in the dead-letter topic.
+            marks: The batch's in the dead-letter topic.
             batch: The batch.
-            sink: The sink's number. The first sink's letters have those that the chain
+            sink: The sink's number. The first one takes the letters of what the chain
                 rejects, which are no other's; the rest are to be replayed to this sink only.
+            count: How many records are rejected in all.
         """
-        if self.topic is not None and batch.again:
-            receipt = self.topic.receipt(mark)
-            if receipt is not None:  # a sink without marks is written once more, letters not
-                mark.require_range(receipt)
-                return Letters(receipt_figures(receipt), settled=True)
         rows = self._rows(rejected, batch, sink)
-        fresh = rows.where("cause.sink IS NOT NULL") if sink else rows
+        chained = rows.where("cause.sink IS NULL")
+        chain = self._settled(marks.chain, batch)
+        if chain is None:
+            chain = self._counted(chained) if sink else self._staged(chained, marks.chain)
+        if chain.count >= count:
+            return Letters(chain)
+        refused = self._settled(marks.sink, batch)
+        if refused is None:
+            refused = self._staged(rows.where("cause.sink IS NOT NULL"), marks.sink)
+        return Letters(chain, refused)
+
+    def _settled(self, mark: Mark, batch: Batch) -> Staged | None:
+        """Return letters that are in the topic: a sink without marks is written once more."""
+        receipt = self.topic.receipt(mark) if self.topic is not None and batch.again else None
+        if receipt is None:
+            return None
+        mark.require_range(receipt)
+        return Staged(receipt_figures(receipt), settled=True)
+
+    def _staged(self, rows: DataFrame, mark: Mark) -> Staged:
         files: Sequence[AddedFile] = ()
         if self.topic is not None:
             stored = self.topic.prepare(LETTERS)
             path = self.topic.path
-            files = stage_parquet(fitted(fresh, stored), path, mark, folder=_FOLDER)
+            files = stage_parquet(fitted(rows, stored), path, mark, folder=_FOLDER)
+            if not files:
+                return Staged()
             # The sink's transaction will name them: by then they are durable.
             flush((path / file.path for file in files), up_to=path)
-            if not sink:
-                # Read back, as the plan behind it would run again for each question.
-                fresh = rows = rows.sparkSession.read.schema(rows.schema).parquet(
-                    *(str(path / file.path) for file in files)
-                )
+            # Read back, as the plan behind it would run again for each question.
+            rows = rows.sparkSession.read.schema(rows.schema).parquet(
+                *(str(path / file.path) for file in files)
+            )
+        counted = self._counted(rows)
+        if self.log is not None and counted.count:
+            shown = rows.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
+            self.log.tell([row.asDict() for row in shown], counted.count)
+        return replace(counted, files=files)
+
+    def _counted(self, rows: DataFrame) -> Staged:
         grouped = rows.groupBy("cause.stage", "cause.exception")
         groups = grouped.agg(*(F.expr(sql) for sql in _FIGURES)).collect()
         causes = {f"{stage} {exception}": int(count) for stage, exception, count, _ in groups}
         examples = {f"{stage} {exception}": str(text) for stage, exception, _, text in groups}
-        if self.log is not None:
-            shown = fresh.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
-            told = fresh.count() if sink else sum(causes.values())
-            self.log.tell([row.asDict() for row in shown], told)
-        return Letters(causes, files, examples=examples)
+        return Staged(causes, examples=examples)
 
-    def append(self, letters: Letters, mark: Mark) -> None:
+    def append(self, letters: Letters, marks: LetterMarks) -> None:
         """Append staged letters once. Guarantee 4.
 
         Raises:
-            StaleEpochError: The topic has the letters of another attempt.
+            StaleEpochError: The topic has what this sink refused from another attempt.
         """
-        if self.topic is None or not letters.files:
+        self._append(letters.chain, marks.chain, shared=True)
+        self._append(letters.sink, marks.sink)
+
+    def _append(self, staged: Staged, mark: Mark, *, shared: bool = False) -> None:
+        if self.topic is None or not staged.files:
             return
         # The files may be those of an attempt before a crash: the sink's receipt names them,
         # and whoever appends them carries out what that attempt has decided.
-        epoch = int(Path(letters.files[0].path).parent.name.rpartition("-")[2])
+        epoch = int(Path(staged.files[0].path).parent.name.rpartition("-")[2])
         decided = replace(mark, epoch=epoch)
         if self.topic.receipt(decided) == "":
             return  # appended so long ago that the topic has forgotten by whom
-        receipt = decided.receipt(letters.causes)
+        receipt = decided.receipt(staged.causes)
         now = datetime.now(UTC)
-        if self.topic.append(letters.files, decided, receipt, now, flushed=True).added:
+        try:
+            added = self.topic.append(staged.files, decided, receipt, now, flushed=True).added
+        except StaleEpochError:
+            there = self.topic.receipt(mark)
+            if not shared or not there:
+                raise
+            # Another sink was the first when the batch ran before, and its transaction has
+            # decided for the same letters.
+            mark.require_range(there)
+            discard_staged(self.topic.path, decided, folder=_FOLDER)
+            return
+        if added:
             discard_other_attempts(self.topic.path, decided, folder=_FOLDER)
             self.appended(self.topic.name)
 
-    def discard(self, mark: Mark) -> None:
-        """Remove what was staged, but nothing that an earlier attempt has appended."""
-        if self.topic is not None and not self.topic.receipt(mark):
-            discard_staged(self.topic.path, mark, folder=_FOLDER)
+    def discard(self, marks: LetterMarks, *, sink: int) -> None:
+        """Remove what was staged, but nothing that an earlier attempt has appended.
+
+        What the chain rejected is the first sink's, whose transaction may have come about.
+        """
+        for mark in (marks.sink,) if sink else (marks.chain, marks.sink):
+            if self.topic is not None and not self.topic.receipt(mark):
+                discard_staged(self.topic.path, mark, folder=_FOLDER)
 
     def _rows(self, rejected: RejectedFrame, batch: Batch, sink: int) -> DataFrame:
         value, key = rejected.value, rejected.key

@@ -224,6 +224,7 @@ def held_by_all(
     sinks: Sequence[tuple[int, FrameSink, Mark]],
     batch: Batch,
     dead_letters: DeadLetters | None,
+    writer: str,
     topic: str,
 ) -> Counts | None:
     """Return the counts of a batch that all sinks hold; None if any may not, or none has.
@@ -237,7 +238,7 @@ def held_by_all(
         receipt = held_receipt(sink, mark, topic, batch)
         if receipt is None:
             return None
-        each.append(Rejects(dead_letters, mark, number=number).settled(receipt))
+        each.append(Rejects(dead_letters, mark, writer, number).settled(receipt))
     return Counts.of_sinks(each)
 
 

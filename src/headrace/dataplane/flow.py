@@ -116,7 +116,9 @@ class Flow:
                 data = self.source.read(self.spark, batch.start, batch.end)
             except (DataLostError, StateError):
                 marks = self.marks(self.application, batch)
-                if held := held_by_all(marks, batch, self.dead_letters, self.topic):
+                if held := held_by_all(
+                    marks, batch, self.dead_letters, self.application, self.topic
+                ):
                     return held
                 raise
             try:
@@ -185,7 +187,9 @@ class Flow:
                 topic=topic,
                 number=number,
                 evolution=self.evolution,
-                rejects=Rejects(self.dead_letters, mark, number=number, judge=self.judge),
+                rejects=Rejects(
+                    self.dead_letters, mark, self.application, number, judge=self.judge
+                ),
                 batch=batch,
             )
             each.append(copy.run())
@@ -278,7 +282,7 @@ class _StreamRun:
         flow, batch = self._flow, self._batch
         delivery = Delivery(
             sink=sink if self._chained[1] else self._routes.divided(sink),
-            rejects=Rejects(flow.dead_letters, mark, number=number),
+            rejects=Rejects(flow.dead_letters, mark, self._stream.application, number),
             batch=batch,
             known=self._stream.rows,
             aliases=self._aliases,

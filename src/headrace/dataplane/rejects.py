@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.dataplane.deadletters import Letters
+from headrace.dataplane.deadletters import LetterMarks, Letters
 from headrace.model import Counts
 from headrace.sdk import SourceError, receipt_figures
 
@@ -26,6 +26,7 @@ class Rejects:
     Args:
         letters: What becomes of it; None where nothing is tolerated.
         mark: The batch's in the sink.
+        writer: Who writes, as marks name it, without the sink's name.
         number: Which of the task's sinks it is, from 0. What the chain rejects it rejects for
             all of them, and the first sink's transaction takes its letters.
         judge: Raises when a batch rejects more records than are tolerated.
@@ -33,6 +34,7 @@ class Rejects:
 
     letters: DeadLetters | None
     mark: Mark
+    writer: str
     number: int = 0
     judge: Callable[[Batch, Counts], None] | None = None
 
@@ -42,8 +44,7 @@ class Rejects:
         Letters are appended that a crash kept from their topic.
         """
         counts = Counts.from_receipt(receipt)
-        letters = receipt_figures(receipt).get(_LETTERS, ())
-        self.append(Letters.from_json(letters, counts.causes))
+        self.append(Letters.from_json(receipt_figures(receipt).get(_LETTERS, {})))
         return counts
 
     def stage(
@@ -56,28 +57,32 @@ class Rejects:
             return Letters()
         assert self.letters is not None
         found = rejected()
-        letters = self.letters.stage(found, self._letters_mark, batch, sink=self.number)
+        count = counts.rejected
+        letters = self.letters.stage(found, self._marks, batch, sink=self.number, count=count)
         again = sum(letters.causes.values())
-        if again != counts.rejected and not letters.settled:
-            problem = f"{counts.rejected} records were rejected, but {again} were found again."
+        if again != count and not letters.settled:
+            problem = f"{count} records were rejected, but {again} were found again."
             raise SourceError(problem, fix="The source gives other rows when it is read again.")
         return letters
 
     def receipt(self, counts: Counts, letters: Letters) -> str:
         """Return what the sink keeps beside the batch's mark."""
-        told = asdict(counts) | ({_LETTERS: letters.to_json()} if letters.files else {})
-        return self.mark.receipt(told)
+        staged = letters.to_json()
+        return self.mark.receipt(asdict(counts) | ({_LETTERS: staged} if staged else {}))
 
     def append(self, letters: Letters) -> None:
         """Append the letters, now that the sink's transaction has decided for them."""
         if self.letters is not None:
-            self.letters.append(letters, self._letters_mark)
+            self.letters.append(letters, self._marks)
 
     def discard(self) -> None:
         """Remove what was staged, as the sink's transaction does not come about."""
         if self.letters is not None:
-            self.letters.discard(self._letters_mark)
+            self.letters.discard(self._marks, sink=self.number)
 
     @property
-    def _letters_mark(self) -> Mark:
-        return replace(self.mark, application=f"{self.mark.application}/dlq")
+    def _marks(self) -> LetterMarks:
+        return LetterMarks(
+            chain=replace(self.mark, application=f"{self.writer}/dlq"),
+            sink=replace(self.mark, application=f"{self.mark.application}/refused"),
+        )

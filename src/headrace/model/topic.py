@@ -17,6 +17,7 @@ UNREAD = "retention.unread"
 """Kafka's names for a topic's configuration, and one that Kafka has no need of."""
 _PREFIX = "headrace."
 _FOREVER = -1
+_LONGEST = timedelta.max // timedelta(milliseconds=1)
 _DEFAULT_AGE = timedelta(days=7)
 
 
@@ -52,7 +53,9 @@ class TopicRetention:
         """Return limits as Kafka writes them, -1 for none; those that are None are default."""
         made = default or cls()
         if millis is not None:
-            age = None if millis == _FOREVER else timedelta(milliseconds=millis)
+            # Kafka's users write the largest of its numbers to say: never.
+            forever = millis == _FOREVER or millis > _LONGEST
+            age = None if forever else timedelta(milliseconds=millis)
             made = replace(made, age=age)
         if size_bytes is not None:
             made = replace(made, size_bytes=None if size_bytes == _FOREVER else size_bytes)

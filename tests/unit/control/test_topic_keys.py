@@ -25,6 +25,11 @@ def test_limits_of_time_and_size_are_read() -> None:
     assert limits == TopicRetention(age=None, size_bytes=5)
 
 
+def test_the_largest_number_of_kafka_means_for_ever() -> None:
+    limits = parse_common(defined(**{AGE: str(2**63 - 1)})).topic_retention
+    assert limits == TopicRetention(age=None)
+
+
 def test_a_source_that_says_nothing_makes_topics_as_all_are() -> None:
     assert parse_common(defined()).topic_retention is None
 

@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StrictBool
 
-__all__ = ["Moment", "QuerySwitch", "Switch", "Whole", "given", "said_once"]
+__all__ = ["IS_NUMBER", "Moment", "QuerySwitch", "Switch", "Whole", "given", "said_once"]
 
 _SEVERAL = {"id", "kind", "name", "plugin", "state", "task_state"}
 """What a query may have several of, in whatever route."""
@@ -47,7 +47,10 @@ def _in_range(moment: datetime) -> datetime:
 Moment = Annotated[AwareDatetime, BeforeValidator(_text_of_moment), AfterValidator(_in_range)]
 """A time with its zone, as RFC 3339 writes it; a number would be taken for one otherwise."""
 
-Whole = Annotated[int, BeforeValidator(_number)]
+IS_NUMBER = BeforeValidator(_number)
+"""Goes behind the bounds of a number, which the description would not have otherwise."""
+
+Whole = Annotated[int, IS_NUMBER]
 """A number of a body; a text of digits would be taken for one otherwise."""
 
 Switch = StrictBool

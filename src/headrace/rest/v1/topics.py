@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from headrace.model import Reading, TopicRetention
 from headrace.rest.guard import caller
 from headrace.rest.requests import Encoded
-from headrace.rest.v1.given import Switch, Whole, given
+from headrace.rest.v1.given import IS_NUMBER, Switch, given
 from headrace.rest.v1.problems import problems
 from headrace.rest.v1.workbench import Workbench
 
@@ -20,7 +20,9 @@ _NO_LIMIT = -1
 _MS = "After how many milliseconds rows are removed; -1 for never."
 _BYTES = "From how many bytes on the oldest rows are removed; -1 for any size."
 _UNREAD = "Whether rows are removed, as in Kafka, that a sink has yet to read."
-Limit = Annotated[Whole, Field(ge=_NO_LIMIT, le=2**62)]
+_MOST = 2**53
+"""JSON has no larger whole numbers that every client reads as they are."""
+Limit = Annotated[int, Field(ge=_NO_LIMIT, le=_MOST), IS_NUMBER]
 
 
 class RetentionShown(BaseModel):
