@@ -138,15 +138,26 @@ class PostgresqlServer:
     @contextmanager
     def read_only(self) -> Iterator[None]:
         """Refuse to write for as long as this lasts, in connections that are open too."""
-        self._set("ALTER SYSTEM SET default_transaction_read_only = on")
+        self._set("on")
         try:
             yield
         finally:
-            self._set("ALTER SYSTEM RESET default_transaction_read_only")
+            self._set("off")
 
-    def _set(self, sql: str) -> None:
-        self.execute(sql)
+    def _set(self, read_only: str) -> None:
+        self.execute(f"ALTER SYSTEM SET default_transaction_read_only = {read_only}")
         self.execute("SELECT pg_reload_conf()")
+        # Each process of the server is told by a signal, one after the other.
+        by = time.monotonic() + 30
+        while self._shown("default_transaction_read_only") != read_only:
+            assert time.monotonic() < by
+            time.sleep(0.01)
+        time.sleep(0.2)
+
+    def _shown(self, setting: str) -> str:
+        with psycopg.connect(self.url()) as connection:
+            [value] = connection.execute(f"SHOW {setting}").fetchone() or [""]
+            return str(value)
 
     def _answers(self) -> bool:
         try:

@@ -2,9 +2,11 @@
 
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.faults.doubles import ROWS, SINKS, TASK, NumberTask, expected, found
 from tests.postgresql_server import STORE, PostgresqlServer, _program
 
@@ -41,11 +43,12 @@ def test_rows_that_the_store_forgot_and_those_that_are_new_are_lost_in_no_target
     move(store, tmp_path, kind, (1 + behind) * ROWS)
     store.close()
     set_back(file, copy)
-    _check_goes_on(SqlStore(file), tmp_path, kind, (1 + behind) * ROWS, limit)
+    with closing(SqlStore(file)) as store:
+        _check_stops(store, tmp_path, kind, (1 + behind) * ROWS, limit)
 
 
 @pytest.mark.parametrize("kind", ["topic", "lines"])
-def test_a_database_that_is_restored_from_a_dump_is_told_of(
+def test_tasks_repeat_what_a_database_that_is_restored_from_a_dump_has_forgotten(
     postgresql: PostgresqlServer, tmp_path: Path, kind: str
 ) -> None:
     with postgresql.database(STORE) as url:
@@ -60,12 +63,15 @@ def test_a_database_that_is_restored_from_a_dump_is_told_of(
         store.close()
         restore = [_program("psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--dbname", url]
         subprocess.run(restore, check=True, input=dump, stdout=subprocess.DEVNULL)
-        store = SqlStore(url)
-        _check_goes_on(store, tmp_path, kind, 2 * ROWS, 2 * ROWS)
+        with capture_logs() as told, closing(SqlStore(url)) as store:
+            move(store, tmp_path, kind, 3 * ROWS)
+    assert any("an earlier state of itself" in line["event"] for line in told)
+    all_rows, repeated = range(3 * ROWS), range(ROWS, 2 * ROWS)
+    assert found(tmp_path, kind) == sorted([*all_rows, *repeated])
 
 
-def _check_goes_on(store: Store, folder: Path, kind: str, rows: int, limit: int) -> None:
-    """A task whose store was set back stops with a clear error, or repeats nothing silently."""
+def _check_stops(store: Store, folder: Path, kind: str, rows: int, limit: int) -> None:
+    """A task whose store was set back stops with a clear error, and nothing is lost."""
     with pytest.raises(HeadraceError, match=r"set back|already holds") as caught:
         move(store, folder, kind, rows + 2 * ROWS, limit)
     assert caught.value.fix
@@ -74,4 +80,3 @@ def _check_goes_on(store: Store, folder: Path, kind: str, rows: int, limit: int)
     assert store.position(TASK) == Position.of({"rows": 0}, {"row": ROWS}), (
         "the position has moved"
     )
-    store.close()

@@ -62,10 +62,12 @@ class Offsets:
                 for task, position in {**positions, **changed}.items():
                     if position.offset(partition) is not None:
                         changed[task] = position.without(partition)
-                if offset is not None:
-                    task = task_of(name, positions, partition)
-                    position = changed.get(task, positions.get(task, Position()))
-                    changed[task] = position.moved(partition, offset)
+                # Also where nothing changes: an undo of this is to see what has moved since.
+                task = task_of(name, positions, partition)
+                position = changed.get(task, positions.get(task, Position()))
+                changed[task] = (
+                    position if offset is None else position.moved(partition, offset)
+                )
             return changed
 
         return self._move(found, altered, by, "alter")

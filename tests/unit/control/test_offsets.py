@@ -136,6 +136,17 @@ OffsetsMachine.TestCase.settings = settings(
 TestOffsets = OffsetsMachine.TestCase
 
 
+def test_an_undo_of_a_change_of_nothing_sees_what_has_moved_since() -> None:
+    bench = Bench()
+    bench.make(FILES)
+    assert bench.offsets.alter("c", [Offset({"filename": "/a"}, None)], "bob") == []
+    bench.run(Position([({"filename": "/a"}, {"position": 1})]))
+    with pytest.raises(StateError, match="has moved data"):
+        bench.offsets.undo("c", "bob")
+    bench.offsets.undo("c", "bob", force=True)
+    assert bench.offsets.view("c") == []
+
+
 def test_nothing_is_changed_while_a_connector_may_run() -> None:
     bench = Bench()
     bench.make(FILES)
