@@ -61,6 +61,7 @@ from headrace.worker import (
     Owner,
     Progress,
     Reconciler,
+    Stalls,
     TopicReadings,
     Worker,
     bury_dead,
@@ -411,6 +412,10 @@ class Runtime:
             once=once,
             serving=serving,
             cleaned=self.secrets.cleaned,
+            stalls=Stalls(
+                after=self.settings.spark_stalled_after,
+                cancel=self.settings.spark_stalled_cancel,
+            ),
             places=[self.settings.home, self.settings.topics_dir, Path(gettempdir())],
             patience=2 * self.settings.task_shutdown_graceful_timeout,
         )

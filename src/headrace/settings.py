@@ -116,6 +116,14 @@ class Settings(BaseSettings):
     spark_failures_window: Duration = Field(
         default=timedelta(minutes=5), description="The time in which these are counted."
     )
+    spark_stalled_after: Duration = Field(
+        default=timedelta(minutes=10),
+        description="A task whose Spark job has made no progress for so long is shown and "
+        "logged as such.",
+    )
+    spark_stalled_cancel: bool = Field(
+        default=False, description="Whether such a job is cancelled and tried again."
+    )
     health_free_bytes: int = Field(
         default=100 * 1024 * 1024,
         ge=0,

@@ -1,7 +1,7 @@
 """Our own REST API: what every part of it keeps, and its connectors."""
 
 import json
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -273,6 +273,18 @@ def test_a_stream_goes_on_after_the_event_that_was_seen(v1: V1) -> None:
     header = {"Last-Event-ID": seen[0]["id"]}
     with v1.events("after=0&connector=followed", headers=header) as stream:
         assert next(stream) == seen[1]
+
+
+def test_a_client_has_no_more_streams_open_than_it_may(v1: V1) -> None:
+    with ExitStack() as opened:
+        for _ in range(20):
+            stream = opened.enter_context(v1.http.stream("GET", f"{v1.url}/events/stream"))
+            assert stream.status_code == 200
+        refused = v1("GET", "/events/stream?seconds=0")
+        assert told(refused, 503)["code"] == "server.busy"
+        assert refused.headers["Retry-After"]
+    # Those that are closed count no more.
+    until(lambda: v1("GET", "/events/stream?seconds=0").status_code == 200)
 
 
 def test_a_stream_without_a_place_begins_now_and_ends_when_told(v1: V1) -> None:

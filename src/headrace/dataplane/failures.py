@@ -12,7 +12,13 @@ from pyspark.errors import PySparkException
 
 import headrace.sdk.errors as known
 from headrace.sdk import storage_error_of_text
-from headrace.sdk.errors import HeadraceError, SetupError, SinkError, ToleranceExceededError
+from headrace.sdk.errors import (
+    HeadraceError,
+    SetupError,
+    SinkError,
+    SparkMemoryError,
+    ToleranceExceededError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +38,12 @@ _FILE_ERROR = re.compile(
 )
 """An exception of files in Spark's text of a failed task, with what the system said."""
 _MAX_CAUSES = 50
+_NO_MEMORY = re.compile(
+    r"Python worker exited unexpectedly|ExecutorLostFailure|java\.lang\.OutOfMemoryError"
+    r"|^(?:pyarrow\.lib\.Arrow)?MemoryError\b",
+    re.MULTILINE,
+)
+"""What Spark says when the system has ended a process, or Java or Python found no memory."""
 _PYTHON = re.compile(r"headrace\.sdk\.errors\.(\w+): (?:\[[\w.]+\] )?(.+)")
 
 
@@ -60,8 +72,10 @@ def translate(error: Exception, doing: str) -> HeadraceError:
         if isinstance(kind, type) and issubclass(kind, HeadraceError):
             problem, _, fix = python.group(2).strip().partition(" Fix: ")
             return kind(problem, fix=fix)
-    if isinstance(error, Py4JNetworkError) or "OutOfMemoryError" in text:
+    if isinstance(error, Py4JNetworkError):
         return _jvm_died()
+    if _NO_MEMORY.search(text):
+        return SparkMemoryError()
     return SinkError(
         problem=f"Spark failed while {doing}: {_told(text)}", fix="See the log for the details."
     )

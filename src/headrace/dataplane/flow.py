@@ -6,6 +6,7 @@ and the sinks differ (Guarantee 7).
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -109,8 +110,21 @@ class Flow:
     converters: Sequence[PartConverter] = ()
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
+    _commits: threading.Event = field(default_factory=threading.Event, init=False)
+    """Set as soon as a sink may hold some of the batch that runs."""
+
+    @property
+    def untouched(self) -> bool:
+        """See headrace.worker.Flow."""
+        return not self._commits.is_set()
+
+    def commits(self) -> None:
+        """Take note that sinks may hold some of the batch from now on."""
+        self._commits.set()
+
     def run(self, batch: Batch) -> Counts:
         """See headrace.worker.Flow: it returns the counts when all sinks are durable."""
+        self._commits.clear()
         with translated(f"running batch {batch.id} of {batch.task}"):
             try:
                 data = self.source.read(self.spark, batch.start, batch.end)
@@ -179,6 +193,7 @@ class Flow:
     ) -> Counts:
         """Copy packed rows into topics, without the JVM."""
         each = []
+        self.commits()
         marks = self.marks(self.application, batch)
         for topic, (number, _, mark) in zip(topics, marks, strict=True):
             copy = PackedCopy(
@@ -259,6 +274,7 @@ class _StreamRun:
             self._judge(parts, judge)
             staged.pop_all()
         self._kept.close()
+        self._flow.commits()
         return Counts.of_sinks(_committed(parts))
 
     def _judge(

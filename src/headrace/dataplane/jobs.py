@@ -65,6 +65,39 @@ class SparkJobs:
             total += sum(stage.numTasks for stage in stages if stage)
         return done, total
 
+    def activity(self, task: TaskId) -> object | None:
+        """Return figures of the task's running stages; None where no job of it runs.
+
+        They are those that executors tell with their heartbeats, every ten seconds.
+        """
+        context = self.spark.sparkContext
+        java = context._jsc.sc()  # noqa: SLF001
+        jobs = sorted(java.statusTracker().getJobIdsForTag(_tag(task)))
+        found = [context.statusTracker().getJobInfo(job) for job in jobs]
+        running = {s for job in found if job and job.status == "RUNNING" for s in job.stageIds}
+        if not running:
+            return None
+        stages = java.statusStore().activeStages()
+        each = [stages.apply(number) for number in range(stages.size())]
+        return tuple(
+            getattr(stage, figure)()
+            for stage in each
+            if stage.stageId() in running
+            for figure in ("stageId", *_FIGURES)
+        )
+
+
+_FIGURES = (
+    "attemptId",
+    "numCompleteTasks",
+    "executorCpuTime",
+    "inputBytes",
+    "inputRecords",
+    "outputRecords",
+    "shuffleReadRecords",
+    "shuffleWriteRecords",
+)
+
 
 def _tag(task: TaskId) -> str:
     return f"headrace-{task}".replace(",", "_")  # a tag may not hold a comma

@@ -24,6 +24,7 @@ __all__ = [
     "SinkError",
     "SourceError",
     "SparkLostError",
+    "SparkMemoryError",
     "SparkUnavailableError",
     "StaleEpochError",
     "StateError",
@@ -221,6 +222,28 @@ class SparkUnavailableError(RetriableError):
         after: timedelta | None = timedelta(seconds=30),
         fix: str = "If it ended for lack of memory, raise HEADRACE_DRIVER_MEMORY or lower "
         "batch.max.rows; jvm.log says more.",
+        field: str | None = None,
+    ) -> None:
+        super().__init__(problem, after=after, fix=fix, field=field)
+
+
+class SparkMemoryError(RetriableError):
+    """A Python worker or an executor of Spark has ended, as a rule for lack of memory.
+
+    The batch is tried again, in smaller pieces where that can be.
+    """
+
+    code = "spark.out_of_memory"
+
+    def __init__(
+        self,
+        problem: str = "A Python worker or an executor of Spark ended, most likely for lack of "
+        "memory.",
+        *,
+        after: timedelta | None = None,
+        fix: str = "Lower batch.max.rows, or give them more memory: HEADRACE_DRIVER_MEMORY "
+        "where Spark runs in this process, else spark.executor.memory and "
+        "spark.executor.memoryOverhead.",
         field: str | None = None,
     ) -> None:
         super().__init__(problem, after=after, fix=fix, field=field)

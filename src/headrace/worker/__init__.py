@@ -18,6 +18,7 @@ from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
 from headrace.worker.restarts import Restarts, Verdict
 from headrace.worker.retry import Backoff
+from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.tolerance import ToleranceGuard
 from headrace.worker.worker import Worker
@@ -43,6 +44,7 @@ __all__ = [
     "Reader",
     "Reconciler",
     "Restarts",
+    "Stalls",
     "Step",
     "StoredConnectorContext",
     "StoredLedger",

@@ -179,6 +179,9 @@ class CaptureTask:
             self._ended.clear()
         self._keeping.hosts.attach(self)
 
+    def activity(self) -> None:
+        """See Task: it runs no Spark jobs."""
+
     def cancel(self) -> None:
         """See Task: the lease is lost, or stopping took too long."""
         self._stop_capture(discard=True)

@@ -15,6 +15,7 @@ from headrace.worker.restarts import Verdict
 
 if TYPE_CHECKING:
     from headrace.model import Lease
+    from headrace.sdk import RetriableError
     from headrace.worker.task import Task
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,8 @@ class Entry:
     verdict: Verdict = field(default_factory=Verdict)
     abandoned: bool = False
     """Whether its step did not end in time; the thread that runs it is given up with it."""
+    stalled: RetriableError | None = None
+    """Why its step is cancelled, where that is for lack of progress."""
     let_go: bool = False
     """Whether its task was told to let go of everything."""
 

@@ -53,6 +53,10 @@ class Reader(Protocol):
 class Flow(Protocol):
     """Carries the records of one batch from the source into every sink."""
 
+    @property
+    def untouched(self) -> bool:
+        """Whether the newest run came to its end before any sink could hold some of it."""
+
     def run(self, batch: Batch) -> Counts:
         """Move the batch; return only when it is durable. Running it again adds nothing.
 
@@ -87,6 +91,8 @@ class BatchLoop:
     commit: timedelta | None = None
     """How long the newest batch's position and counts took to store."""
     _measured: datetime | None = None
+    _running: Batch | None = None
+    """The batch that runs, or whose run has failed."""
     _resumed: bool = True
     """Whether no batch has run since the task has looked where its store says it stands."""
     _known: Position | None = None
@@ -109,8 +115,26 @@ class BatchLoop:
         problem = "What is to be read changes all the time."
         raise RetriableError(problem)
 
+    def withdraw(self) -> int | None:
+        """Drop the batch whose run has failed, so that less may be planned in its place.
+
+        Returns about how many rows it had; None where it has to run again as it is, since
+        some sink may hold it, or where that number is not known.
+        """
+        batch = self._running
+        # Guarantee 2: only the first attempt can be known to have written nothing.
+        if batch is None or batch.again or not self.flow.untouched:
+            return None
+        rows = [self.limit.rows, None if self.lag is None else self.lag.rows]
+        most = min((each for each in rows if each), default=1)
+        if most > 1:
+            self.store.abandon_batch(batch.task, self.lease.epoch, batch.id)
+            self._running, self._known = None, batch.start
+        return most if most > 1 else None
+
     def _run(self, batch: Batch) -> Counts | None:
         """Run a batch; None when it was dropped, as its range is to be planned anew."""
+        self._running = batch
         try:
             return self._moved(batch)
         except RangeChangedError as error:
@@ -141,7 +165,7 @@ class BatchLoop:
         )
         self.commit = timedelta(seconds=time.monotonic() - began)
         self.reader.acknowledge(done.end)
-        self._known, self._resumed = done.end, False
+        self._known, self._resumed, self._running = done.end, False, None
         return done
 
     def _moved(self, batch: Batch) -> Counts:

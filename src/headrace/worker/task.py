@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.sdk import ReadLimit, SparkUnavailableError
+from headrace.sdk import ReadLimit, SparkMemoryError, SparkUnavailableError
+from headrace.worker.pieces import Pieces
 from headrace.worker.retry import Backoff
 
 if TYPE_CHECKING:
@@ -87,6 +88,12 @@ class Task(Protocol):
     def cancel(self) -> None:
         """Make a running ``step`` end soon. Any thread may call it."""
 
+    def activity(self) -> object | None:
+        """Return something that differs when its Spark jobs have got on; None without one.
+
+        Any thread may call it; it may hang where Spark does.
+        """
+
     def stop(self) -> None:
         """Let go of everything. Called once after ``start``, also when that failed."""
 
@@ -119,6 +126,9 @@ class Jobs(Protocol):
     def cancel(self, task: TaskId) -> None:
         """Cancel the task's jobs."""
 
+    def activity(self, task: TaskId) -> object | None:
+        """Return something that differs when the task's jobs have got on; None without any."""
+
     def lost(self, error: BaseException | None = None) -> bool:
         """Return whether what runs them has ended, perhaps as an error tells."""
 
@@ -133,6 +143,11 @@ class _TaggedFlow:
 
     flow: Flow
     jobs: Jobs
+
+    @property
+    def untouched(self) -> bool:
+        """See Flow."""
+        return self.flow.untouched
 
     def run(self, batch: Batch) -> Counts:
         """See Flow."""
@@ -190,6 +205,7 @@ class BatchTask:
         self._jobs: Jobs | None = None
         self._parts: Assembled | None = None
         self._once = False
+        self._pieces = Pieces()
 
     @property
     def lag(self) -> Lag | None:
@@ -206,6 +222,7 @@ class BatchTask:
             self._parts = self._assemble(lease)
             loop = self._parts.loop
             loop.flow = _TaggedFlow(loop.flow, jobs)
+            self._pieces.begin(loop)
             if once and bounded:
                 end = loop.reader.latest(loop.position(), ReadLimit())
                 loop.limit = replace(loop.limit, until=end)
@@ -215,8 +232,14 @@ class BatchTask:
         assert self._parts is not None
         assert self._jobs is not None
         loop = self._parts.loop
-        with _on(self._jobs):
-            batch = loop.step()
+        try:
+            with _on(self._jobs):
+                batch = loop.step()
+        except (SparkMemoryError, SparkUnavailableError) as error:
+            self._pieces.failed(loop, error)
+            raise
+        if batch is not None:
+            self._pieces.finished(loop)
         ended = batch is None and (self._parts.ends or self._once)
         return Step(batch, ended=ended, commit=loop.commit)
 
@@ -224,6 +247,11 @@ class BatchTask:
         """See Task."""
         if self._jobs is not None and not self._jobs.lost():
             self._jobs.cancel(self.id)
+
+    def activity(self) -> object | None:
+        """See Task."""
+        jobs = self._jobs
+        return None if jobs is None or jobs.lost() else jobs.activity(self.id)
 
     def stop(self) -> None:
         """See Task."""

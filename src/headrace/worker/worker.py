@@ -30,6 +30,7 @@ from headrace.worker.labels import labelled, labels
 from headrace.worker.listening import Measures, Unmeasured
 from headrace.worker.lost import lost_tasks
 from headrace.worker.restarts import Restarts
+from headrace.worker.stalls import Stalls
 from headrace.worker.task import feeds
 from headrace.worker.traces import as_it_is, trace_of
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.model import Lease, TaskId
     from headrace.sdk import Lag
     from headrace.store import Store
+    from headrace.worker.stalls import SparkStalledError
     from headrace.worker.task import Step, Task
 
 log = structlog.get_logger(__name__)
@@ -70,6 +72,7 @@ class Worker:
         restarts: Decides what is done about tasks that fail.
         measures: Who is told the figures that nobody else wants.
         cleaned: Takes secrets out of an error before it is told.
+        stalls: Finds tasks whose Spark jobs do not get on.
         places: The folders that tasks write to, to find out which is full.
         patience: How long a plugin may take to let go of everything, unless its task has come
             to its own end; then it is left behind, and its lease taken away.
@@ -86,6 +89,7 @@ class Worker:
     restarts: Restarts = field(default_factory=Restarts)
     measures: Measures = field(default_factory=Unmeasured)
     cleaned: Callable[[Exception], Exception] = as_it_is
+    stalls: Stalls = field(default_factory=Stalls)
     places: Sequence[Path] = ()
     patience: timedelta = timedelta(seconds=10)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -102,6 +106,7 @@ class Worker:
             patience=self.patience,
             told=lambda entry: self._entries.wake(lambda reader: feeds(entry.task, reader)),
         )
+        self.stalls.tell = self._show_stalled
         self._numbers = itertools.count()
 
     def add(self, tasks: Iterable[Task], identity: str | None = None) -> None:
@@ -152,6 +157,7 @@ class Worker:
         """Run until every task has ended or ``stop`` was called; blocks."""
         heart = threading.Thread(target=self._beat, name="headrace-leases", daemon=True)
         heart.start()
+        threading.Thread(target=self._watch, name="headrace-stalls", daemon=True).start()
         most = self.threads if self.serving else min(self.threads, len(list(self._entries)))
         for _ in range(max(1, most)):
             self._spawn()
@@ -257,7 +263,9 @@ class Worker:
                 self._start(entry)
             step = entry.task.step()
         except Exception as raised:  # noqa: BLE001 - a plugin may raise anything; its task fails alone
-            error = self._retriable(raised)
+            stalled, entry.stalled = entry.stalled, None
+            error = stalled if stalled is not None and _cancelled(raised) else raised
+            error = self._retriable(error)
         if entry.abandoned:
             return  # whatever it did, it has nothing to say any more
         if step is not None:
@@ -362,12 +370,23 @@ class Worker:
 
     def _fail(self, entry: Entry, error: Exception) -> None:
         stopping = self._stopping.is_set() or entry.ending is not None
-        if stopping and getattr(error, "code", "") == "task.cancelled":
+        if stopping and _cancelled(error):
             return  # the batch stays unfinished and runs again at the next start
         entry.error = self.cleaned(error)
         ran = timedelta(seconds=entry.ran)
         entry.verdict = self.restarts.failed(entry.task.id, error, ran)
         self._endings.end(entry, TaskState.FAILED)
+
+    def _show_stalled(self, entry: Entry, error: SparkStalledError | None) -> None:
+        self._show(entry, None if error is None else trace_of(error))
+
+    def _watch(self) -> None:
+        """Look for jobs that do not get on, on a thread that may hang with Spark."""
+        while not self._stopping.wait(self.stalls.interval.total_seconds()):
+            try:
+                self.stalls.look(list(self._entries))
+            except Exception:
+                log.debug("jobs could not be looked at", exc_info=True)
 
     def _beat(self) -> None:
         """Renew the leases well before they end, and store the ends that are not stored."""
@@ -379,3 +398,7 @@ class Worker:
                 log.warning("the store does not answer now", why=str(error))
             except Exception:
                 log.exception("leases not renewed")  # the next beat may do it
+
+
+def _cancelled(error: Exception) -> bool:
+    return getattr(error, "code", "") == "task.cancelled"

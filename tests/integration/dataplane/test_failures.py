@@ -1,5 +1,7 @@
 """What Spark's errors mean."""
 
+import os
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ import pytest
 from headrace.dataplane import SparkJobs
 from headrace.dataplane.failures import CancelledError, translated
 from headrace.model import TaskId
-from headrace.sdk import HeadraceError, SinkError
+from headrace.sdk import HeadraceError, SinkError, SparkMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +27,27 @@ def test_a_text_that_says_cancelled_is_no_cancellation(spark: "SparkSession") ->
     frame = spark.sql("SELECT raise_error('the order was cancelled job') AS x FROM range(1)")
     with pytest.raises(SinkError, match="the order was cancelled job"), translated("reading"):
         frame.collect()
+
+
+def _killed(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    os.kill(os.getpid(), signal.SIGKILL)  # as the system does when memory runs out
+    yield from batches
+
+
+def _without_memory(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    for _ in batches:
+        raise MemoryError
+    yield from ()
+
+
+@pytest.mark.parametrize("work", [_killed, _without_memory])
+def test_a_python_worker_that_ends_for_lack_of_memory_is_known_as_such(
+    spark: "SparkSession",
+    work: "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]",
+) -> None:
+    with pytest.raises(SparkMemoryError, match="memory") as told, translated("moving"):
+        spark.range(0, 1, 1, 1).mapInArrow(work, "id bigint").collect()
+    assert "batch.max.rows" in told.value.fix
 
 
 def _sleep_in_java(spark: "SparkSession") -> None:
@@ -62,3 +85,22 @@ def test_a_job_that_is_cancelled_by_its_task_is_known_as_such(
             jobs.cancel(TASK)
         thread.join(0.1)
     assert [type(error) for error in raised] == [CancelledError]
+
+
+def test_the_activity_of_a_job_is_known_while_it_runs(spark: "SparkSession") -> None:
+    jobs = SparkJobs(spark)
+    assert jobs.activity(TASK) is None
+    thread = threading.Thread(target=lambda: jobs.run(TASK, lambda: _two_stages(spark)))
+    thread.start()
+    seen = set()
+    while thread.is_alive():
+        seen.add(jobs.activity(TASK))
+        thread.join(0.1)
+    assert len(seen - {None}) > 1
+    assert jobs.activity(TASK) is None
+
+
+def _two_stages(spark: "SparkSession") -> None:
+    sleep = "java_method('java.lang.Thread', 'sleep', 300L) AS x"
+    slow = spark.range(0, 4, 1, 4).selectExpr(sleep, "id % 2 AS id")
+    slow.groupBy("id").count().collect()

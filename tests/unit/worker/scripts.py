@@ -62,6 +62,7 @@ class Script:
         self.stopped = 0
         self.cancelled = threading.Event()
         self.lag: Lag | None = None
+        self.doing: object | None = None
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         self.started.append((once, bounded))
@@ -77,6 +78,9 @@ class Script:
 
     def cancel(self) -> None:
         self.cancelled.set()
+
+    def activity(self) -> object | None:
+        return self.doing
 
     def stop(self) -> None:
         self.stopped += 1

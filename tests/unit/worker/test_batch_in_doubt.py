@@ -60,6 +60,8 @@ class Attempts:
 
     system: System
 
+    untouched = True
+
     def run(self, batch: Batch) -> Counts:
         self.system.tried.append(batch)
         return self.system.run(batch)

@@ -107,6 +107,8 @@ class Copy:
     table: Table
     trap: Trap
 
+    untouched = True
+
     def run(self, batch: Batch) -> Counts:
         self.trap.spring("crash before reading")
         rows = self.log.read(batch.start, batch.end)

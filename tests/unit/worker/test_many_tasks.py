@@ -35,6 +35,9 @@ class Jobs:
     def cancel(self, task: TaskId) -> None:
         pass
 
+    def activity(self, task: TaskId) -> None:
+        pass
+
     def lost(self, error: BaseException | None = None) -> bool:
         return False
 
@@ -70,6 +73,8 @@ class Parts:
     def acknowledge(self, position: Position) -> None:
         pass
 
+    untouched = True
+
     def run(self, batch: Batch) -> Counts:
         return Counts(read=1, written=1)
 
@@ -103,7 +108,7 @@ def test_idle_tasks_cost_neither_statements_nor_threads_nor_calls_to_spark(
             until(lambda: all(each.looks > looks[name] + 2 for name, each in parts.items()))
         assert seen == []
         assert jobs.runs == 0
-        assert threading.active_count() - before <= run.threads + 2
+        assert threading.active_count() - before <= run.threads + 3
         one = parts[TaskId("c7", 0)]
         one.end = Position.of(PARTITION, {"row": 1})
         until(lambda: jobs.runs == 1)

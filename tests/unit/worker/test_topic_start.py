@@ -85,6 +85,8 @@ class Copy:
     sink: Sink
     down: bool
 
+    untouched = True
+
     def run(self, batch: Batch) -> Counts:
         if self.down:
             raise SinkDownError

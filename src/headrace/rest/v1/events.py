@@ -2,20 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from headrace.control import Connectors
 from headrace.model import Event, EventKind
+from headrace.rest.guard import caller
 from headrace.rest.requests import storable
 from headrace.rest.v1.given import QuerySwitch
+from headrace.rest.v1.slots import Streams
 from headrace.store import ConnectorStore
 
 Storable = Annotated[str, AfterValidator(storable)]
@@ -46,10 +50,23 @@ class EventStream(StreamingResponse):
     FastAPI's own answer of this kind fails loudly when a client goes while it is told.
     """
 
-    def __init__(self, told: AsyncIterator[bytes]) -> None:
-        """Send events as they come; proxies are told to pass them on at once."""
+    def __init__(self, told: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
+        """Send events as they come; proxies are told to pass them on at once.
+
+        Args:
+            told: The events.
+            closed: Called when nothing more is sent, for whatever reason.
+        """
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(told, media_type=_STREAM, headers=headers)
+        self._closed = closed
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._closed()
 
 
 class EventShown(BaseModel):
@@ -144,7 +161,7 @@ LastEventId = Annotated[
 def event_routes(connectors: Connectors) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/events", tags=["events"])
-    store = connectors.wanted
+    store, streams = connectors.wanted, Streams()
 
     @router.get("", summary="List events")
     def list_events(asked: Annotated[EventQuery, Query()]) -> EventPage:
@@ -161,16 +178,18 @@ def event_routes(connectors: Connectors) -> APIRouter:
         responses=_EVENTS,
     )
     def stream(
-        asked: Annotated[StreamQuery, Query()], last_event_id: LastEventId = ""
+        request: Request,
+        asked: Annotated[StreamQuery, Query()],
+        last_event_id: LastEventId = "",
     ) -> EventStream:
         """Send events as they happen, with a comment every 15 seconds while none does.
 
         The data of each is what a page of events holds of it, its id is the event's, and its
-        name the event's kind.
+        name the event's kind. A client may have 20 streams open, and all together 100.
         """
         seen = int(last_event_id) if last_event_id else asked.after
         seen = store.last_event() if seen is None else seen
-        return EventStream(_told(store, seen, asked))
+        return EventStream(_told(store, seen, asked), streams.take(caller(request)))
 
     return router
 

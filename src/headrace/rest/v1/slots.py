@@ -1,13 +1,14 @@
 """Keeps requests that take long from taking all threads that answer requests."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import ClassVar
 
 from headrace.sdk import Category, RetriableError
 
-__all__ = ["Slots"]
+__all__ = ["Slots", "Streams"]
 
 _MANY = 8
 _WAIT = timedelta(seconds=10)
@@ -47,3 +48,33 @@ class Slots:
             yield
         finally:
             self._free.release()
+
+
+class Streams:
+    """Bounds the streams that are open: each asks the store for what is new, all the time.
+
+    Args:
+        of_client: How many one client may have.
+        total: How many there may be.
+    """
+
+    def __init__(self, of_client: int = 20, total: int = 100) -> None:
+        self._of_client, self._total = of_client, total
+        self._open: Counter[str] = Counter()
+
+    def take(self, client: str) -> Callable[[], None]:
+        """Count a stream; return what counts it no more. Raises ServerBusyError."""
+        if self._open[client] >= self._of_client:
+            problem = f"The client has {self._of_client} streams open already."
+            raise ServerBusyError(problem, after=_AFTER, fix="Close one that is not read.")
+        if self._open.total() >= self._total:
+            problem = f"{self._total} streams are open already."
+            raise ServerBusyError(problem, after=_AFTER, fix="Ask for pages of events instead.")
+        self._open[client] += 1
+
+        def give_back() -> None:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]
+
+        return give_back

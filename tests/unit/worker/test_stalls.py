@@ -1,0 +1,81 @@
+"""A Spark job that does not get on is told of, and cancelled where so configured."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from tests.unit.worker.scripts import IDLE, Script, Told, until, worker, working
+
+from headrace.model import TaskState, TaskStatus
+from headrace.sdk import HeadraceError
+from headrace.worker import Stalls, Step, Worker
+
+pytestmark = pytest.mark.timeout(60)
+SHORT = timedelta(milliseconds=50)
+
+
+class CancelledError(HeadraceError):
+    """What a step raises whose job was cancelled."""
+
+    code = "task.cancelled"
+
+
+class Hanging(Script):
+    """A task whose first step waits until it is cancelled, or may go on."""
+
+    def __init__(self) -> None:
+        super().__init__("hanging", self.hang, IDLE)
+        self.doing = 1
+        self.may = threading.Event()
+
+    def hang(self) -> Step:
+        while not self.may.wait(0.005):
+            if self.cancelled.is_set():
+                self.doing = None
+                raise CancelledError
+        self.doing = None
+        return IDLE
+
+
+@contextmanager
+def running(task: Script, stalls: Stalls) -> Iterator[Worker]:
+    made = worker(Told(), task, serving=True, stalls=stalls)
+    with working(made):
+        yield made
+
+
+def status(of: Worker, task: Script) -> TaskStatus:
+    none = TaskStatus(TaskState.UNASSIGNED)
+    return of.store.statuses(task.id.connector).get(task.id, none)
+
+
+def test_it_is_shown_until_it_gets_on_again() -> None:
+    task = Hanging()
+    with running(task, Stalls(after=SHORT)) as here:
+        until(lambda: "spark.stalled" in str(status(here, task).trace))
+        assert status(here, task).state is TaskState.RUNNING
+        assert not task.cancelled.is_set()
+        task.doing = 2
+        until(lambda: status(here, task).trace is None)
+        task.may.set()
+        until(lambda: len(task.calls) > 1)
+
+
+def test_it_is_cancelled_and_tried_again_where_so_configured() -> None:
+    task = Hanging()
+    with running(task, Stalls(after=SHORT, cancel=True)) as here:
+        until(lambda: len(task.calls) > 1)
+        assert task.cancelled.is_set()
+        until(lambda: status(here, task).trace is None)
+        assert status(here, task).state is TaskState.RUNNING
+
+
+def test_what_gets_on_slowly_is_left_alone() -> None:
+    task = Hanging()
+    with running(task, Stalls(after=SHORT, cancel=True)):
+        for number in range(20):
+            task.doing = number + 2
+            assert not task.cancelled.wait(0.015)
+        task.may.set()
