@@ -25,7 +25,8 @@ from headrace.dataplane.gateway import (
 )
 from headrace.dataplane.jars import JarCache, locked_jars
 from headrace.dataplane.java import find_java
-from headrace.dataplane.sparkconf import spark_conf
+from headrace.dataplane.scratch import Scratch
+from headrace.dataplane.sparkconf import is_local, spark_conf
 from headrace.dataplane.sparksettings import SparkSettings
 from headrace.sdk.errors import SetupError
 
@@ -37,6 +38,7 @@ class _Open:
     spark: SparkSession
     gateway: JavaGateway
     conf: Mapping[str, str]
+    scratch: Scratch
 
     @property
     def is_alive(self) -> bool:
@@ -123,6 +125,7 @@ def close_session(patience: timedelta = PATIENCE) -> None:
         setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
         context.stop()
         _stop_jvm(opened.gateway, patience)
+        opened.scratch.remove()
 
 
 def _at_exit() -> None:
@@ -153,17 +156,22 @@ def _stopped(spark: SparkSession, patience: timedelta) -> None:
 
 
 def _start(conf: Mapping[str, str], log: Path) -> _Open:
-    gateway = open_gateway(conf, log=log)
+    scratch = Scratch.make()
+    # Executors elsewhere have folders of their own.
+    local = {"spark.local.dir": str(scratch.folder)} if is_local(conf["spark.master"]) else {}
+    all_conf = {**local, **conf}
+    gateway = open_gateway(all_conf, log=log)
     try:
-        context_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+        context_conf = SparkConf(loadDefaults=False).setAll(list(all_conf.items()))
         context = SparkContext(conf=context_conf, gateway=gateway)
         # When the JVM hangs up, this server of PySpark would print a traceback.
         setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001
         spark = SparkSession.builder.getOrCreate()
     except BaseException:
         _stop_jvm(gateway)
+        scratch.remove()
         raise
-    return _Open(spark=spark, gateway=gateway, conf=conf)
+    return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch)
 
 
 def _stop_jvm(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:

@@ -83,11 +83,16 @@ def spark_conf(
     }
     if "delta" in jars.values():
         conf |= DELTA
-    if settings.master.partition("[")[0] == "local":
+    if is_local(settings.master):
         conf |= _local(settings.master)
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
     return _overridden(conf, settings.spark_conf)
+
+
+def is_local(master: str) -> bool:
+    """Return whether Spark's driver is its only process."""
+    return master.partition("[")[0] == "local"
 
 
 def _local(master: str) -> dict[str, str]:

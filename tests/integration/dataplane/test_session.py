@@ -136,6 +136,26 @@ print(opened() is first, opened().range(3).count())
     assert output(code, home=tmp_path) == ["False 3"]
 
 
+def test_the_temporary_files_of_a_java_that_died_go_with_it(tmp_path: Path) -> None:
+    code = """
+import os, psutil, tempfile
+tempfile.tempdir = os.environ["HEADRACE_HOME"]
+def left():
+    names = [name for _, names, _ in os.walk(tempfile.tempdir) for name in names]
+    return sum("blockmgr" in name for name in names)
+opened().range(3).repartition(2).count()
+for child in psutil.Process().children():
+    child.kill()
+    child.wait()
+killed = left()
+opened()
+again = left()
+close_session()
+print(killed, again, left())
+"""
+    assert output(code, home=tmp_path) == ["1 1 0"]
+
+
 def test_a_secret_reaches_spark_but_not_the_command_line(tmp_path: Path) -> None:
     code = """
 import psutil
