@@ -6,20 +6,24 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from headrace.sdk import ConfigError
+from headrace.sdk.folders import bare_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["Access"]
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?=:)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(?=:)")
 _LOCAL = {"file", "har", "jar", "local", "viewfs", "zip"}
 """Schemes that lead, or may lead, to this machine's disk."""
 _GLOB = re.compile(r"[*?\[{\\]")
-_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+_TOPIC = "${topic}"
+"""What sinks put a topic's name for, which holds no slash."""
+_CUTS = re.compile(r"[?#\x00-\x1f\x7f]")
+"""Where some readers end the path of an address, and others do not."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,10 @@ class Access:
         """
         if self.paths is None or not text.strip():
             return
-        for path in _local_paths(text.strip()):
+        paths = [path.replace(_TOPIC, "x") for path in _local_paths(text.strip())]
+        for path in paths:
             folder, rest = _literal(path)
-            if _climbs(rest) or not self._holds(folder):
+            if "${" in path or _climbs(rest) or not self._holds(folder):
                 raise self._refused(text, field)
 
     def check_code(self, field: str) -> None:
@@ -59,9 +64,11 @@ class Access:
     def _holds(self, folder: str) -> bool:
         try:
             # Both are resolved: a link out of an allowed folder leads out of it.
-            path = Path(folder).resolve()
-            return any(path.is_relative_to(each.resolve()) for each in self.paths or ())
-        except (OSError, RuntimeError, ValueError):  # links in a circle, or a null character
+            # Some readers know ~, others take it for a name.
+            paths = {Path(folder).resolve(), Path(folder).expanduser().resolve()}
+            allowed = [each.resolve() for each in self.paths or ()]
+            return all(any(path.is_relative_to(a) for a in allowed) for path in paths)
+        except (OSError, RuntimeError, ValueError):  # links in a circle, a null, or ~nobody
             return False
 
     def _refused(self, text: str, field: str) -> ConfigError:
@@ -77,16 +84,19 @@ def _local_paths(text: str) -> list[str]:
     if scheme is None or "/" in scheme[0]:
         return [text]
     if scheme[0].lower() != "file":
-        if scheme[0].lower() in _LOCAL or not text[scheme.end() :].startswith("://"):
+        elsewhere = text[scheme.end() :].startswith("://") and "/.." not in text
+        if scheme[0].lower() in _LOCAL or not elsewhere:
             return [text, "/"]  # which of its parts are paths only its file system knows
         return []
-    path = urlsplit(text).path
-    return [path, unquote(path)]  # some readers decode it, some do not
+    path = bare_path(text)
+    has_host = re.match("//[^/]", text[scheme.end() + 1 :]) is not None
+    unclear = has_host or _CUTS.search(text) is not None
+    # Some readers decode it, some do not.
+    return [path, unquote(path), *(["/"] if unclear else [])]
 
 
 def _literal(path: str) -> tuple[str, str]:
     """Return a path up to its last folder without a wildcard, and the rest."""
-    path = _PLACEHOLDER.sub("x", path)
     wild = _GLOB.search(path)
     if wild is None:
         return path, ""

@@ -29,6 +29,11 @@ def folder_name(text: str) -> str:
     return f"{name[:_NAME_CHARS]}++{digest}"
 
 
+def bare_path(text: str) -> str:
+    """Return the path that a ``file:`` address stands for; any other text as it is."""
+    return "/" + text[5:].lstrip("/") if text[:5].lower() == "file:" else text
+
+
 def fixed_folder(path: str, placeholder: str) -> Path:
     """Return the folder above the first part of ``path`` that holds ``placeholder``.
 

@@ -42,6 +42,8 @@ def test_paths_below_an_allowed_folder_and_of_other_systems_are_let_through(data
         f"file:{data}/x",
         f"{data}/${{topic}}/x",
         f"{data}/a/../b",
+        f"{data}/a?.csv",
+        f"{data}/a#b",
         "s3a://bucket/key",
         "hdfs://host:9000/x",
     ):
@@ -72,8 +74,32 @@ def test_no_way_leads_out_of_an_allowed_folder(data: Path, tmp_path: Path) -> No
         "jar:file:/etc/x!/y",
         f"{data}/\0",
         "unknown:/etc/passwd",
+        f"file:{data}/x?/../../../secret",
+        f"file:{data}/x#/../../../secret",
+        f"file:{tmp_path}/#/../data/x",
+        f"file:{data}/x\ny",
+        f"file:/{data}/../x",
+        f"file://{str(data)[1:]}/x",
+        f"{data}/${{topic}}/../../secret",
+        f"{data}/${{a/../..}}/secret",
+        f"{data}/${{a/../../}}/../secret",
+        f"{data}/${{env:NAME}}",
+        "${topic}://../../secret",
+        "a://../../secret",
+        "s3a://bucket/../../secret",
+        f"{data}/*/${{a",
     ):
         assert not allowed(data, text), text
+
+
+def test_the_home_folder_of_a_user_is_where_it_is(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(data)
+    for text in ("~", "~/.ssh/id", "~/*.csv", "~nobody-of-this-name/x"):
+        assert not allowed(data, text), text
+    assert allowed(data, "x~/y")
 
 
 @given(st.lists(st.sampled_from(["..", "a", ".", "b", "*", ""]), min_size=1, max_size=6))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, Schema, parse_ddl
+from headrace.sdk.folders import bare_path
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.keys import configured_path
@@ -134,9 +135,7 @@ def local_path(config: Config) -> str:
     Raises:
         ConfigError: It is on no file system of this machine.
     """
-    text = configured_path(config)
-    if text.startswith("file:"):
-        text = "/" + text.removeprefix("file:").lstrip("/")
+    text = bare_path(configured_path(config))
     if found := _SCHEME.match(text):
         raise ConfigError(
             problem=f"{found[1]}: is no file system that this connector reaches.",
