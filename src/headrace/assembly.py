@@ -126,6 +126,7 @@ class Assembler:
                 steps=self.steps(plan, self.state / file_name(application), started),
                 sinks=sinks,
                 names=sink_names(plan.sinks) or [""],
+                chain=plan.chain,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),

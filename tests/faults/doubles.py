@@ -114,11 +114,14 @@ class _NumberRun(_StreamRun):
         flow, batch = self._flow, self._batch
         delivery = Delivery(
             sink=sink,
-            rejects=Rejects(flow.dead_letters, mark, flow.application, number),
+            rejects=Rejects(
+                flow.dead_letters, mark, flow.application, self._whose(number), flow.chain
+            ),
             batch=batch,
             known=None,
             aliases=(),
             tolerant=flow.dead_letters is not None,
+            otherwise=self._otherwise,
         )
         held = delivery.held(TOPIC)
         if held is not None:
@@ -142,8 +145,8 @@ def is_bad(number: int) -> bool:
 class NumberLetters(DeadLetters):
     """Dead letters that are staged by pyarrow."""
 
-    def _rows(self, rejected: Any, batch: Batch, sink: int) -> Any:
-        return _Rows(rejected)
+    def _rows(self, rejected: Any, which: str, batch: Batch, sink: int | None) -> Any:
+        return _Rows(rejected if which == "told IS NOT NULL" else ())
 
     def _counted(self, rows: Any) -> Staged:
         return Staged({"TRANSFORMATION Bad": len(rows.ids)})
@@ -163,9 +166,6 @@ class _Rows:
     """Rejected rows; the chain rejects all of them."""
 
     ids: Sequence[int]
-
-    def where(self, condition: str) -> _Rows:
-        return self if condition.endswith("IS NULL") else _Rows(())
 
 
 def _write(table: pa.Table, folder: Path) -> Path:
@@ -295,6 +295,7 @@ class NumberTask:
         available: How many rows the source has.
         reach: Called at each step of a batch.
         limit: How many rows a batch has at most.
+        chain: Names what the records go through.
     """
 
     store: Store
@@ -306,6 +307,7 @@ class NumberTask:
     available: int = ROWS
     reach: Reach = ignore
     limit: int = ROWS
+    chain: str = ""
     loop: BatchLoop = field(init=False)
 
     def __post_init__(self) -> None:
@@ -335,6 +337,7 @@ class NumberTask:
             steps=(),
             sinks=[self._sink(number, kind) for number, kind in enumerate(self.sinks)],
             names=self._names(),
+            chain=self.chain,
             staging=self.folder / "staging",
             dead_letters=self._letters() if self.tolerant else None,
         )

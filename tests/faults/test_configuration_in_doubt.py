@@ -1,7 +1,7 @@
 """The configuration is changed while a batch is in doubt: nothing is lost, nothing doubled."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.faults.doubles import (
     steps,
 )
 
-from headrace.sdk import HeadraceError
+from headrace.sdk import HeadraceError, StateError
 from headrace.store import SqlStore
 
 CHANGES = {
@@ -93,3 +93,45 @@ def _check(
         assert len(held) == len(set(held)), f"{kind}: rows are there twice"
     if tolerant:
         assert found_letters(folder) == [n for n in range(rows) if is_bad(n)]
+
+
+@pytest.mark.parametrize("after", [("folder", "lines"), ("lines", "folder"), ("folder",)])
+def test_sinks_get_a_batch_from_one_chain_or_its_task_stops(
+    tmp_path: Path, after: Sequence[str], subtests: pytest.Subtests
+) -> None:
+    before = ("folder", "lines")
+    for number, step in enumerate(steps(2, tolerant=True)[2:-1]):
+        with subtests.test(step):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            with closing(SqlStore(folder / "store.db")) as store:
+
+                def task(
+                    sinks: Sequence[str],
+                    chain: str,
+                    reach: Callable[[str], None] = lambda _: None,
+                    store: SqlStore = store,
+                    folder: Path = folder,
+                ) -> NumberTask:
+                    return NumberTask(
+                        store, folder, sinks, tolerant=True, reach=reach, chain=chain
+                    )
+
+                interrupted(lambda sinks, _, reach: task(sinks, "one", reach), before, step)
+                some_hold_it = found_or_none(folder, "folder") and not found_or_none(
+                    folder, "lines"
+                )
+                if some_hold_it and len(after) > 1:
+                    with pytest.raises(StateError, match="other transforms") as refused:
+                        task(after, "another").to_end()
+                    assert refused.value.fix
+                    task(after, "one").to_end()
+                else:
+                    task(after, "another").to_end()
+                _check(folder, before[: len(after)], after, rows=ROWS, tolerant=True)
+
+
+def found_or_none(folder: Path, kind: str) -> Sequence[object]:
+    with suppress(OSError):
+        return found(folder, kind)
+    return ()

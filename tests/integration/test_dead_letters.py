@@ -226,6 +226,32 @@ sinks:
 """
 
 
+def test_a_letter_of_one_sink_that_the_chain_rejects_in_a_replay_is_open_again(
+    runtime, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("id,amount\n1,1.5\n,2.5\n")
+    file = tmp_path / "two.yaml"
+    file.write_text(TWO_SINKS.format(folder=tmp_path))
+    (definition,) = runtime.definitions([file])
+    board = Scoreboard(lambda: 0.0)
+    assert not runtime.run([definition], board, once=True).errors
+    box = runtime.letterbox("two.dlq")
+    (letter,) = box.lines(LetterFilter(), 5)
+    letter["value"] |= {"id": 2, "amount": "much"}
+    mended = tmp_path / "mended.jsonl"
+    mended.write_text(json.dumps(letter))
+    claimed, outcome = runtime.replay(definition, LetterFilter(), mended, board)
+    assert (claimed.records, outcome.errors) == (1, {})
+    (again,) = box.lines(LetterFilter(), 5)
+    assert (again["stage"], again["sink"], again["value"]["id"]) == ("TRANSFORMATION", 1, 2)
+    again["value"]["amount"] = "2.5"
+    mended.write_text(json.dumps(again))
+    runtime.replay(definition, LetterFilter(), mended, board)
+    assert box.lines(LetterFilter(), 5) == []
+    table = runtime.spark.read.format("delta").load(str(tmp_path / "second"))
+    assert sorted(row["id"] for row in table.collect()) == [1, 2]
+
+
 def test_a_letter_of_one_sink_alone_is_replayed_to_that_sink_alone(
     runtime, tmp_path: Path
 ) -> None:

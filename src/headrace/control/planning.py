@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -75,6 +77,7 @@ class TaskPlan:
         common: The runtime's keys.
         evolution: What is done in ``to_topic`` when the schema of the records changes.
         converters: What makes bytes of the parts of records on the topic, and back.
+        chain: Names its transforms and converters, as a digest of how they are configured.
         identity: Its connector's in the store, if that may be removed while the task runs.
     """
 
@@ -88,6 +91,7 @@ class TaskPlan:
     steps: Sequence[StepPlan] = field(default=())
     converters: Sequence[ConverterPlan] = field(default=())
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
+    chain: str = ""
     identity: str | None = None
 
     @property
@@ -173,6 +177,7 @@ class OpenPlan:
                 common=common,
                 steps=plan_steps(definition.steps, self.registry),
                 converters=plan_converters(definition, self.registry),
+                chain=_chain_of(self.definition),
             )
             for number, topic in _numbered(self.topics(), readers or {})
         ]
@@ -207,6 +212,7 @@ class OpenPlan:
                 evolution=evolution_of(definition, spec),
                 # A direct copy has no bytes in between.
                 converters=() if definition.sinks else plan_converters(definition, registry),
+                chain=_chain_of(self.definition),
             )
             for number, config in enumerate(connector.task_configs(common.tasks_max))
         ]
@@ -246,6 +252,14 @@ def _numbered(topics: Iterable[str], readers: Mapping[str, int]) -> list[tuple[i
     """
     free = (number for number in count() if number not in readers.values())
     return sorted((readers[t] if t in readers else next(free), t) for t in topics)
+
+
+def _chain_of(definition: Definition) -> str:
+    """Return a digest of the chain as it is configured, its references unresolved."""
+    steps = [asdict(step) | {"place": ""} for step in definition.steps]
+    keys = {key: value for key, value in definition.common.items() if ".converter" in key}
+    text = json.dumps([steps, keys], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:

@@ -14,7 +14,15 @@ from headrace.dataplane.errorlog import MOST_LINES
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.topics import LETTERS, letter_headers
 from headrace.dataplane.topics.rows import fitted
-from headrace.sdk import Mark, StaleEpochError, literal, receipt_figures, schema_to_json
+from headrace.sdk import (
+    DataLostError,
+    Mark,
+    StaleEpochError,
+    StateError,
+    literal,
+    receipt_figures,
+    schema_to_json,
+)
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
@@ -68,6 +76,36 @@ class LetterMarks:
 
     chain: Mark
     sink: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Whose letters they are that are staged with one sink's part of a batch.
+
+    Args:
+        sink: The sink's number: what it refuses is to be replayed to it alone.
+        first: Whether its transaction takes the letters of what the chain rejects, which are
+            for all sinks and no other's.
+        alone: Whether the records go to this one of several sinks.
+    """
+
+    sink: int = 0
+    first: bool = True
+    alone: bool = False
+
+    @property
+    def of_chain(self) -> int | None:
+        """The only sink to which what the chain rejects is to be replayed; None for all."""
+        return self.sink if self.alone else None
+
+
+def changed_chain(where: str) -> StateError:
+    """Return the error of a batch in doubt of which a part went through another chain."""
+    return StateError(
+        problem=f"The unfinished batch is in {where} already, as other transforms or "
+        "converters made it.",
+        fix="Set them back to what they were until the batch is finished.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +199,7 @@ class DeadLetters:
         rejected: RejectedFrame,
         marks: LetterMarks,
         batch: Batch,
-        *,
-        sink: int,
+        whose: Whose,
         count: int,
     ) -> Letters:
         """Stage the rejected records, count them by cause, and log them.
@@ -171,20 +208,27 @@ class DeadLetters:
             rejected: The records.
             marks: The batch's in the dead-letter topic.
             batch: The batch.
-            sink: The sink's number. The first one takes the letters of what the chain
-                rejects, which are no other's; the rest are to be replayed to this sink only.
+            whose: Whose letters they are.
             count: How many records are rejected in all.
+
+        Raises:
+            StateError: The chain rejects others than those whose letters are there.
         """
-        rows = self._rows(rejected, batch, sink)
-        chained = rows.where("cause.sink IS NULL")
+        chained = self._rows(rejected, "told IS NOT NULL", batch, whose.of_chain)
         chain = self._settled(marks.chain, batch)
-        if chain is None:
-            chain = self._counted(chained) if sink else self._staged(chained, marks.chain)
+        if chain is not None:
+            if self._counted(chained).causes != chain.causes:
+                raise changed_chain(self.topic.name if self.topic else "")
+        elif whose.first:
+            chain = self._staged(chained, marks.chain)
+        else:
+            chain = self._counted(chained)
         if chain.count >= count:
             return Letters(chain)
         refused = self._settled(marks.sink, batch)
         if refused is None:
-            refused = self._staged(rows.where("cause.sink IS NOT NULL"), marks.sink)
+            rows = self._rows(rejected, "told IS NULL", batch, whose.sink)
+            refused = self._staged(rows, marks.sink)
         return Letters(chain, refused)
 
     def _settled(self, mark: Mark, batch: Batch) -> Staged | None:
@@ -238,8 +282,16 @@ class DeadLetters:
         # and whoever appends them carries out what that attempt has decided.
         epoch = int(Path(staged.files[0].path).parent.name.rpartition("-")[2])
         decided = replace(mark, epoch=epoch)
-        if self.topic.receipt(decided) == "":
+        there = self.topic.receipt(decided)
+        if there == "":
             return  # appended so long ago that the topic has forgotten by whom
+        gone = [file for file in staged.files if not (self.topic.path / file.path).exists()]
+        if there is None and gone:
+            # A topic that named a missing file could be read by nobody.
+            problem = (
+                f"Letters that were staged for {self.topic.name} are gone: {gone[0].path}."
+            )
+            raise DataLostError(problem, fix="Put the topic's folder back as it was.")
         receipt = decided.receipt(staged.causes)
         now = datetime.now(UTC)
         try:
@@ -257,18 +309,20 @@ class DeadLetters:
             discard_other_attempts(self.topic.path, decided, folder=_FOLDER)
             self.appended(self.topic.name)
 
-    def discard(self, marks: LetterMarks, *, sink: int) -> None:
+    def discard(self, marks: LetterMarks, whose: Whose) -> None:
         """Remove what was staged, but nothing that an earlier attempt has appended.
 
         What the chain rejected is the first sink's, whose transaction may have come about.
         """
-        for mark in (marks.sink,) if sink else (marks.chain, marks.sink):
+        for mark in (marks.chain, marks.sink) if whose.first else (marks.sink,):
             if self.topic is not None and not self.topic.receipt(mark):
                 discard_staged(self.topic.path, mark, folder=_FOLDER)
 
-    def _rows(self, rejected: RejectedFrame, batch: Batch, sink: int) -> DataFrame:
+    def _rows(
+        self, rejected: RejectedFrame, which: str, batch: Batch, sink: int | None
+    ) -> DataFrame:
         value, key = rejected.value, rejected.key
-        rows = rejected.frame.selectExpr(
+        rows = rejected.frame.where(which).selectExpr(
             f"coalesce({json_sql('key', key)}, {_unread('raw_key')}) AS key",
             f"coalesce(IF({_UNREAD}, NULL, error.raw), {json_sql('value', value)}, "
             f"{_unread('raw_value')}) AS value",
@@ -287,7 +341,7 @@ class DeadLetters:
             headers = f"concat(headers, array({added})) AS headers"
         return rows.selectExpr("key", "value", headers, "timestamp", offset, "cause")
 
-    def _cause(self, batch: Batch, value: Schema, key: Schema | None, sink: int) -> str:
+    def _cause(self, batch: Batch, value: Schema, key: Schema | None, sink: int | None) -> str:
         begun = int(batch.begun.timestamp() * 1_000_000)
         # Kafka's text of an exception begins with its class and its message.
         trace = "concat_ws(': ', error.exception, error.message)"
@@ -307,7 +361,7 @@ class DeadLetters:
             "key_schema": "CAST(NULL AS STRING)" if key is None else _text(key),
             "value_schema": _text(value),
             "raw": f"coalesce(IF({_UNREAD}, raw_value, NULL), CAST(error.raw AS BINARY))",
-            "sink": f"IF(told IS NULL, {sink}, NULL)",
+            "sink": "CAST(NULL AS INT)" if sink is None else f"{sink}",
         }
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
         return f"named_struct({pairs})"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.dataplane.deadletters import RejectedFrame
+from headrace.dataplane.deadletters import RejectedFrame, Whose
 from headrace.dataplane.failures import REJECTED
 from headrace.dataplane.held import held_receipt
 from headrace.dataplane.records import RecordFrame
@@ -92,6 +92,8 @@ class Delivery:
     known: int | None
     aliases: Sequence[str]
     tolerant: bool
+    otherwise: list[str] = field(default_factory=list)
+    """Sinks that hold the batch as another chain made it."""
 
     def held(self, topic: str) -> Counts | None:
         """Return the counts of the batch if the sink holds it already."""
@@ -108,6 +110,8 @@ class Delivery:
                 fix="Set the policy for changes of schemas back to what it was until the "
                 "batch is finished.",
             )
+        if self.rejects.is_of_other_chain(receipt):
+            self.otherwise.append(sink_title(self.sink))
         return self.rejects.settled(receipt)
 
     def stage(self, fitted: RecordFrame, to: SinkBatch, rejected: Rejected) -> Prepared:
@@ -233,12 +237,14 @@ def held_by_all(
     """
     if not batch.again:
         return None
-    each = []
+    each: list[Counts] = []
     for number, sink, mark in sinks:
         receipt = held_receipt(sink, mark, topic, batch)
         if receipt is None:
             return None
-        each.append(Rejects(dead_letters, mark, writer, number).settled(receipt))
+        each.append(
+            Rejects(dead_letters, mark, writer, Whose(number, first=not each)).settled(receipt)
+        )
     return Counts.of_sinks(each)
 
 

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.conversion import encoded
-from headrace.dataplane.deadletters import RejectedFrame
+from headrace.dataplane.deadletters import RejectedFrame, Whose, changed_chain
 from headrace.dataplane.delivery import Delivery, Prepared, held_by_all
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
@@ -88,6 +88,7 @@ class Flow:
         steps: The chain of transforms.
         sinks: Where the records go; each gets all of them.
         names: What each is called in marks, behind the application; nothing for one alone.
+        chain: Names the transforms and converters, as a digest; nothing where it is not known.
         staging: A folder on the topics' file system, to divide batches by topic in.
         dead_letters: What becomes of rejected records; None stops the task at the first.
         judge: Raises when a batch brings more rejected records than are tolerated.
@@ -104,6 +105,7 @@ class Flow:
     sinks: Sequence[FrameSink]
     staging: Path
     names: Sequence[str] = ("",)
+    chain: str = ""
     dead_letters: DeadLetters | None = None
     evolution: Evolution = field(default_factory=Evolution)
     judge: Callable[[Batch, Counts], None] | None = None
@@ -192,7 +194,7 @@ class Flow:
         self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
     ) -> Counts:
         """Copy packed rows into topics, without the JVM."""
-        each = []
+        each: list[Counts] = []
         self.commits()
         marks = self.marks(self.application, batch)
         for topic, (number, _, mark) in zip(topics, marks, strict=True):
@@ -203,7 +205,11 @@ class Flow:
                 number=number,
                 evolution=self.evolution,
                 rejects=Rejects(
-                    self.dead_letters, mark, self.application, number, judge=self.judge
+                    self.dead_letters,
+                    mark,
+                    self.application,
+                    Whose(number, first=not each),
+                    judge=self.judge,
                 ),
                 batch=batch,
             )
@@ -233,6 +239,7 @@ class _StreamRun:
         self._flow, self._stream, self._batch = flow, stream, batch
         self._routes = Routes(stream.topic, flow.topic, flow.staging, batch)
         self._kept = ExitStack()
+        self._otherwise: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -271,6 +278,9 @@ class _StreamRun:
                 if isinstance(part, Prepared):
                     staged.callback(part.abort)
                 parts.append(part)
+            if self._otherwise and any(isinstance(part, Prepared) for part in parts):
+                # Guarantee 4: what one chain rejects another may let through.
+                raise changed_chain(self._otherwise[0])
             self._judge(parts, judge)
             staged.pop_all()
         self._kept.close()
@@ -298,11 +308,18 @@ class _StreamRun:
         flow, batch = self._flow, self._batch
         delivery = Delivery(
             sink=sink if self._chained[1] else self._routes.divided(sink),
-            rejects=Rejects(flow.dead_letters, mark, self._stream.application, number),
+            rejects=Rejects(
+                flow.dead_letters,
+                mark,
+                self._stream.application,
+                self._whose(number),
+                flow.chain,
+            ),
             batch=batch,
             known=self._stream.rows,
             aliases=self._aliases,
             tolerant=flow.dead_letters is not None,
+            otherwise=self._otherwise,
         )
         place = self._place(sink, number)
         held = delivery.held(place.topic)
@@ -385,6 +402,10 @@ class _StreamRun:
     def _place(self, sink: FrameSink, number: int) -> Target:
         topic = self._chained[1]
         return Target(sink, number, topic or self._stream.topic, is_one=topic is not None)
+
+    def _whose(self, number: int) -> Whose:
+        alone = self._stream.only_sink is not None
+        return Whose(number, first=number == self._marks()[0][0], alone=alone)
 
     def _marks(self) -> list[tuple[int, FrameSink, Mark]]:
         marks = self._flow.marks(self._stream.application, self._batch)

@@ -70,7 +70,7 @@ class PackedCopy:
     def run(self) -> Counts:
         """Write the batch, unless the topic has it; return its counts when it is durable."""
         mark, rejects = self.rejects.mark, self.rejects
-        receipt = held_receipt(self.topic, mark, "", self.batch)
+        receipt = held_receipt(self.topic, mark, self.topic.own, self.batch)
         if receipt is not None:
             return rejects.settled(receipt)
         done: list[tuple[StagedPacked, Moves]] = []

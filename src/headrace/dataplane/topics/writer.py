@@ -85,6 +85,11 @@ class TopicWriter(FrameSink):
         self._appended = appended
         self._retention = retention
 
+    @property
+    def own(self) -> str:
+        """The topic that packed rows go to."""
+        return self._topic.name
+
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
         """See FrameSink."""

@@ -1,5 +1,6 @@
 """Attempts at one batch that overlap leave the dead letters of one of them, readable."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, St
 from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.topics import LETTERS, Topic, TopicReader, Topics
 from headrace.model import Counts, TaskId
-from headrace.sdk import Mark, Position, ReadLimit, StaleEpochError, to_arrow
+from headrace.sdk import (
+    DataLostError,
+    Mark,
+    Position,
+    ReadLimit,
+    StaleEpochError,
+    StateError,
+    to_arrow,
+)
 from headrace.sdk.delta import AddedFile, discard_other_attempts, staging_folder
 
 FOLDER = "letters"
@@ -112,6 +121,32 @@ def test_the_next_owner_appends_the_letters_that_the_sinks_receipt_names(
         assert owner.settled(receipt) == counts
     one.append(staged)  # the first wakes up
     assert held(topic) == ["letter of epoch 1"]
+
+
+@pytest.mark.parametrize("now", ["another.dlq", None])
+def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
+    topic: Topic, letters: DeadLetters, tmp_path: Path, now: str | None
+) -> None:
+    staged = stage(topic, 1)
+    mark = Mark("c-uid-0", 7, 1, "range")
+    counts = Counts(read=1, rejected=1, causes=CAUSES)
+    receipt = Rejects(letters, mark, "c-uid-0").receipt(counts, staged)
+    other = None if now is None else replace(letters, topic=Topics(tmp_path).get(now))
+    with pytest.raises(StateError, match=r"belong into c\.dlq") as refused:
+        Rejects(other, mark, "c-uid-0").settled(receipt)
+    assert "errors.deadletterqueue.topic.name" in refused.value.fix
+    assert Rejects(letters, mark, "c-uid-0").settled(receipt) == counts
+    assert held(topic) == ["letter of epoch 1"]
+
+
+def test_files_that_are_gone_are_not_named_in_the_topic(
+    topic: Topic, letters: DeadLetters
+) -> None:
+    staged = stage(topic, 1)
+    (topic.path / staged.chain.files[0].path).unlink()
+    with pytest.raises(DataLostError, match="are gone"):
+        letters.append(staged, marks(1))
+    assert held(topic) == []
 
 
 def test_attempts_with_long_numbers_are_told_apart(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""A source of many streams fills its topic, and a sink divides them again."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.scoreboard import Scoreboard
+from headrace.model import TaskId
+
+pytestmark = pytest.mark.spark
+
+SOURCE = """
+name: many
+topic: packed
+source:
+  connector: datagen
+  rows: 30
+  streams: 3
+"""
+SINK = """
+name: out
+topics: packed
+sinks:
+  - connector: file
+    path: {folder}/${{topic}}
+    format: json
+"""
+
+
+def test_each_stream_arrives_once_also_in_a_second_run(runtime, tmp_path: Path) -> None:
+    files = []
+    for name, text in (("many", SOURCE), ("out", SINK.format(folder=tmp_path / "out"))):
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(text)
+    for _ in range(2):
+        definitions = runtime.definitions(files)
+        outcome = runtime.run(definitions, Scoreboard(lambda: 0.0), once=True)
+        assert not outcome.errors
+    assert runtime.state.totals(TaskId("many", 0)).written == 30
+    parts = [*(tmp_path / "out").rglob("part-*.json")]
+    assert len({part.parent.name for part in parts}) == 3
+    assert sum(len(part.read_text().splitlines()) for part in parts) == 30
