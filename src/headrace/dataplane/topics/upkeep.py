@@ -214,7 +214,7 @@ def _newest_append(topics: Sequence[Topic]) -> datetime | None:
     """Return when any of the topics was appended to last."""
     times = []
     for topic in topics:
-        with suppress(FileNotFoundError, HeadraceError):
+        with suppress(OSError, HeadraceError):  # its own upkeep tells of it
             times.append(topic.log.commit(topic.log.newest()).time)
     return max(times, default=None)
 

@@ -94,6 +94,19 @@ def test_old_small_files_become_one_and_young_ones_stay(
     assert all_ids(topic) == list(range(20))
 
 
+def test_a_topic_that_cannot_be_read_keeps_no_other_from_its_upkeep(
+    topics: Topics, topic: Topic, clock: Clock
+):
+    broken = topics.get("broken")
+    fill(broken, clock, 1)
+    newest = broken.path / "_delta_log" / f"{broken.log.newest():020}.json"
+    newest.unlink()
+    newest.mkdir()  # whoever reads it gets an OSError, root included
+    fill(topic, clock, 20)
+    tending(topics, clock, FEW).run_once()
+    assert len(topic.segments()) == 1
+
+
 def test_the_commit_of_a_segment_says_what_it_holds(topics: Topics, topic: Topic, clock: Clock):
     fill(topic, clock, 20)
     tending(topics, clock, FEW).run_once()
