@@ -50,6 +50,8 @@ _lock = threading.RLock()
 _open: _Open | None = None
 _ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers through which PySpark prints each error that it raises, as JSON with a Java trace."""
+_CALL_JAVA = ("reflect", "try_reflect", "java_method")
+"""Functions of SQL that call any method of Java: configurations hold SQL, and run no code."""
 
 
 def open_session(
@@ -166,12 +168,21 @@ def _start(conf: Mapping[str, str], log: Path) -> _Open:
         context = SparkContext(conf=context_conf, gateway=gateway)
         # When the JVM hangs up, this server of PySpark would print a traceback.
         setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001
+        _forget_java(context)
         spark = SparkSession.builder.getOrCreate()
     except BaseException:
         _stop_jvm(gateway)
         scratch.remove()
         raise
     return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch)
+
+
+def _forget_java(context: SparkContext) -> None:
+    """Take from SQL what calls Java, before a session copies the list of functions."""
+    catalyst = context._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]  # noqa: SLF001 - PySpark shows no functions
+    functions = catalyst.analysis.FunctionRegistry.builtin()
+    for name in _CALL_JAVA:
+        functions.dropFunction(catalyst.FunctionIdentifier(name))
 
 
 def _stop_jvm(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:

@@ -75,6 +75,15 @@ def test_a_timestamp_without_a_zone_is_utc(spark: "SparkSession") -> None:
     assert row["at"] == 1
 
 
+@pytest.mark.parametrize("name", ["reflect", "try_reflect", "java_method"])
+def test_sql_calls_no_java_under_whatever_name(spark: "SparkSession", name: str) -> None:
+    call = "('java.lang.System', 'getProperty', 'user.home')"
+    for session in (spark, spark.newSession()):
+        for named in (name, f"IDENTIFIER('{name[:3]}' || '{name[3:]}')"):
+            with pytest.raises(PySparkException, match="UNRESOLVED_ROUTINE"):
+                session.sql(f"SELECT {named}{call}")
+
+
 def test_a_delta_table_is_written_and_read(spark: "SparkSession", tmp_path: Path) -> None:
     spark.range(10).write.format("delta").save(str(tmp_path / "t"))
     assert spark.read.format("delta").load(str(tmp_path / "t")).count() == 10

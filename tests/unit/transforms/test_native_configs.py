@@ -1,5 +1,7 @@
 """What Sql, Route, Shard and Mask refuse before any data moves."""
 
+import time
+
 import pytest
 
 from headrace.sdk import ConfigErrors
@@ -24,7 +26,7 @@ def problems(kind, **config: str) -> list[str]:
         ("select a, 'where' AS b from record where a > 1;", ("a, 'where' AS b", "a > 1")),
         ("SELECT * EXCEPT (a), extract(year FROM b) AS y", None),
         ("SELECT `order`, -- no limit here\n a /* group by */ FROM record", None),
-        ("SELECT (SELECT max(x) FROM values (1) AS v(x) ORDER BY 1 LIMIT 1) AS m", None),
+        ("SELECT (order + least(limit, group)) AS m", None),
     ],
 )
 def test_a_query_is_cut_at_its_own_words_only(query, clauses) -> None:
@@ -47,11 +49,52 @@ def test_a_query_is_cut_at_its_own_words_only(query, clauses) -> None:
         ("SELECT reflect('java.lang.System', 'getenv') AS a", "Java"),
         ("SELECT `java_method`/**/ ('a', 'b') AS a", "Java"),
         ("SELECT (SELECT max(value) FROM text.`/etc/passwd`) AS a", "no record"),
+        ("SELECT (SELECT max(value) FROM text./**/`/etc/passwd`) AS a", "no record"),
+        ("SELECT a IN ( /* x */ (\u017felect 1)) AS a", "no record"),
+        ("SELECT exists(FROM text.`/etc/passwd`) AS a", "no record"),
+        ("SELECT (TABLE text.`/etc/passwd`) AS a", "no record"),
+        ("SELECT (WITH t AS (VALUES 1) FROM t) AS a", "no record"),
+        ("SELECT (VALUES -1 UNION TABLE text.`/x`) AS a", "no record"),
+        ("SELECT (VALUES -1 |> UNION ALL (TABLE text.`/x`)) AS a", "no record"),
+        ("SELECT (MAP 1 USING 'id') AS a", "no record"),
+        ("SELECT (MAP (1) USING 'id') AS a", "no record"),
+        ("SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'getenv') AS a", "Java"),
+        ("SELECT reflect/* x */('java.lang.System', 'getenv') AS a", "Java"),
+        ("SELECT builtin.`Reflect`('java.lang.System', 'getenv') AS a", "Java"),
+        ("SELECT reflect/* /* */ */('java.lang.System', 'getenv') AS a", "holds another"),
+        ("SELECT /* /* */ ' */ reflect('a', 'b') /* ' */ AS a", "holds another"),
+        ("SELECT r'\\', reflect('a', 'b'), '' AS a", "Java"),
+        ("SELECT 1 -- x\r + reflect('a', 'b') AS a", "Java"),
+        ("SELECT 1 -- x\\\n ' \n + reflect('a', 'b') AS a -- '", "Java"),
+        ("SELECT 1 /*+ x */ AS a", "not closed"),
+        ("SELECT 'a AS a", "not closed"),
     ],
 )
 def test_what_would_not_give_one_record_for_each_is_refused(query, said) -> None:
     (problem,) = problems(Sql, query=query)
     assert said in problem
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * EXCEPT (a), size(values), (table IS NULL) AS t, (values NOT IN (1)) AS v",
+        "SELECT (map('a', 1)['a'] + reduce(xs, 0, (x, y) -> x + y)) AS a, (minus - 1) AS b",
+        "SELECT extract(YEAR FROM at), trim(BOTH ' ' FROM a), substring(values FROM 2)",
+        "SELECT 'it''s (SELECT \\' 1)' AS a, \"reflect('a')\" AS b, r'(SELECT \\' AS c",
+        "SELECT reflect AS a, identifier + 1 AS b, `using` AS c, record.using AS d",
+        "SELECT a /* reflect('b') */ -- (SELECT 1)\n AS b",
+    ],
+)
+def test_ordinary_sql_is_not_refused(query) -> None:
+    assert problems(Sql, query=query) == []
+
+
+@pytest.mark.parametrize("part", ["/*", "'\\", "(", "--", "`", '"', "r'", "/* ", "(values "])
+def test_hostile_sql_takes_no_longer_than_other(part) -> None:
+    begun = time.process_time()
+    problems(Sql, query=f"SELECT {part * (100_000 // len(part))}")
+    assert time.process_time() - begun < 5
 
 
 def test_rules_of_routes_are_checked() -> None:
