@@ -16,7 +16,7 @@ from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors
 from headrace.plugins import Registry
-from headrace.rest import Door, Role, Serving, TokenFile, connect_app, rocketmq_app
+from headrace.rest import Door, RateLimit, Role, Serving, TokenFile, connect_app, rocketmq_app
 
 pytestmark = pytest.mark.timeout(120)
 SECRET = "not-to-be-told"  # noqa: S105 - a test's
@@ -68,12 +68,14 @@ App = Callable[..., object]
 
 
 @contextmanager
-def served(app: App, tokens: TokenFile, shown: Mapping[Role, str]) -> Iterator[Asked]:
+def served(
+    app: App, tokens: TokenFile, shown: Mapping[Role, str], rate: RateLimit | None = None
+) -> Iterator[Asked]:
     behind = Reconciled()
     connectors = Connectors(
         wanted=behind.wanted, state=behind.state_store, registry=Registry(), clock=now
     )
-    door = Door(port=0, keys=tokens)
+    door = Door(port=0, keys=tokens, rate=rate or RateLimit())
     with Serving(app(connectors, door), door) as serving, capture_logs() as lines:  # type: ignore[arg-type]  # one of ours
         serving.start()
         yield Asked(serving.url, shown, lines)
@@ -133,6 +135,14 @@ def test_a_refused_request_is_told(tokens: TokenFile, shown: dict[Role, str], ap
         assert nobody == (401, [line("refused", None, "GET", "/connectors/a/config", 401)])
         low = ask(Role.VIEWER, "POST", "/connectors/a", CONFIG)
         assert low == (403, [line("refused", Role.VIEWER, "POST", "/connectors/a", 403)])
+
+
+def test_strangers_do_not_fill_the_log(tokens: TokenFile, shown: dict[Role, str]) -> None:
+    with served(connect_app, tokens, shown, RateLimit(recorded=2)) as ask:
+        long = ask(None, "GET", f"/{'a' * 5000}")
+        assert long[1] == [line("refused", None, "GET", f"/{'a' * 299}…", 401)]
+        assert [len(ask(None, "GET", "/connectors")[1]) for _ in range(3)] == [1, 0, 0]
+        assert len(ask(Role.VIEWER, "POST", "/connectors", {})[1]) == 1
 
 
 def test_no_line_holds_a_secret(tokens: TokenFile, shown: dict[Role, str]) -> None:

@@ -136,6 +136,17 @@ def test_probes_need_no_token(url: str) -> None:
     assert asked(url, "GET", "/health").json()["status"] == "healthy"
 
 
+def test_probes_only_ask_and_their_bodies_are_not_read(url: str) -> None:
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        refused = asked(url, method, "/health")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+        assert refused.json()["error_code"] == 405
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as probe:
+        probe.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n")
+        assert probe.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_changes_name_their_caller(
     url: str, shown: dict[Role, str], connectors: Connectors
 ) -> None:

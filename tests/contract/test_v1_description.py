@@ -7,7 +7,9 @@ import pytest
 from tests.contract.schemathesis_run import schemathesis
 from tests.contract.v1_client import SINKING, V1, v1_client
 
+from headrace.control import LogLine
 from headrace.rest import Door, SharedToken
+from headrace.rest.v1.logs import LogLineShown
 
 ON_SPARK = "/(preview|transforms/try|dead-letters)"
 
@@ -48,6 +50,25 @@ def test_it_says_what_clients_have_to_show(v1: V1, tmp_path: Path) -> None:
     assert roles["get", "/v1/events"] == [{"bearer": ["viewer"]}, {"basic": ["viewer"]}]
     assert roles["post", "/v1/connectors/{name}/offsets/reset"][0] == {"bearer": ["operator"]}
     assert roles["post", "/v1/preview"][0] == {"bearer": ["admin"]}
+
+
+def test_patterns_of_names_are_few_and_short(v1: V1) -> None:
+    for names in (["a" * 256], ["a"] * 101):
+        asked = v1("GET", "/connectors", params={"name": names})
+        assert asked.status_code == 422
+        body = {"filter": {"name": names}, "dry_run": True}
+        assert v1("POST", "/bulk/pause", body).status_code == 422
+    most = ["a" * 255, *["b"] * 99]
+    assert v1("GET", "/connectors", params={"name": most}).status_code == 200
+
+
+def test_a_long_text_of_the_log_is_cut() -> None:
+    text = "x" * 100_000
+    detail = {"path": text, "many": [text], "number": 1}
+    line = LogLine("", "info", "a", text, None, None, detail, text)
+    shown = LogLineShown.of(line)
+    assert len(shown.model_dump_json()) < 40_000
+    assert shown.detail["number"] == 1
 
 
 def test_a_query_says_once_what_there_is_one_of(v1: V1) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,6 +21,8 @@ _SWITCH_SECONDS = 0.0005
 """How long a thread may keep others from Python. After each call of the store or of Spark a
 thread waits for its turn, so that Python's 5 ms make busy tasks and requests wait for each
 other."""
+_FILES = 65_536
+"""As many as a server may have open: connections count too, and 1,024 are soon used up."""
 
 
 def server(  # noqa: PLR0917 - Typer passes them by name
@@ -74,6 +77,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
 
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)
+    open_more_files()
     door = _door(invocation.settings, host, port, anonymous=allow_anonymous)
     opening, beside, events = Opening(), Opening("errorCode"), LoggedEvents()
     rocketmq = None
@@ -96,6 +100,14 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         opened.enter_context(beside.opened(rocketmq_app(connectors, other)))
         api = "Kafka Connect's API"
         serve(serving, invocation.terminal, api, as_json=as_json, rocketmq=rocketmq)
+
+
+def open_more_files() -> None:
+    """Let this process have as many files open as its user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _door(settings: Settings, host: str, port: int, *, anonymous: bool) -> Door:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_access", "not_allowed", "references_in_names", "wrong_topics"]
 
-_TEMPLATE = re.compile(r"\$\{[^}]*\}|\$\d+|\\(?=.)")
+_TEMPLATE = re.compile(r"\$\{(?:(?!\$\{)[^}])*\}|\$\d+|\\(?=.)")
 """What stands for something else in a template of names."""
 
 

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["ProviderSettings", "References"]
 
 _CLASS = "class"
-_REFERENCE = re.compile(r"\$\{(?P<provider>[^}:]+):(?:(?P<path>[^}]*?):)?(?P<key>[^}]*)\}")
-"""As Kafka's ConfigTransformer reads it: the path ends at its first colon."""
+_REFERENCE = re.compile(
+    r"\$\{(?P<provider>(?:(?!\$\{)[^}:]){1,1000}):"
+    r"(?:(?P<path>(?:(?!\$\{)[^}:]){0,1000}):)?(?P<key>(?:(?!\$\{)[^}]){0,1000})\}"
+)
+"""As Kafka's ConfigTransformer reads it: the path ends at its first colon. No part of a text is
+read more than a few times: a reference is not long, and holds no beginning of another."""
 Find: TypeAlias = "Callable[..., type[ConfigProvider]]"
 
 

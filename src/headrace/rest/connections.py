@@ -30,7 +30,7 @@ class ConnectionLimits:
 
     head_seconds: float = 10
     total: int = 1000
-    of_address: int = 500
+    of_address: int = 200
     _open: Counter[str] = field(default_factory=Counter, init=False)
 
     def protocol(self) -> Callable[..., asyncio.Protocol]:

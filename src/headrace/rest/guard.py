@@ -42,6 +42,10 @@ _PRINCIPAL = "headrace.principal"
 _READS = {"GET", "HEAD", "OPTIONS"}
 _OPEN = {"/health"}
 """What anyone may ask: whether it works, which probes ask without a token."""
+_ASKS = {"GET", "HEAD"}
+_LONGEST_PATH = 300
+"""How much of a refused request's path is recorded: anyone may send a long one."""
+_REFUSED = "refused"
 
 
 def behind(
@@ -104,15 +108,32 @@ def _recorded(scope: Scope, send: Send) -> Send:
 def _record(scope: Scope, event: str, status: int) -> None:
     """Write to the log who asked for what. A path as it was sent holds no line breaks."""
     principal: Principal | None = scope.get(_PRINCIPAL)
+    path = scope["path"]
+    if event == _REFUSED and len(path) > _LONGEST_PATH:
+        path = f"{path[:_LONGEST_PATH]}…"
     audit.info(
         event,
         by="" if principal is None else principal.name,
         role="" if principal is None else principal.role.value,
         address=client_of(scope),
         method=scope["method"],
-        path=scope["path"],
+        path=path,
         status=status,
     )
+
+
+def _without_body(receive: Receive) -> Receive:
+    """Return how to receive a request as one without a body: a stranger's takes no memory."""
+    asked = False
+
+    async def received() -> Message:
+        nonlocal asked
+        if asked:
+            return await receive()
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return received
 
 
 class _Guard:
@@ -137,8 +158,10 @@ class _Guard:
         refusal = None if wait is None else self._later(path, wait)
         if refusal is None:
             scope = {**scope, _PRINCIPAL: self._known(scope)}
-            refusal = None if path in _OPEN else self._refusal(scope)
-            if refusal is not None:
+            if path in _OPEN:
+                receive = _without_body(receive)
+                refusal = self._only_asked(scope)
+            elif (refusal := self._refusal(scope)) is not None:
                 refusal = self._counted(scope, refusal)
         if refusal is None:
             # Not by the method: RocketMQ Connect's API changes by GET.
@@ -158,9 +181,17 @@ class _Guard:
         who = client_of(scope) if principal is None else f"client {principal.name}"
         wait = self._door.rate.refuse(who)
         if wait is None:
-            _record(scope, "refused", refusal.status_code)
+            if principal is not None or self._door.rate.records():
+                _record(scope, _REFUSED, refusal.status_code)
             return refusal
         return refusal if principal is not None else self._later(scope["path"], wait)
+
+    def _only_asked(self, scope: Scope) -> Response | None:
+        """Return the answer to who sends what is open to anyone more than a question."""
+        if scope["method"] in _ASKS:
+            return None
+        allowed = {"Allow": ", ".join(sorted(_ASKS))}
+        return self._refuse(scope["path"], 405, "Method Not Allowed", allowed)
 
     def _later(self, path: str, wait: timedelta) -> Response:
         headers = {"Retry-After": str(round(wait.total_seconds()))}

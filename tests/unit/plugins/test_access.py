@@ -1,6 +1,7 @@
 """What configurations may reach of the machine: paths, Python and topics' names."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,12 @@ def test_a_name_that_no_topic_may_have_is_refused_wherever_it_stands(name: str) 
         found = fields(flat(transforms="r", **step), registry)
         assert len(found) == 1, (kind, found)
         assert str(found[0]).startswith("transforms.r.")
+
+
+def test_a_hostile_name_of_a_topic_takes_no_longer_than_others() -> None:
+    begun = time.process_time()
+    assert fields(flat(topic="${a" * 70_000), Registry()) == ["topic"]
+    assert time.process_time() - begun < 10
 
 
 def test_templates_of_good_names_pass() -> None:

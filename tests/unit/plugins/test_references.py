@@ -1,5 +1,6 @@
 """Values stand in place of references, and are told nowhere."""
 
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -65,11 +66,20 @@ def references() -> References:
         ("${unknown:secret}", "${unknown:secret}"),
         ("${known}", "${known}"),
         ("$known:secret", "$known:secret"),
+        ("${x${known:secret}}", f"${{x{SECRET}}}"),
         ("${field}-$1-{{7*7}}", "${field}-$1-{{7*7}}"),
     ],
 )
 def test_what_a_text_stands_for(references: References, text: str, value: str) -> None:
     assert references.resolved({"key": text}) == {"key": value}
+
+
+@pytest.mark.parametrize("part", ["${", "${a:", "${a:b:", "${known", "$", "${a:${b}"])
+def test_hostile_texts_take_no_longer_than_others(references: References, part: str) -> None:
+    text = part * (300_000 // len(part))
+    begun = time.process_time()
+    assert references.resolved({"key": text}) == {"key": text}
+    assert time.process_time() - begun < 5
 
 
 def test_a_provider_is_asked_once_for_each_path(references: References) -> None:

@@ -8,7 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from headrace.control import Bulk, BulkAction, BulkResult, ConnectorFilter, Connectors
 from headrace.model import ConnectorKind, ConnectorState, TaskState
 from headrace.rest.guard import caller
-from headrace.rest.v1.connectors import KIND, NAME, PLUGIN, STATE, TASK_STATE, Choice
+from headrace.rest.v1.connectors import (
+    KIND,
+    NAME,
+    PATTERNS,
+    PLUGIN,
+    STATE,
+    TASK_STATE,
+    Choice,
+    Pattern,
+)
 from headrace.rest.v1.given import Switch, given
 from headrace.rest.v1.problems import Fault
 
@@ -18,7 +27,9 @@ class BulkFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
-    name: list[str] = given(description=f"{NAME} `*` takes all.", min_length=1)
+    name: list[Pattern] = given(
+        description=f"{NAME} `*` takes all.", min_length=1, max_length=PATTERNS
+    )
     kind: list[ConnectorKind] = given(description=KIND, min_length=1)
     state: list[ConnectorState] = given(description=STATE, min_length=1)
     task_state: list[TaskState] = given(description=TASK_STATE, min_length=1)

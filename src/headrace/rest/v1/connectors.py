@@ -12,6 +12,10 @@ from headrace.model import ConnectorKind, ConnectorState, TargetState, TaskState
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import problems
 
+Pattern = Annotated[str, Field(max_length=255)]
+"""Of a name: each is compared with the names of all connectors."""
+PATTERNS = 100
+"""How many there may be."""
 NAME = "Patterns of names, as file names have them: `*`, `?` and `[a-z]`."
 KIND = "What they copy between."
 STATE = "How they are."
@@ -24,7 +28,7 @@ class Choice(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: list[str] = Field(default=[], description=NAME)
+    name: list[Pattern] = Field(default=[], description=NAME, max_length=PATTERNS)
     kind: list[ConnectorKind] = Field(default=[], description=KIND)
     state: list[ConnectorState] = Field(default=[], description=STATE)
     task_state: list[TaskState] = Field(default=[], description=TASK_STATE)

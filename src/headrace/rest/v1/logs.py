@@ -1,14 +1,17 @@
 """The server's own log, as our own API shows it."""
 
+import json
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.control import LogChoice, LogLine, LogPlace
 from headrace.rest.v1.workbench import Workbench
 
+_LONGEST = 8192
+"""How much of a text is shown: a page is kept in memory as a whole."""
 _PLACE = r"^[0-9]{1,20}-[0-9]{1,18}$"
 
 
@@ -22,7 +25,7 @@ class Level(StrEnum):
 
 
 class LogLineShown(BaseModel):
-    """A line of the log. Secrets are hidden."""
+    """A line of the log. Secrets are hidden, and texts cut that are very long."""
 
     at: str
     level: str
@@ -40,11 +43,11 @@ class LogLineShown(BaseModel):
             at=line.at,
             level=line.level,
             logger=line.logger,
-            text=line.text,
+            text=_cut(line.text),
             connector=line.connector,
             task=line.task,
-            detail=dict(line.detail),
-            trace=line.trace,
+            detail={key: _short(each) for key, each in line.detail.items()},
+            trace=None if line.trace is None else _cut(line.trace),
         )
 
 
@@ -75,7 +78,7 @@ def log_routes(bench: Workbench) -> APIRouter:
     """Return the routes."""
     router = APIRouter(tags=["logs"])
 
-    @router.get("/logs", summary="Read the server's log")
+    @router.get("/logs", summary="Read the server's log", dependencies=[Depends(bench.slots)])
     def logs(asked: Annotated[LogQuery, Query()]) -> LogPage:
         """Answer with the newest lines, or with those after a place, to follow the log."""
         choice = LogChoice(asked.connector, asked.task, asked.level.value)
@@ -88,3 +91,13 @@ def log_routes(bench: Workbench) -> APIRouter:
         return LogPage(items=items, next=f"{place.file}-{place.offset}")
 
     return router
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _short(value: object) -> object:
+    """Return a value of JSON; if it is long, only the beginning of its text."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return value if len(text) <= _LONGEST else _cut(text)
