@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from headrace.dataplane.topics.rows import PACKED
 from headrace.sdk import ConfigError, Schema, Type, to_spark_json
 from headrace.sdk.deltalog import write_commit
 from headrace.sdk.logical import DECIMAL, MAX_PRECISION, precision_of, scale_of
@@ -36,6 +37,25 @@ _WIDER = {
 
 _DIGITS = {Type.INT8: 10, Type.INT16: 10, Type.INT32: 10, Type.INT64: 20}
 """Digits before the point that a Decimal needs for Spark to read it from whole numbers."""
+
+
+def check_kind(topic: str, known: Schema, rows: Schema) -> None:
+    """Raise ConfigError for packed rows of a typed topic, and for typed rows of a packed one.
+
+    Their columns would fit beside each other, but every reader of a topic takes all of its rows
+    for one or the other.
+    """
+    packed = rows.field(PACKED) is not None
+    if packed is (known.field(PACKED) is not None):
+        return
+    whole, single = "whole batches of many streams", "single records"
+    holds, brought = (single, whole) if packed else (whole, single)
+    problem = (
+        f"Topic {topic} holds {holds}, and is now to get {brought}, as when transforms or "
+        "converters are added to a source of many streams, or removed."
+    )
+    fix = "Write into another topic, or configure the source as it was."
+    raise ConfigError(problem, field="topic", fix=fix)
 
 
 def check_types(topic: str, known: Schema, merged: Schema) -> None:

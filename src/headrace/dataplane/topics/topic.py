@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
-from headrace.dataplane.topics.definition import check_types, commit_definition
+from headrace.dataplane.topics.definition import check_kind, check_types, commit_definition
 from headrace.dataplane.topics.history import SchemaHistory, told_schemas
 from headrace.dataplane.topics.log import SCHEMAS, DeltaLog
+from headrace.dataplane.topics.rows import PACKED
 from headrace.dataplane.topics.segments import Segment, rows_schema, stored_schema
 from headrace.model import TopicRetention
 from headrace.sdk import (
@@ -146,7 +147,7 @@ class Topic:
         Called for each batch, and cheap when nothing is new. The table is made at the
         first call, with ``retention`` if it is given. New fields are added as optional
         ones, at any depth. Raises ConfigError when a field's type has changed to one that
-        the table's type does not take.
+        the table's type does not take, and for packed rows of a typed topic or the reverse.
         """
         with self._lock:
             if self._table is None and not self.exists():
@@ -155,6 +156,7 @@ class Topic:
                 known = self._current_schema()
                 if schema is self._fits or known == schema:
                     return known
+                check_kind(self.name, known, schema)
                 merged = evolve(known, schema)
                 if merged == known:
                     self._fits = schema
@@ -291,7 +293,7 @@ class Topic:
             files=len(files),
             first_append=self._time(oldest),
             last_append=self._time(newest),
-            packed=schema.field("payload") is not None,
+            packed=schema.field(PACKED) is not None,
             schema=to_spark_json(schema),
             retention=self.retention(),
         )

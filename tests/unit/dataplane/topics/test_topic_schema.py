@@ -70,6 +70,24 @@ def test_prepare_returns_what_was_asked_for_and_hides_the_columns_of_segments(to
     assert names == ["key", "value", "headers", "timestamp", "offset", "version", "part"]
 
 
+@pytest.mark.parametrize(
+    ("packed", "told"),
+    [
+        (True, "holds whole batches of many streams, and is now to get single records"),
+        (False, "holds single records, and is now to get whole batches of many streams"),
+    ],
+)
+def test_packed_and_typed_rows_never_share_a_topic(topic: Topic, packed: bool, told: str):
+    rows = [topic_row_schema(struct(id=INT64), None), packed_row_schema()]
+    stored, other = reversed(rows) if packed else rows
+    topic.prepare(stored)
+    with pytest.raises(ConfigError, match=f"Topic t {told}") as refused:
+        topic.prepare(other)
+    assert refused.value.field == "topic"
+    assert "Write into another topic" in str(refused.value.fix)
+    assert (topic.prepare(stored), topic.schema()) == (stored, stored)
+
+
 def test_many_may_create_a_topic_at_once(tmp_path: Path):
     rows = topic_row_schema(struct(id=INT64), None)
     for number in range(5):
