@@ -59,7 +59,7 @@ def test_any_range_is_read_in_order_from_segments_and_files(
     assert [bool(f.segment) for f in reader.files(Position(), end)] == [True, False, False]
     assert ordered(spark, topic, Position(), end) == [*whole, 60, 70]
     assert ordered(spark, topic, at(topic, 2), at(topic, 3)) == [20, 21, 22]
-    inside = Position.of({"topic": "t"}, {"version": 3, "index": 1})
+    inside = at(topic, 3, 1)
     assert ordered(spark, topic, at(topic, 2), inside) == [20, 21]
     assert ordered(spark, topic, inside, at(topic, 4)) == [22, 30, 31, 32]
 

@@ -12,7 +12,7 @@ from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
 from headrace.control.places import AnyPlace
-from headrace.dataplane.topics import TopicPlaces, Topics
+from headrace.dataplane.topics import TopicPlaces, Topics, parse_start
 from headrace.model import ConnectorState, ConnectorStatus, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
@@ -202,7 +202,7 @@ def sink(tmp_path: Path) -> Bench:
         topic.append([part(topic, [{"id": batch}], ROWS)], Mark("a", batch, 1), "", then)
     bench = Bench(tmp_path)
     bench.make({"connector.class": "FileStreamSink", "file": "/out", "topics": "t"})
-    bench.run(Position.of({"topic": "t"}, {"version": topic.log.newest()}))
+    bench.run(parse_start(topic, "latest"))
     return bench
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.dataplane.topics.place import Place, RowRange
 from headrace.dataplane.topics.segments import TopicFile
@@ -12,7 +13,7 @@ from headrace.sdk import Lag, Position, ReadLimit, check_range
 from headrace.sdk.errors import ConfigError, DataLostError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.dataplane.topics.log import Commit
     from headrace.dataplane.topics.segments import Segment
@@ -43,6 +44,10 @@ class TopicReader:
     The position is ``{"topic": name} -> {"version": v}``, or with ``"index": n`` when a
     version with many files is read in several batches. Positions stay good when upkeep
     has rewritten the files: their rows are then taken from a segment.
+
+    It also has the digest of that version's commit, ``"commit": text``, which a topic that
+    was made anew, or put back from an older copy, no longer has when it has grown past the
+    position. Positions that people set have none, nor have those of older releases.
     """
 
     def __init__(self, topic: Topic, *, start: Position | None = None) -> None:
@@ -63,14 +68,17 @@ class TopicReader:
         """See ReplayableSource.
 
         Raises DataLostError when retention has removed rows behind ``start``, and when the
-        topic ends before it: it is another one than was read, and may pass ``start`` some day.
+        topic ends before it, or has another commit there: it is another one than was read.
+        A position that names no commit gets it with the next batch.
         """
         self._newest = self.topic.log.newest(self._newest)
+        self._require_same(start)
         if self._stands_at(start, self._newest):
             return start
         place = end = self._oldest() if self._is_unset(start) else self._place(start)
         if place.version > self._newest:
-            raise self._set_back(place.version)
+            told = f"ends at version {self._newest}, and was read up to version {place.version}"
+            raise self._another(told)
         rows = size = 0
         for step in self._steps(place, self._until(limit)):
             if step.file is not None:
@@ -100,8 +108,8 @@ class TopicReader:
         """Return the files of the range, in order.
 
         A segment among them may hold rows outside the range as well, see ``rows``. Raises
-        DataLostError when rows of the range are gone, and StateError for a range of another
-        topic, or one that goes backwards.
+        DataLostError when rows of the range are gone, or the topic is not the one in which it
+        was planned, and StateError for a range of another topic, or one that goes backwards.
         """
         steps = self._steps(*self._places(start, end))
         files = [step.file for step in steps if step.file is not None]
@@ -187,18 +195,31 @@ class TopicReader:
             "let no other program clean the topic's folder.",
         )
 
-    def _set_back(self, version: int) -> DataLostError:
-        name = self.topic.name
+    def _require_same(self, position: Position) -> None:
+        """Raise DataLostError unless the topic has the commit that a position names."""
+        offset = self._offset(position)
+        if offset is None or "commit" not in offset:
+            return
+        version = int(offset["version"])
+        try:
+            commit = self.topic.log.commit(version)
+        except FileNotFoundError:
+            return  # upkeep has forgotten it, or the topic ends before it
+        if commit.digest != offset["commit"]:
+            told = f"has another version {version} than the one that was read"
+            raise self._another(told)
+
+    def _another(self, told: str) -> DataLostError:
         return DataLostError(
-            f"Topic {name} ends at version {self._newest}, and was read up to version "
-            f"{version}: it was made anew, or put back from an older copy.",
+            f"Topic {self.topic.name} {told}: it was made anew, or put back from an older "
+            "copy.",
             fix="Put the newest copy of its folder back. Or reset the offsets, to read what "
             "it has now from the beginning, or alter them to one of its versions.",
         )
 
     def _stands_at(self, position: Position, version: int) -> bool:
         offset = position.offset(self._partition)
-        return offset is not None and offset == {"version": version}
+        return offset is not None and _place_of(offset) == Place(version)
 
     def _until(self, limit: ReadLimit) -> Place:
         newest = Place(self._newest)
@@ -221,21 +242,35 @@ class TopicReader:
                 f"and ends behind version {last.version}."
             )
             raise StateError(problem)
+        for position in (start, end):
+            self._require_same(position)
         return first, last
 
     def _place(self, position: Position) -> Place:
+        offset = self._offset(position)
+        return Place(-1) if offset is None else _place_of(offset)
+
+    def _offset(self, position: Position) -> Mapping[str, Any] | None:
         offset = position.offset(self._partition)
         if offset is None and self._begin is not None:
-            offset = self._begin.offset(self._partition)
-        if offset is None:
-            return Place(-1)
-        return Place(int(offset["version"]), offset.get("index"))
+            return self._begin.offset(self._partition)
+        return offset
 
     def _position(self, place: Place) -> Position:
-        offset: dict[str, int] = {"version": place.version}
-        if place.index is not None:
-            offset["index"] = place.index
-        return Position.of(self._partition, offset)
+        return _position_at(self.topic, place)
+
+
+def _place_of(offset: Mapping[str, Any]) -> Place:
+    return Place(int(offset["version"]), offset.get("index"))
+
+
+def _position_at(topic: Topic, place: Place) -> Position:
+    offset: dict[str, int | str] = {"version": place.version}
+    if place.index is not None:
+        offset["index"] = place.index
+    with suppress(FileNotFoundError):  # before the first, or forgotten by upkeep
+        offset["commit"] = topic.log.commit(place.version).digest
+    return Position.of({"topic": topic.name}, offset)
 
 
 def parse_start(topic: Topic, text: str) -> Position:
@@ -243,16 +278,15 @@ def parse_start(topic: Topic, text: str) -> Position:
 
     The answer is another one later: whoever reads on has to keep it.
     """
-    partition = {"topic": topic.name}
     kind, _, value = text.partition(":")
     if kind == "earliest":
-        return Position.of(partition, {"version": topic.first() - 1})
+        return _position_at(topic, Place(topic.first() - 1))
     if kind == "latest":
-        return Position.of(partition, {"version": topic.log.newest()})
+        return _position_at(topic, Place(topic.log.newest()))
     if kind == "version" and value.isdigit():
-        return Position.of(partition, {"version": int(value) - 1})
+        return _position_at(topic, Place(int(value) - 1))
     if kind == "time":
-        return Position.of(partition, {"version": version_before(topic, _time(value))})
+        return _position_at(topic, Place(version_before(topic, _time(value))))
     problem = f"{text!r} is not a place to start from."
     fix = "Use earliest, latest, version:N or time:2026-01-31T00:00:00Z."
     raise ConfigError(problem, field="topics.start", fix=fix)

@@ -122,6 +122,8 @@ def ids(reader: TopicReader, start: Position, end: Position) -> list[int]:
     return [value["id"] for value in values(reader, start, end)]
 
 
-def at(topic: Topic, version: int) -> Position:
-    """Return the position behind a version."""
-    return Position.of({"topic": topic.name}, {"version": version})
+def at(topic: Topic, version: int, index: int | None = None) -> Position:
+    """Return the position behind a version, or behind its first files, as readers give it."""
+    offset = {"version": version} | ({} if index is None else {"index": index})
+    commit = {"commit": topic.log.commit(version).digest} if topic.log.has(version) else {}
+    return Position.of({"topic": topic.name}, {**offset, **commit})

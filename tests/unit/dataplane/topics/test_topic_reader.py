@@ -37,9 +37,9 @@ def topic(tmp_path: Path) -> Topic:
     return topic
 
 
-def place(topic: Topic, version: int, index: int | None = None) -> Position:
-    offset = {"version": version} | ({} if index is None else {"index": index})
-    return Position.of({"topic": topic.name}, offset)
+def given(version: int) -> Position:
+    """Return the position behind a version as a person sets it."""
+    return Position.of({"topic": "t"}, {"version": version})
 
 
 def test_a_topic_that_is_not_there_has_nothing_to_read(tmp_path: Path):
@@ -66,7 +66,7 @@ def test_a_limit_on_rows_may_end_a_batch_within_a_version(
     topic: Topic, rows: int, version: int, index: int | None
 ):
     end = TopicReader(topic).latest(Position(), ReadLimit(rows=rows))
-    assert end == place(topic, version, index)
+    assert end == at(topic, version, index)
 
 
 def test_a_file_larger_than_the_limit_is_a_batch_of_its_own(topic: Topic):
@@ -80,7 +80,7 @@ def test_a_file_larger_than_the_limit_is_a_batch_of_its_own(topic: Topic):
 
 def test_a_bound_is_never_passed(topic: Topic):
     reader = TopicReader(topic)
-    limit = ReadLimit(until=place(topic, 3, 2))
+    limit = ReadLimit(until=at(topic, 3, 2))
     end = reader.latest(Position(), limit)
     assert ids(reader, Position(), end) == list(range(11))
     assert reader.latest(end, limit) == end
@@ -91,7 +91,7 @@ def test_the_lag_is_what_lies_between_a_position_and_the_end_or_a_bound(topic: T
     reader = TopicReader(topic)
     assert reader.lag(Position()).rows == 12
     assert reader.lag(at(topic, 1)).rows == 6
-    assert reader.lag(at(topic, 1), until=place(topic, 3, 2)).rows == 5
+    assert reader.lag(at(topic, 1), until=at(topic, 3, 2)).rows == 5
     assert reader.lag(at(topic, 3)) == Lag(0, 0)
 
 
@@ -134,7 +134,7 @@ def test_a_range_that_another_topic_moves_in_is_refused(topic: Topic):
 
 def test_a_range_that_goes_backwards_is_refused(topic: Topic):
     with pytest.raises(StateError, match="begins behind version 3 and ends behind version 1"):
-        TopicReader(topic).files(at(topic, 3), place(topic, 1, 1))
+        TopicReader(topic).files(at(topic, 3), at(topic, 1, 1))
 
 
 def test_a_range_from_the_beginning_is_not_shortened_by_retention(topic: Topic):
@@ -152,12 +152,13 @@ def test_a_place_that_makes_no_sense_is_refused(topic: Topic, text: str):
 
 
 def test_a_commit_that_is_gone_is_no_reason_to_skip_rows(topic: Topic):
+    before, behind = at(topic, 1), at(topic, 2)
     DeltaTable(topic.path).create_checkpoint()
     (topic.path / "_delta_log" / f"{2:020d}.json").unlink()
     reader = TopicReader(Topics(topic.path.parent).get("t"))
     with pytest.raises(DataLostError, match="Version 2 of topic t is missing"):
-        reader.latest(at(topic, 1), ALL)
-    assert reader.latest(at(topic, 2), ALL) == at(topic, 3)
+        reader.latest(before, ALL)
+    assert ids(reader, behind, reader.latest(behind, ALL)) == [9, 10, 11]
 
 
 def test_a_topic_that_is_made_anew_is_not_mistaken_for_the_old_one(topic: Topic):
@@ -186,3 +187,73 @@ def test_a_topic_that_ends_before_the_position_is_another_one(
         with pytest.raises(DataLostError, match="made anew, or put back") as lost:
             each.latest(stood, ALL)
         assert "reset the offsets" in str(lost.value.fix)
+
+
+@pytest.mark.parametrize("versions", [8, 12])
+def test_a_topic_that_was_made_anew_is_told_also_when_it_has_grown_past_the_position(
+    tmp_path: Path, versions: int
+) -> None:
+    topic = Topics(tmp_path).get("t")
+    for number in range(1, 9):
+        append(topic, [[number]], Mark("old", number, 1))
+    reader = TopicReader(topic)
+    begun = reader.latest(Position(), ReadLimit(rows=3))
+    stood = reader.latest(begun, ALL)
+    shutil.rmtree(topic.path)
+    anew = Topics(tmp_path).get("t")
+    for number in range(1, versions + 1):
+        append(anew, [[number]], Mark("new", number, 1))
+    for each in (reader, TopicReader(anew)):
+        for look in (
+            lambda each=each: each.latest(stood, ALL),
+            lambda each=each: each.lag(begun),
+            lambda each=each: each.files(begun, stood),
+            lambda each=each: each.files(Position(), begun),
+        ):
+            with pytest.raises(DataLostError, match="made anew, or put back") as lost:
+                look()
+            assert "reset the offsets" in str(lost.value.fix)
+
+
+def test_a_topic_that_was_put_back_and_written_again_is_told(topic: Topic, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(topic.path, copy)
+    append(topic, [[12]], Mark("a", 3, 1))
+    stood = TopicReader(topic).latest(Position(), ALL)
+    shutil.rmtree(topic.path)
+    copy.rename(topic.path)
+    back = Topics(tmp_path).get("t")
+    assert TopicReader(back).latest(at(back, 3), ALL) == at(back, 3)
+    for batch in (3, 4):
+        append(back, [[10 * batch]], Mark("a", batch, 1))
+    with pytest.raises(DataLostError, match="has another version 4 than the one that was read"):
+        TopicReader(back).latest(stood, ALL)
+    reader = TopicReader(back)
+    assert ids(reader, at(back, 3), reader.latest(at(back, 3), ALL)) == [30, 40]
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest", "version:3"])
+def test_a_place_to_start_from_is_one_in_this_topic_only(topic: Topic, start: str):
+    set_time(topic, 0, START - timedelta(minutes=1))
+    begin = parse_start(topic, start)
+    shutil.rmtree(topic.path)
+    anew = Topics(topic.path.parent).get("t")
+    for number in range(9):
+        append(anew, [[number]], Mark("new", number, 1))
+    reader = TopicReader(anew)
+    if start == "earliest":  # which is before anything that could differ
+        assert ids(reader, begin, reader.latest(begin, ALL)) == list(range(9))
+        return
+    for look in (lambda: reader.latest(begin, ALL), lambda: reader.lag(begin)):
+        with pytest.raises(DataLostError, match="made anew, or put back"):
+            look()
+
+
+def test_a_position_that_names_no_commit_gets_it_with_the_next_batch_only(topic: Topic):
+    reader = TopicReader(topic)
+    assert reader.latest(given(3), ALL) == given(3)
+    assert reader.latest(given(2), ReadLimit(until=given(2))) == given(2)
+    end = reader.latest(given(2), ALL)
+    assert end == at(topic, 3)
+    assert ids(reader, given(2), end) == ids(reader, given(2), given(3)) == [9, 10, 11]
+    assert reader.lag(given(2)).rows == 3
