@@ -7,17 +7,18 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.assembly import connector_context, sink_names
 from headrace.control import REPLAYS, Holding, TargetView, definition_of, replay_plan
-from headrace.dataplane import sink_marks, sink_title, topic_mark
+from headrace.dataplane import Step, constant_topic, sink_marks, sink_title, topic_mark
 from headrace.model import Lease
 from headrace.plugins import aside, has_ended
 from headrace.sdk import DeliveryGuarantee, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from headrace.assembly import Assembler
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.sdk import FrameSink, Mark
 
 _ALL = "its targets"
+_LATE = "They do not answer."
 _ONCE = DeliveryGuarantee.EXACTLY_ONCE
 
 
@@ -50,17 +52,18 @@ class Receipts:
         self, connector: Connector, batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
         """See BatchTargets."""
-        work = partial(self._asked, connector, batch, topics)
+        until = time.monotonic() + self.patience.total_seconds()
+        work = partial(self._asked, connector, batch, topics, until)
         asked = aside(f"headrace-receipts-{connector.name}", work)
-        if not has_ended(asked, time.monotonic() + self.patience.total_seconds()):
-            return [TargetView(_ALL, Holding.UNKNOWN, "They do not answer.")]
+        if not has_ended(asked, until):
+            return [TargetView(_ALL, Holding.UNKNOWN, _LATE)]
         try:
             return asked.result()
         except Exception as error:  # noqa: BLE001 - plugins may raise anything
             return [TargetView(_ALL, Holding.UNKNOWN, str(error))]
 
     def _asked(
-        self, connector: Connector, batch: Batch, topics: Sequence[str]
+        self, connector: Connector, batch: Batch, topics: Sequence[str], until: float
     ) -> list[TargetView]:
         plan = self._plan(connector, batch)
         if plan.source is not None and self.planner.is_capture(plan):
@@ -78,9 +81,13 @@ class Receipts:
                 of_sinks = sink_marks(writer, sinks, names or [""], batch)
                 return [mark for _, _, mark in of_sinks]
 
-            parts = _parts(application, plan.stream, topics, marks)
+            # Looked at, not started: only what a person's code does has to be started.
+            steps = [Step(each.transform, each.predicate, each.negate) for each in plan.steps]
+            known = dict.fromkeys([plan.stream, *topics])
+            sent = {topic: constant_topic(steps, topic) for topic in known}
+            asked = _questions(application, sent, marks)
             return [
-                _view(sink, parts[number], keeps_marks=kept[number])
+                _view(sink, asked[number], _Patience(until), keeps_marks=kept[number])
                 for number, sink in enumerate(sinks)
             ]
         raise AssertionError  # an ExitStack lets nothing pass in silence
@@ -103,28 +110,92 @@ class Receipts:
         return replace(plans[0], id=batch.task)
 
 
-def _parts(
-    application: str, stream: str, topics: Sequence[str], marks: Callable[[str], list[Mark]]
-) -> list[list[tuple[Mark, str]]]:
-    """Return for each sink the marks, with their topics, that it may have of a batch.
+@dataclass(frozen=True)
+class _Patience:
+    """Ends the asking of which nobody awaits the end any more."""
+
+    until: float
+
+    def held(self, sink: FrameSink, mark: Mark, topic: str) -> bool:
+        """Return whether a sink holds a mark in a topic. Raises StateError when it is late."""
+        if time.monotonic() > self.until:
+            raise StateError(_LATE)
+        return sink.committed(mark, topic) is not None
+
+
+@dataclass(frozen=True)
+class _Questions:
+    """The marks that one sink may have of a batch.
 
     Records of many streams go stream by stream, and those that transforms route go topic by
-    topic, each part under a mark of its own. ``marks`` gives those of all sinks for a writer.
+    topic, each part under a mark of its own. A chain may also send all records, or all of a
+    stream, into another topic under the mark that they have anyway.
+
+    Args:
+        whole: The mark of a batch that is written at once.
+        streams: The mark of each stream's part.
+        sent: The topic into which the chain sends all records of each; None where that depends
+            on them.
     """
-    whole = marks(application)
-    found = [[(mark, stream)] for mark in whole]
-    for topic in topics:
-        own = marks(f"{application}/{topic}")
-        for parts, mark, of_stream in zip(found, whole, own, strict=True):
-            parts += [(topic_mark(mark, topic), topic), (of_stream, topic)]
-    return found
+
+    whole: Mark
+    streams: Mapping[str, Mark]
+    sent: Mapping[str, str | None]
+
+    def has_all(self, sink: FrameSink, patience: _Patience) -> bool:
+        """Return whether a sink holds the batch under its one mark, in whatever topic."""
+        return any(patience.held(sink, self.whole, topic) for topic in self._places)
+
+    def parts(self, sink: FrameSink, patience: _Patience) -> list[str]:
+        """Return the topics and streams whose parts a sink holds, if any."""
+        held = patience.held
+        found = [t for t in self._places if held(sink, topic_mark(self.whole, t), t)]
+        for stream, mark in self.streams.items():
+            if any(held(sink, mark, topic) for topic in self._of(stream)):
+                found.append(stream)
+        if not found:  # one of them says enough, and there may be very many
+            routed = (
+                stream
+                for stream, mark in self.streams.items()
+                if self.sent[stream] is None
+                and any(held(sink, topic_mark(mark, t), t) for t in self._places)
+            )
+            found = list(islice(routed, 1))
+        return list(dict.fromkeys(found))
+
+    def _of(self, stream: str) -> Sequence[str]:
+        """Return the topics where a stream may be under the mark that it has anyway."""
+        topic = self.sent[stream]
+        return self._places if topic is None else list(dict.fromkeys([stream, topic]))
+
+    @property
+    def _places(self) -> Sequence[str]:
+        topics = [topic for topic in self.sent.values() if topic is not None]
+        return list(dict.fromkeys([*self.sent, *topics]))
+
+
+def _questions(
+    application: str,
+    sent: Mapping[str, str | None],
+    marks: Callable[[str], list[Mark]],
+) -> list[_Questions]:
+    """Return what to ask each sink; ``marks`` gives the marks of all sinks for a writer."""
+    of_streams = {topic: marks(f"{application}/{topic}") for topic in sent}
+    return [
+        _Questions(whole, {topic: own[number] for topic, own in of_streams.items()}, sent)
+        for number, whole in enumerate(marks(application))
+    ]
 
 
 def _view(
-    sink: FrameSink, parts: Sequence[tuple[Mark, str]], *, keeps_marks: bool
+    sink: FrameSink, asked: _Questions, patience: _Patience, *, keeps_marks: bool
 ) -> TargetView:
     name = sink_title(sink)
-    if any(sink.committed(mark, topic) is not None for mark, topic in parts):
+    if asked.has_all(sink, patience):
         return TargetView(name, Holding.YES)
+    if parts := asked.parts(sink, patience):
+        # Which topics this batch had records for is not known: a part may be all of it.
+        why = f"It has what went to or came as {', '.join(parts)}, and may lack the rest."
+        return TargetView(name, Holding.PART, why)
     why = "" if keeps_marks else "It keeps no marks, and may have some of it."
     return TargetView(name, Holding.NO, why)

@@ -66,6 +66,68 @@ def test_a_batch_that_a_target_holds_is_kept(v1: V1) -> None:
     assert v1("POST", PATH, {"force": True}).json()["done"]
 
 
+def renaming(v1: V1, regex: str, replacement: str) -> None:
+    """Let the chain rename topics from now on."""
+    kept = v1.server.wanted.connector("in")
+    assert kept is not None
+    router = {"type": "RegexRouter", "regex": regex, "replacement": replacement}
+    config = {**kept.config, "transforms": "r"}
+    config |= {f"transforms.r.{key}": text for key, text in router.items()}
+    v1.server.wanted.configure("in", ConnectorKind.SOURCE, config, Stamp(NOW, "test"))
+
+
+def held(v1: V1, topic: str, part: str = "") -> None:
+    """Let a topic hold the batch, or a part of it."""
+    uid = v1.server.connectors.get("in").uid
+    append(v1.runtime.topics.get(topic), [[1]], Mark(f"in-{uid}-0{part}", 1, 1))
+
+
+def in_use(v1: V1, *topics: str) -> None:
+    kept = v1.server.wanted.connector("in")
+    assert kept is not None
+    v1.server.wanted.add_topics(kept, topics)
+
+
+@pytest.mark.parametrize("topics", [(), ("renamed",)])
+def test_a_batch_that_the_chain_has_sent_into_another_topic_is_found_there(
+    v1: V1, topics: tuple[str, ...]
+) -> None:
+    # Where the name is told by the chain; else where it was used before.
+    renaming(v1, "lines", "$0" if topics else "renamed")
+    in_use(v1, *topics)
+    held(v1, "renamed")
+    assert [
+        each["holds"] for each in v1("POST", PATH, {"dry_run": True}).json()["targets"]
+    ] == ["yes"]
+    refused = v1("POST", PATH, {})
+    assert "TopicsWriter holds batch 1 of task in-0" in str(refused.json())
+
+
+@pytest.mark.parametrize(
+    ("topic", "part", "replacement", "told"),
+    [
+        ("a", "/a", "$0", "a"),  # routed by the data
+        ("a", "/a", "x-$0", "a"),
+        ("s", "/s", "$0", "s"),  # a stream of several
+        ("x-s", "/s", "x-$0", "s"),
+    ],
+)
+def test_a_part_of_a_batch_is_not_taken_for_all_of_it(
+    v1: V1, topic: str, part: str, replacement: str, told: str
+) -> None:
+    renaming(v1, ".*", replacement)
+    in_use(v1, "a", "b", "s")
+    held(v1, topic, part)
+    [target] = v1("POST", PATH, {"dry_run": True}).json()["targets"]
+    assert target["holds"] == "part"
+    assert target["why"] == f"It has what went to or came as {told}, and may lack the rest."
+    refused = v1("POST", PATH, {})
+    assert refused.status_code == 409
+    assert "A part of batch 1 of task in-0 is held" in str(refused.json())
+    assert "What is not held is lost then" in str(refused.json())
+    assert v1("POST", PATH, {"force": True}).json()["done"]
+
+
 def test_a_target_that_cannot_be_asked_is_no_target_without_the_batch(v1: V1) -> None:
     gone = {"connector.class": "a.plugin.that.is.gone", "topic": "lines"}
     v1.server.wanted.configure("in", ConnectorKind.SOURCE, gone, Stamp(NOW, "test"))

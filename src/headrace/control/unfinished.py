@@ -25,6 +25,7 @@ class Holding(StrEnum):
     """Whether a target holds a batch."""
 
     YES = "yes"
+    PART = "part"
     NO = "no"
     UNKNOWN = "unknown"
 
@@ -36,7 +37,7 @@ class TargetView:
     Args:
         name: The class of its sink.
         holds: Whether it holds the batch.
-        why: Why that is not known, if so.
+        why: Why that is not known, or which part it holds, if so.
     """
 
     name: str
@@ -143,15 +144,20 @@ class UnfinishedBatches:
 def _check(batch: Batch, targets: Sequence[TargetView]) -> None:
     """Refuse to give up what is written, or may be."""
     held = [each.name for each in targets if each.holds is Holding.YES]
+    parts = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.PART]
+    fix = (
+        "Start the connector: it finishes the batch. If it cannot, force it: the records "
+        "then come twice there, unless you skip them."
+    )
     if held:
         problem = f"{' and '.join(held)} holds batch {batch.id} of task {batch.task}."
         rest = [each.name for each in targets if each.holds is not Holding.YES]
         if rest:
             problem += f" {' and '.join(rest)} may not."
-        fix = (
-            "Start the connector: it finishes the batch. If it cannot, force it: the records "
-            "then come twice there, unless you skip them."
-        )
+        raise StateError(problem, field="batch", fix=fix)
+    if parts:
+        problem = f"A part of batch {batch.id} of task {batch.task} is held. {' '.join(parts)}"
+        fix += " What is not held is lost then."
         raise StateError(problem, field="batch", fix=fix)
     unknown = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.UNKNOWN]
     if unknown:

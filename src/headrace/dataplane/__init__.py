@@ -1,6 +1,6 @@
 """Spark, and nowhere else in the kernel: sources, flow, sinks, topics."""
 
-from headrace.dataplane.chain import Step
+from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.deadletters import DeadLetters
 from headrace.dataplane.errorlog import ErrorLog
@@ -68,6 +68,7 @@ __all__ = [
     "TopicsWriter",
     "as_frame_sink",
     "close_session",
+    "constant_topic",
     "open_session",
     "parse_start",
     "peek",

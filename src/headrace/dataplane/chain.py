@@ -13,10 +13,14 @@ from headrace.dataplane.spared import merged_where
 from headrace.sdk import (
     CodeTransform,
     ConfigError,
+    Part,
+    Schema,
     Shape,
     TransformBatch,
     TypedTransform,
     UnfitRecordError,
+    literal,
+    literal_text,
 )
 
 if TYPE_CHECKING:
@@ -138,6 +142,30 @@ def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> 
     )
     wrong.__cause__ = error
     return wrong
+
+
+def constant_topic(steps: Sequence[Step], topic: str) -> str | None:
+    """Return the topic that records of ``topic`` have after all steps; None if unknown.
+
+    Tells it without any record, and so only where no step looks at more than the topic.
+    """
+    # Nothing is to be constant but the topic: a part that is not there is a tombstone.
+    key = Part.of("key", Schema.string(optional=True))
+    value = Part.of("value", Schema.struct({}, optional=True))
+    shape = Shape(key, value, literal(topic), "partition", "headers", "timestamp")
+    try:
+        for step in steps:
+            if not step.transform.routes:
+                continue
+            condition = step.condition(shape)
+            if isinstance(step.transform, CodeTransform | TypedTransform) or condition not in (
+                _SAME_FOR_ALL
+            ):
+                return None
+            shape = replace(shape, topic=step.apply(shape).topic)
+    except Exception:  # noqa: BLE001 - plugins may raise anything
+        return None
+    return literal_text(shape.topic)
 
 
 def chain_frames(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.chain import apply_chain, constant_topic
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.deadletters import RejectedFrame, Whose, changed_chain
 from headrace.dataplane.delivery import Delivery, Prepared, held_by_all
@@ -132,8 +132,9 @@ class Flow:
                 data = self.source.read(self.spark, batch.start, batch.end)
             except (DataLostError, StateError):
                 marks = self.marks(self.application, batch)
+                topic = constant_topic(self.steps, self.topic) or self.topic
                 if held := held_by_all(
-                    marks, batch, self.dead_letters, self.application, self.topic
+                    marks, batch, self.dead_letters, self.application, topic
                 ):
                     return held
                 raise

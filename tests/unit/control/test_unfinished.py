@@ -96,6 +96,12 @@ def test_a_dry_run_changes_nothing(doubt: Doubt):
     ("views", "problem", "fix"),
     [
         ([("A", "yes"), ("B", "no")], "A holds batch 1 of task c-0. B may not.", "Start the"),
+        (
+            [("A", "part"), ("B", "no")],
+            "A part of batch 1 of task c-0 is held. A: away",
+            "lost",
+        ),
+        ([("A", "part"), ("B", "yes")], "B holds batch 1 of task c-0. A may not.", "Start the"),
         ([("A", "unknown")], "It is not known whether batch 1 was written. A: away", "force"),
     ],
 )

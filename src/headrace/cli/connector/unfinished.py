@@ -92,7 +92,12 @@ def _show(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
     batch = shown["batch"]
     start, end = (place_text(batch[each]) or "the beginning" for each in ("start", "end"))
     terminal.print(f"{name}: batch {batch['id']} of task {shown['task']}: {start} -> {end}")
-    holds = {"yes": "holds it", "no": "does not hold it", "unknown": "may hold it"}
+    holds = {
+        "yes": "holds it",
+        "part": "holds a part of it",
+        "no": "does not hold it",
+        "unknown": "may hold it",
+    }
     for each in shown["targets"]:
         why = f": {each['why']}" if each["why"] else ""
         terminal.print(f"{name}: {each['name']} {holds[each['holds']]}{why}")
