@@ -27,7 +27,8 @@ _STRONG = re.compile(
 """Wherever it stands in a word; ``tokenizer`` is none."""
 _HARMLESS_WORDS = _words("secretary secretaries")
 _LAST = _words(
-    "pass pwd pw pin sas sig signature bearer cookie cookies authorization passcode jwt otp"
+    "pass pwd pw pin sas sig signature bearer cookie cookies authorization passcode jwt otp "
+    "totp cred creds psk hmac pem mnemonic"
 )
 """Secret where a name ends with it: ``db.pass``, and not ``pass.through``."""
 _KEYS = _words(
@@ -66,9 +67,11 @@ _PLAIN = _words("true false null none user_info url inherit")
 
 _REFERENCE = r"\$\{[^}]{0,500}\}"
 """One way only for each text to match, and no run without an end: texts may be hostile."""
-_SIGN = re.compile(r"=\s*|:(?:\s+|(?<=[\"']:)(?=[\"']))")
+_SIGN = re.compile(r"=\s*|%3[dD]|:(?:\s+|(?<=[\"']:)(?=[\"']))")
 """What parts ``name=value`` of addresses, options and connection strings, and
-``"name": "value"``; not ``name:type``."""
+``"name": "value"``; not ``name:type``. An address within an address is escaped."""
+_ESCAPED = re.compile(r"%[0-9a-fA-F]{2}")
+_ESCAPED_VALUE = re.compile(r"(?P<escaped>(?:(?!%26)[^\s&;,'\"}])+)")
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-%")
 _LONGEST_NAME = 200
 _VALUE = re.compile(
@@ -91,10 +94,21 @@ _ADDRESS = re.compile(
     rf"(?:(?P<plain>(?:{_REFERENCE}|(?!{_REFERENCE})[^\s/?#])+)|"
     r"(?P<slashed>(?!\d+(?:[/?#]|$))(?:(?!://)\S)*?))(?=@)"
     r"|jdbc:oracle:\w{1,20}:[^/\s@:]*/"
-    r"(?P<oracle>\"[^\"]*\"|[^\s@/](?:(?!jdbc:)\S)*?)(?=@)",
+    r"(?P<oracle>\"[^\"]*\"|[^\s@/](?:(?!jdbc:)\S)*?)(?=@)"
+    r"|(?:(?<=http)|(?<=https))://(?P<token>[^/\s:@\[\]?#]{16,})(?=@)",
     re.IGNORECASE,
 )
-"""``user:x@`` in any address, with what people forget to escape in a password, and Oracle's."""
+"""``user:x@`` in any address, with what people forget to escape in a password, and Oracle's.
+
+A long user of a web address that has no password is a token, such as those for Git.
+"""
+_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?P<key>.*?)(?=-----END|\Z)", re.DOTALL
+)
+_OPTION = re.compile(r"(?<!\S)--([a-zA-Z][\w.\-]{0,100})[ \t]+(?!--)")
+_ELEMENT = re.compile(
+    r"<(?:\w{1,50}:)?([a-zA-Z][\w.\-]{0,100})(?:\s[^<>]{0,200})?>([^<>]+)(?=</)"
+)
 
 
 def is_sensitive(name: str) -> bool:
@@ -138,7 +152,8 @@ def secrets_in(text: str) -> list[str]:
 def _spans(text: str) -> list[tuple[int, int]]:
     """Return where secrets are, in order; what overlaps is one."""
     found: list[tuple[int, int]] = []
-    for start, stop in sorted({*_in_addresses(text), *_in_headers(text), *_in_pairs(text)}):
+    ways = (_in_addresses, _in_headers, _in_pairs, _in_keys, _in_options, _in_elements)
+    for start, stop in sorted({span for way in ways for span in way(text)}):
         if found and start < found[-1][1]:
             found[-1] = (found[-1][0], max(stop, found[-1][1]))
         elif start < stop:
@@ -164,12 +179,35 @@ def _in_pairs(text: str) -> Iterator[tuple[int, int]]:
         name = _name_before(text, sign.start())
         if not name or not _holds(name, spaced=name[-1] == " "):
             continue  # a value may hold pairs: url=...?password=x
-        value = _VALUE.match(text, at)
+        kind = _ESCAPED_VALUE if sign[0].startswith("%") else _VALUE
+        value = kind.match(text, at)
         if value is not None:
             start, stop = _group(value)
             at = value.end()
             if text[start:stop].lower() not in _PLAIN:
                 yield start, stop
+
+
+def _in_keys(text: str) -> Iterator[tuple[int, int]]:
+    if "PRIVATE KEY-----" in text:
+        for match in _KEY.finditer(text):
+            yield _group(match)
+
+
+def _in_options(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the values of a command's options, as in ``--password x``."""
+    if "--" in text:
+        for match in _OPTION.finditer(text):
+            value = _VALUE.match(text, match.end()) if is_sensitive(match[1]) else None
+            if value is not None:
+                yield _group(value)
+
+
+def _in_elements(text: str) -> Iterator[tuple[int, int]]:
+    if "</" in text:
+        for match in _ELEMENT.finditer(text):
+            if is_sensitive(match[1]):
+                yield match.span(2)
 
 
 def _name_before(text: str, end: int) -> str:
@@ -191,5 +229,7 @@ def _group(match: re.Match[str]) -> tuple[int, int]:
 
 def _holds(name: str, *, spaced: bool) -> bool:
     """Return whether a pair is a secret; a comparison with spaces has to say so plainly."""
+    if "%" in name and _holds(_ESCAPED.split(name)[-1], spaced=spaced):
+        return True
     words = [each.lower() for each in _WORD.findall(name)]
     return is_sensitive(name) and (not spaced or words[-1] not in _LAST)

@@ -31,7 +31,8 @@ PREFIXES = st.sampled_from(["", "db", "my", "connection", "ssl", "consumer.overr
 _FOUND = (
     "passphrase ssl.key.passphrase pass db.pwd Authorization auth.header http.headers bearer "
     "cookie sas sshkey pin AccountKey PGPASSWORD X-Api-Key X-Amz-Signature dbPass DB_PWD2 "
-    "smtp_pass keypass sharedAccessKey secret.base64 token.value"
+    "smtp_pass keypass sharedAccessKey secret.base64 token.value db.cred creds wifi.psk hmac "
+    "ssl.keystore.pem totp wallet.mnemonic"
 )
 
 
@@ -93,6 +94,17 @@ def test_keys_of_plugins_that_sound_secret_are_passwords() -> None:
         ('{"password": "abc", "a": "b"}', f'{{"password": "{HIDDEN}", "a": "b"}}'),
         ("password=a,b", f"password={HIDDEN}"),
         ("password=a,user=b", f"password={HIDDEN},user=b"),
+        (
+            "x -----BEGIN RSA PRIVATE KEY-----\nMII=\n-----END RSA PRIVATE KEY----- y",
+            f"x -----BEGIN RSA PRIVATE KEY-----{HIDDEN}-----END RSA PRIVATE KEY----- y",
+        ),
+        ("-----BEGIN PRIVATE KEY-----\\nMII", f"-----BEGIN PRIVATE KEY-----{HIDDEN}"),
+        ("https://ghp_0123456789abcdef@h/x.git", f"https://{HIDDEN}@h/x.git"),
+        ("psql --password 'a b' --user c", f"psql --password '{HIDDEN}' --user c"),
+        ("--db-token\ta --x b", f"--db-token\t{HIDDEN} --x b"),
+        ("<s:password n='1'>a</s:password>", f"<s:password n='1'>{HIDDEN}</s:password>"),
+        ("h?u=x%3Fpwd%3Da%26b%3Dc", f"h?u=x%3Fpwd%3D{HIDDEN}%26b%3Dc"),
+        ("password%3Da&b=c", f"password%3D{HIDDEN}&b=c"),
     ],
 )
 def test_secrets_inside_texts_are_hidden(text: str, shown: str) -> None:
@@ -113,6 +125,13 @@ def test_secrets_inside_texts_are_hidden(text: str, shown: str) -> None:
         "Basic authentication is wanted",
         "tokens.max=5&key.converter=x",
         "https://user@host/path",
+        "postgresql://integration_reader@host/db",
+        "https://host/a-path-that-is-quite-long@2",
+        "-----BEGIN CERTIFICATE-----\nMII=\n-----END CERTIFICATE-----",
+        "--password-file /run/x --token --user me",
+        "a --password",
+        "<passwords-count>3</passwords-count> a<b>c</b>",
+        "h?u=topic%3Da",
     ],
 )
 def test_ordinary_texts_stay_as_they_are(text: str) -> None:
@@ -148,7 +167,9 @@ def test_references_may_be_shown_and_what_is_around_them_not() -> None:
 @pytest.mark.parametrize(
     "part",
     ["a=", "a.", "${", "${a}", "password=", "://a:", "://a:${a}", ",a", "password=x,", " ",
-     "jdbc:oracle:thin:a/", "jdbc:oracle:thin:", "cookie: ", "x-", '"password": "', "bearer "],
+     "jdbc:oracle:thin:a/", "jdbc:oracle:thin:", "cookie: ", "x-", '"password": "', "bearer ",
+     "-----BEGIN PRIVATE KEY-----", "--password ", "--a", "<password>", "<a ", "</", "%3D",
+     "password%3D", "https://", "https://a", "%3Da", "%"],
 )  # fmt: skip
 def test_hostile_texts_take_no_longer_than_others(part: str) -> None:
     def seconds(size: int) -> float:
