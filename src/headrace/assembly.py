@@ -125,7 +125,7 @@ class Assembler:
                 source=source,
                 steps=self.steps(plan, self.state / file_name(application), started),
                 sinks=sinks,
-                names=sink_names(plan.sinks) or [""],
+                names=names_of(plan),
                 chain=plan.chain,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
@@ -295,6 +295,7 @@ class Assembler:
             task=plan.id,
             topic=None if name is None else self.topics.get(name),
             appended=self.appended,
+            sinks=names_of(plan),
             context_headers=errors.context_headers,
             log=ErrorLog(log.error, errors.log_messages) if errors.log else None,
         )
@@ -327,6 +328,11 @@ def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
         digest = hashlib.blake2b(target.encode(), digest_size=6).hexdigest()
         names.append(f"{digest}-{before}" if before else digest)
     return names
+
+
+def names_of(plan: TaskPlan) -> list[str]:
+    """Return what the sinks of a task are called in marks, a topic among them."""
+    return sink_names(plan.sinks) or [""]
 
 
 def guard_of(plan: TaskPlan) -> ToleranceGuard:

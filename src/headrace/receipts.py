@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headrace.assembly import connector_context, sink_names
+from headrace.assembly import connector_context, names_of
 from headrace.control import REPLAYS, Holding, TargetView, definition_of, replay_plan
 from headrace.dataplane import Step, constant_topic, sink_marks, sink_title, topic_mark
 from headrace.model import Lease
@@ -75,10 +75,10 @@ class Receipts:
             context = self.assembler.context(plan, lease, started)
             sinks = list(self.assembler.sinks(plan, context, started))
             kept = [sink.connector.delivery is _ONCE for sink in plan.sinks] or [True]
-            application, names = self.assembler.application(plan), sink_names(plan.sinks)
+            application, names = self.assembler.application(plan), names_of(plan)
 
             def marks(writer: str) -> list[Mark]:
-                of_sinks = sink_marks(writer, sinks, names or [""], batch)
+                of_sinks = sink_marks(writer, sinks, names, batch)
                 return [mark for _, _, mark in of_sinks]
 
             # Looked at, not started: only what a person's code does has to be started.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.assembly import names_of
 from headrace.control import replay_plan
 from headrace.dataplane import Letterbox, ReplayReader, SparkJobs
 from headrace.sdk import ConfigError
@@ -63,16 +64,16 @@ class Replay:
             fix = "Set errors.tolerance to all, and name the topic if it is not <name>.dlq."
             raise ConfigError(problem, field="errors.deadletterqueue.topic.name", fix=fix)
         store, topic = self.assembler.store, self.assembler.topics.get(name)
+        sinks = names_of(plan)
         # Two replays at once would get in each other's way.
         held = store.lease(plan.id, self.owner, store.now(), self.lease)
         try:
             chosen = replace(chosen, connector=plan.id.connector)
             box = Letterbox(self.spark, topic, self.topics_dir)
-            # Without sinks of its own a connector writes one topic.
-            claimed = box.claim(chosen, file, max(len(plan.sinks), 1))
+            claimed = box.claim(chosen, file, sinks)
         finally:
             store.release(held)
-        reader = ReplayReader(name, self.topics_dir)
+        reader = ReplayReader(name, self.topics_dir, sinks)
         task = BatchTask(
             plan.id,
             lambda lease: self.assembler.parts(self.spark, plan, lease, reader),

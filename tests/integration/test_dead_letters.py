@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from headrace.assembly import names_of
 from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
 from headrace.dataplane import Letterbox, LetterFilter
 from headrace.model import Counts, TaskId
-from headrace.sdk import ConfigError
+from headrace.sdk import ConfigError, StateError
 
 pytestmark = pytest.mark.spark
 
@@ -153,9 +154,9 @@ def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
     exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
     pipe.letterbox().export(LetterFilter(stage="TRANSFORMATION"), exported)
     assert repaired(exported, mended) == 2
-    claimed = pipe.letterbox().claim(LetterFilter(), mended)
+    claimed = pipe.letterbox().claim(LetterFilter(), mended, ["out"])
     assert (claimed.records, claimed.unknown) == (2, 0)
-    assert pipe.letterbox().claim(LetterFilter(), mended).unknown == 2
+    assert pipe.letterbox().claim(LetterFilter(), mended, ["out"]).unknown == 2
     assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
     assert pipe.delivered() == pipe.expected(without=(9,))
 
@@ -197,7 +198,7 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
     assert "VALUE_CONVERTER replay" in pipe.groups()
     mended.write_text("{}\nnonsense\n")
     with pytest.raises(ConfigError, match="2 of 2 lines"):
-        pipe.letterbox().claim(LetterFilter(), mended)
+        pipe.letterbox().claim(LetterFilter(), mended, ["out"])
 
 
 def test_a_topic_without_letters_is_refused(runtime) -> None:
@@ -216,81 +217,111 @@ transforms:
   - type: Cast
     spec: amount:float64
 sinks:
-  - connector: file
-    path: {folder}/first
-    format: json
-  - connector: delta
-    path: {folder}/second
-    mode: upsert
-    key.fields: id
 """
+FIRST = "  - connector: file\n    path: {folder}/first\n    format: json\n"
+SECOND = (
+    "  - connector: delta\n    path: {folder}/second\n    mode: upsert\n    key.fields: id\n"
+)
+OTHER = "  - connector: file\n    path: {folder}/other\n    format: json\n"
+
+
+class Sinks:
+    """A connector whose second sink alone refuses a record, and whose sinks may change."""
+
+    def __init__(self, runtime: Runtime, folder: Path) -> None:
+        self.runtime, self.folder = runtime, folder
+        (folder / "in.csv").write_text("id,amount\n1,1.5\n,2.5\n3,much\n")
+        self.have(FIRST, SECOND)
+        assert not runtime.run([self.definition], Scoreboard(lambda: 0.0), once=True).errors
+
+    def have(self, *sinks: str) -> None:
+        file = self.folder / "two.yaml"
+        file.write_text((TWO_SINKS + "".join(sinks)).format(folder=self.folder))
+        (self.definition,) = self.runtime.definitions([file])
+
+    def letters(self) -> list[dict[str, Any]]:
+        return self.runtime.letterbox("two.dlq").lines(LetterFilter(), 5)
+
+    def mended(self, *letters: dict[str, Any]) -> Path:
+        file = self.folder / "mended.jsonl"
+        file.write_text("".join(f"{json.dumps(letter)}\n" for letter in letters))
+        return file
+
+    def replay(self, file: Path | None = None) -> tuple[int, list[Exception]]:
+        """Return how many letters were claimed, and what went wrong."""
+        board = Scoreboard(lambda: 0.0)
+        claimed, outcome = self.runtime.replay(self.definition, LetterFilter(), file, board)
+        return claimed.records, list(outcome.errors.values())
+
+    def file(self, name: str) -> list[tuple[int, float]]:
+        lines = [
+            json.loads(line)
+            for part in (self.folder / name).glob("part-*")
+            for line in part.read_text().splitlines()
+        ]
+        return sorted((line["id"], line["amount"]) for line in lines if line.get("id"))
+
+    def table(self) -> list[tuple[int, float]]:
+        table = self.runtime.spark.read.format("delta").load(str(self.folder / "second"))
+        return sorted((row["id"], row["amount"]) for row in table.collect())
 
 
 def test_a_letter_of_one_sink_that_the_chain_rejects_in_a_replay_is_open_again(
     runtime, tmp_path: Path
 ) -> None:
-    (tmp_path / "in.csv").write_text("id,amount\n1,1.5\n,2.5\n")
-    file = tmp_path / "two.yaml"
-    file.write_text(TWO_SINKS.format(folder=tmp_path))
-    (definition,) = runtime.definitions([file])
-    board = Scoreboard(lambda: 0.0)
-    assert not runtime.run([definition], board, once=True).errors
-    box = runtime.letterbox("two.dlq")
-    (letter,) = box.lines(LetterFilter(), 5)
+    pipe = Sinks(runtime, tmp_path)
+    letter = pipe.letters()[1]
     letter["value"] |= {"id": 2, "amount": "much"}
-    mended = tmp_path / "mended.jsonl"
-    mended.write_text(json.dumps(letter))
-    claimed, outcome = runtime.replay(definition, LetterFilter(), mended, board)
-    assert (claimed.records, outcome.errors) == (1, {})
-    (again,) = box.lines(LetterFilter(), 5)
+    assert pipe.replay(pipe.mended(letter)) == (1, [])
+    again = pipe.letters()[1]
     assert (again["stage"], again["sink"], again["value"]["id"]) == ("TRANSFORMATION", 1, 2)
     again["value"]["amount"] = "2.5"
-    mended.write_text(json.dumps(again))
-    runtime.replay(definition, LetterFilter(), mended, board)
-    assert box.lines(LetterFilter(), 5) == []
-    table = runtime.spark.read.format("delta").load(str(tmp_path / "second"))
-    assert sorted(row["id"] for row in table.collect()) == [1, 2]
+    assert pipe.replay(pipe.mended(again)) == (1, [])
+    assert [line["value"]["id"] for line in pipe.letters()] == [3]
+    assert pipe.table() == [(1, 1.5), (2, 2.5)]
 
 
 def test_a_letter_of_one_sink_alone_is_replayed_to_that_sink_alone(
     runtime, tmp_path: Path
 ) -> None:
-    (tmp_path / "in.csv").write_text("id,amount\n1,1.5\n,2.5\n3,much\n")
-    file = tmp_path / "two.yaml"
-    file.write_text(TWO_SINKS.format(folder=tmp_path))
-    (definition,) = runtime.definitions([file])
-
-    def first() -> list[Any]:
-        lines = [
-            json.loads(line)
-            for part in (tmp_path / "first").glob("part-*")
-            for line in part.read_text().splitlines()
-        ]
-        return sorted((line.get("id"), line["amount"]) for line in lines if line.get("id"))
-
-    def second() -> list[Any]:
-        table = runtime.spark.read.format("delta").load(str(tmp_path / "second"))
-        return sorted((row["id"], row["amount"]) for row in table.collect())
-
-    assert not runtime.run([definition], Scoreboard(lambda: 0.0), once=True).errors
+    pipe = Sinks(runtime, tmp_path)
     counts = runtime.state.totals(TaskId("two", 0))
     assert counts.sinks["0"] == {"written": 2, "rejected": 1}
     assert counts.sinks["1"] == {"written": 1, "rejected": 2}
-    assert (first(), second()) == ([(1, 1.5)], [(1, 1.5)])
+    assert (pipe.file("first"), pipe.table()) == ([(1, 1.5)], [(1, 1.5)])
 
-    letters = runtime.letterbox("two.dlq").lines(LetterFilter(), 5)
+    letters = pipe.letters()
     assert [(line["stage"], line.get("sink")) for line in letters] == [
         ("TRANSFORMATION", None),
         ("TASK_PUT", 1),
     ]
     letters[0]["value"]["amount"] = "3.5"
     letters[1]["value"]["id"] = 2
-    mended = tmp_path / "mended.jsonl"
-    mended.write_text("".join(f"{json.dumps(letter)}\n" for letter in letters))
-    claimed, outcome = runtime.replay(
-        definition, LetterFilter(), mended, Scoreboard(lambda: 0.0)
-    )
-    assert (claimed.records, outcome.errors) == (2, {})
+    # Its number is another sink's by now.
+    pipe.have(OTHER, FIRST, SECOND)
+    assert pipe.replay(pipe.mended(*letters)) == (2, [])
     # The first sink took record 2 as it was, without an id: it does not get it again.
-    assert first() == [(1, 1.5), (3, 3.5)]
-    assert second() == [(1, 1.5), (2, 2.5), (3, 3.5)]
+    assert (pipe.file("first"), pipe.file("other")) == ([(1, 1.5), (3, 3.5)], [(3, 3.5)])
+    assert pipe.table() == [(1, 1.5), (2, 2.5), (3, 3.5)]
+
+
+def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> None:
+    pipe = Sinks(runtime, tmp_path)
+    letter = pipe.letters()[1]
+    letter["value"]["id"] = 2
+    mended = pipe.mended(letter)
+    pipe.have(FIRST, OTHER)
+    with pytest.raises(StateError, match="1 of the letters were refused by a sink"):
+        pipe.replay(mended)
+    assert len(pipe.letters()) == 2
+
+    pipe.have(FIRST, SECOND)
+    names = names_of(runtime._planner.plans(pipe.definition)[0])
+    assert runtime.letterbox("two.dlq").claim(LetterFilter(), mended, names).records == 1
+    pipe.have(OTHER)
+    claimed, (error,) = pipe.replay(mended)
+    assert (claimed, type(error)) == (0, StateError)
+    pipe.have(SECOND)
+    assert pipe.replay(mended) == (0, [])
+    assert pipe.table() == [(1, 1.5), (2, 2.5)]
+    assert pipe.file("other") == []

@@ -184,6 +184,7 @@ class DeadLetters:
         task: The task whose records it takes.
         topic: The dead-letter topic; None: they are counted, logged and skipped.
         appended: Called with the topic's name after each append.
+        sinks: What the task's sinks are called in marks, by their numbers.
         context_headers: Whether letters have Kafka Connect's context headers.
         log: Tells of rejected records; None is silent.
     """
@@ -191,6 +192,7 @@ class DeadLetters:
     task: TaskId
     topic: Topic | None
     appended: Callable[[str], None]
+    sinks: Sequence[str] = ("",)
     context_headers: bool = False
     log: ErrorLog | None = None
 
@@ -362,6 +364,7 @@ class DeadLetters:
             "value_schema": _text(value),
             "raw": f"coalesce(IF({_UNREAD}, raw_value, NULL), CAST(error.raw AS BINARY))",
             "sink": "CAST(NULL AS INT)" if sink is None else f"{sink}",
+            "sink_name": "CAST(NULL AS STRING)" if sink is None else literal(self.sinks[sink]),
         }
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
         return f"named_struct({pairs})"

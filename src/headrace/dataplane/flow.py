@@ -66,14 +66,14 @@ class StreamFrame:
         topic: The topic or stream that they belong to.
         application: Names the task and the stream in marks.
         rows: How many there are, where the source knows.
-        only_sink: The one sink that they go to; None for all.
+        only_sink: What marks call the one sink that they go to; None for all.
     """
 
     frame: DataFrame
     topic: str
     application: str
     rows: int | None = None
-    only_sink: int | None = None
+    only_sink: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,7 +411,7 @@ class _StreamRun:
     def _marks(self) -> list[tuple[int, FrameSink, Mark]]:
         marks = self._flow.marks(self._stream.application, self._batch)
         only = self._stream.only_sink
-        return [each for each in marks if only is None or each[0] == only]
+        return marks if only is None else [marks[self._flow.names.index(only)]]
 
     @property
     def _aliases(self) -> list[str]:

@@ -24,7 +24,6 @@ from headrace.dataplane.topics import (
 )
 from headrace.dataplane.topics.rows import fitted
 from headrace.sdk import (
-    ConfigError,
     Mark,
     Position,
     ReadLimit,
@@ -39,7 +38,9 @@ from headrace.sdk.delta import stage_parquet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from headrace.dataplane.topics.log import Commit
 
 _BLOCK_BYTES = 2**20
 _FOLDER = "~letters"
@@ -55,7 +56,7 @@ _FIGURES = (
     f"date_format(min(rejected), '{_TIME}') AS first",
     f"date_format(max(rejected), '{_TIME}') AS last",
 )
-_STREAM = ("topic", "key_schema", "value_schema", "sink")
+_STREAM = ("topic", "key_schema", "value_schema", "sink", "sink_name")
 """What the letters of one claim share: they are carried as one batch."""
 
 
@@ -163,7 +164,7 @@ class Letterbox:
         return self._claim(self._open(chosen), told, at)
 
     def claim(
-        self, chosen: LetterFilter, repaired: Path | None, sinks: int | None = None
+        self, chosen: LetterFilter, repaired: Path | None, sinks: Sequence[str]
     ) -> Claimed:
         """Take letters on for a replay, with what a file of exported lines says of them.
 
@@ -173,10 +174,10 @@ class Letterbox:
         Args:
             chosen: Which letters.
             repaired: The file: only its letters; None for all.
-            sinks: How many sinks the connector has.
+            sinks: What the connector's sinks are called in marks.
 
         Raises:
-            ConfigError: A letter belongs to a sink that is not there any more.
+            StateError: A letter belongs to a sink that is not there any more.
         """
         at, unknown = self._next(), 0
         letters = self._open(chosen)
@@ -196,16 +197,16 @@ class Letterbox:
             )
         letters = letters.persist()
         try:
-            if sinks is not None:
-                _check_sinks(letters, sinks)
             unrepaired = letters.where("unfit").count()
             fit = letters.where("NOT unfit")
-            streams = fit.selectExpr(*(f"cause.{name}" for name in _STREAM)).distinct()
+            found = fit.selectExpr("cause.*").groupBy(*_STREAM).count().collect()
+            _check_sinks(found, sinks)
             records = 0
-            for stream in sorted(streams.collect(), key=str):
-                told = stream.asDict()
+            for stream in sorted(found, key=str):
+                told = {name: stream[name] for name in _STREAM}
                 same = " AND ".join(f"cause.{n} <=> {_sql(v)}" for n, v in told.items())
-                records += self._claim(fit.where(same), {"action": "replay", **told}, at)
+                told |= {"action": "replay", "sink_name": sink_of(told, sinks)}
+                records += self._claim(fit.where(same), told, at)
                 at += 1
         finally:
             letters.unpersist()
@@ -261,20 +262,58 @@ class Letterbox:
         return count
 
 
-def _check_sinks(letters: DataFrame, sinks: int) -> None:
-    gone = letters.where(f"NOT unfit AND cause.sink >= {sinks}").count()
+def sink_of(told: Mapping[str, Any], sinks: Sequence[str]) -> str | None:
+    """Return what marks call the one sink that letters go to; None for all.
+
+    Letters of before these names were kept have a number only, which may be another sink's
+    by now, unless there is just one.
+
+    Args:
+        told: What the letters' cause, or their claim, says.
+        sinks: What the connector's sinks are called.
+
+    Raises:
+        LookupError: The connector has no such sink, or it cannot be told which it is.
+    """
+    number, name = told.get("sink"), told.get("sink_name")
+    if number is None:
+        return None
+    if name is None and (number, len(sinks)) == (0, 1):
+        return sinks[0]
+    if name not in sinks:
+        raise LookupError
+    return str(name)
+
+
+def _check_sinks(streams: Sequence[Row], sinks: Sequence[str]) -> None:
+    gone = 0
+    for stream in streams:
+        try:
+            sink_of(stream.asDict(), sinks)
+        except LookupError:
+            gone += stream["count"]
     if gone:
         problem = (
-            f"{gone} of the letters were refused by a sink that the connector has no more."
+            f"{gone} of the letters were refused by a sink that the connector has no more, or "
+            "that cannot be told from others."
         )
-        fix = "Choose others, or discard these: they arrived in all the other sinks."
-        raise ConfigError(problem, field="sinks", fix=fix)
+        fix = (
+            "Add that sink back, choose other letters, or discard these: they arrived in all "
+            "the other sinks."
+        )
+        raise StateError(problem, fix=fix)
 
 
 def _sql(value: str | int | None) -> str:
     if value is None:
         return "NULL"
     return literal(value) if isinstance(value, str) else str(value)
+
+
+def claim_in(commit: Commit) -> dict[str, Any]:
+    """Return what a commit says of its claim; nothing where it has none."""
+    told: dict[str, Any] = json.loads(commit.receipt) if commit.receipt else {}
+    return told
 
 
 def claims_of(topic: str, folder: Path) -> Topic:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.letterbox import claims_of
+from headrace.dataplane.letterbox import claim_in, claims_of, sink_of
 from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.sources import SourceFrame
@@ -18,6 +17,7 @@ from headrace.sdk import (
     Lag,
     Position,
     Schema,
+    StateError,
     check_range,
     conform,
     literal,
@@ -27,7 +27,7 @@ from headrace.sdk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -49,9 +49,16 @@ class ReplayReader:
     newest claim that was replayed, so that the batch loop gives each claim once.
     """
 
-    def __init__(self, topic: str, folder: Path) -> None:
-        """Read the claims on ``topic``; ``folder`` is that of all topics."""
+    def __init__(self, topic: str, folder: Path, sinks: Sequence[str]) -> None:
+        """Read the claims on ``topic``.
+
+        Args:
+            topic: The dead-letter topic.
+            folder: That of all topics.
+            sinks: What the connector's sinks are called in marks.
+        """
         self._claims = claims_of(topic, folder)
+        self._sinks = sinks
         self._partition = {"replays": topic}
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -70,24 +77,39 @@ class ReplayReader:
         """See ReplayableSource; claims stay, or their letters would be open again."""
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """See SourceReader."""
+        """See SourceReader.
+
+        Raises:
+            StateError: The one sink that the letters go to is not there any more.
+        """
         check_range(start, end, [self._partition])
         version = self._version(end)
         told = self._told(version)
-        files = self._claims.log.commit(version).added
+        only, files = self._only_sink(told), self._claims.log.commit(version).added
         rows = spark.read.schema(
             T.StructType.fromJson(to_spark_json(self._claims.schema()))
         ).parquet(*(str(self._claims.path / file.path) for file in files))
         frame = _records(rows, told.get("key_schema"), str(told["value_schema"]))
         size = sum(file.size_bytes for file in files)
-        return SourceFrame(
-            frame, size_bytes=size, topic=str(told["topic"]), only_sink=told.get("sink")
-        )
+        return SourceFrame(frame, size_bytes=size, topic=str(told["topic"]), only_sink=only)
+
+    def _only_sink(self, told: Mapping[str, Any]) -> str | None:
+        try:
+            return sink_of(told, self._sinks)
+        except LookupError:
+            # Without its sink the batch would be empty, and its letters would be lost.
+            problem = (
+                f"A replay brings {told['rows']} letters to a sink that the connector has no "
+                "more, or that cannot be told from others."
+            )
+            fix = (
+                "Set the connector's sinks back to what they were until the replay is done, "
+                "or give up the batch of task -1 and leave its letters out."
+            )
+            raise StateError(problem, fix=fix) from None
 
     def _told(self, version: int) -> dict[str, Any]:
-        receipt = self._claims.log.commit(version).receipt
-        told: dict[str, Any] = json.loads(receipt) if receipt else {}
-        return told
+        return claim_in(self._claims.log.commit(version))
 
     def _version(self, position: Position) -> int:
         offset = position.offset(self._partition)

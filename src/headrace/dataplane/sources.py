@@ -41,7 +41,7 @@ class SourceFrame:
         size_bytes: Size of the input; 0 when unknown.
         rows: How many records there are, when the source knows without reading them.
         topic: The topic that the records came with; None for the task's own.
-        only_sink: The number of the one sink that they go to; None for all.
+        only_sink: What marks call the one sink that they go to; None for all.
     """
 
     frame: DataFrame | None
@@ -49,7 +49,7 @@ class SourceFrame:
     size_bytes: int = 0
     rows: int | None = None
     topic: str | None = None
-    only_sink: int | None = None
+    only_sink: str | None = None
 
 
 class SourceReader(Protocol):

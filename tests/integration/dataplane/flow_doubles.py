@@ -141,6 +141,7 @@ def topic_writer(folder: Path, name: str) -> TopicWriter:
 def dead_letters(folder: Path, name: str | None = "copy.dlq", **told: Any) -> DeadLetters:
     topic = None if name is None else Topics(folder).get(name)
     told.setdefault("context_headers", True)
+    told.setdefault("sinks", ("0", "1"))
     return DeadLetters(task=TASK, topic=topic, appended=lambda _: None, **told)
 
 

@@ -27,6 +27,7 @@ CAUSE = Schema.struct(
         "value_schema": _TEXT,
         "raw": Schema.bytes(optional=True),
         "sink": Schema.int32(optional=True),
+        "sink_name": _TEXT,
     },
     optional=True,
 )
@@ -36,7 +37,8 @@ CAUSE = Schema.struct(
 ``rejected`` is when its batch was begun. The key and the value are JSON, and the schemas
 (as ``schema_to_json`` writes them) say which types they have. Where no record could be
 made, ``raw`` has the input's bytes, and the value shows them as text. ``sink`` is the number
-of the sink that alone has refused the record; null where it arrived nowhere.
+that the sink had which alone has refused the record; null where it arrived nowhere.
+``sink_name`` is what marks call that sink: it holds when other sinks come and go.
 """
 
 LETTERS = Schema.struct(
