@@ -49,19 +49,21 @@ class Target:
     Args:
         sink: The sink.
         number: Which of the task's sinks it is.
+        name: What it is called in marks, which stays when other sinks come and go.
         topic: The topic that the records have or come from.
         is_one: Whether all of them have that topic; otherwise each says where it goes.
     """
 
     sink: FrameSink
     number: int
+    name: str
     topic: str
     is_one: bool = True
 
     @property
     def key(self) -> str:
         """Return the name that its schema is remembered under."""
-        return f"sink {self.number}: {self.topic}"
+        return f"sink {self.name}: {self.topic}"
 
     def schema(self) -> Schema | None:
         """Return the schema that it keeps itself, if it does."""
@@ -200,9 +202,17 @@ class Evolution:
         if key not in self._known:
             stored = self.memory.get(key)
             if stored is None:
-                return None
+                return self._numbered(self.memory, target)
             self._known[key] = stored
         return self._known[key]
+
+    def _numbered(self, memory: SchemaMemory, target: Target) -> Schema | None:
+        """Return what was remembered when targets still went by their numbers.
+
+        Among several sinks a number may have been another's.
+        """
+        alone = len(self.policies) == 1
+        return memory.get(f"sink {target.number}: {target.topic}") if alone else None
 
     def _tell(self, key: str, topic: str, handled: Handled) -> None:
         """Say once in a run what becomes of a change."""

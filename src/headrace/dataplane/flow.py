@@ -401,8 +401,9 @@ class _StreamRun:
         return self._routes.checked(through, flow.sinks)
 
     def _place(self, sink: FrameSink, number: int) -> Target:
-        topic = self._chained[1]
-        return Target(sink, number, topic or self._stream.topic, is_one=topic is not None)
+        topic, name = self._chained[1], self._flow.names[number]
+        at = topic or self._stream.topic
+        return Target(sink, number, name, at, is_one=topic is not None)
 
     def _whose(self, number: int) -> Whose:
         alone = self._stream.only_sink is not None

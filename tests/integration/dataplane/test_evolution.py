@@ -36,6 +36,7 @@ from headrace.sdk import (
     Handling,
     Position,
     ReadLimit,
+    SchemaChangeError,
     rows,
 )
 from headrace_plugins.connectors.delta import DeltaSink
@@ -73,7 +74,9 @@ def flow(
     **more: Any,
 ) -> Flow:
     memory = more.pop("memory", None) or Schemas()
-    evolution = Evolution(policies=[policy] * len(sinks), memory=memory)
+    policies = more.pop("policies", [policy] * len(sinks))
+    evolution = Evolution(policies=policies, memory=memory)
+    more.setdefault("names", [str(n) for n in range(len(sinks))])
     return Flow(
         spark=spark,
         application="copy-uid-0",
@@ -81,7 +84,6 @@ def flow(
         source=source,
         steps=[],
         sinks=sinks,
-        names=[str(n) for n in range(len(sinks))],
         staging=Path(tempfile.gettempdir()) / "headrace-test-staging",
         evolution=evolution,
         **more,
@@ -200,3 +202,18 @@ def test_changes_go_through_a_topic_into_a_delta_table(
         {"id": 1, "a": None, "b": None, "s": {"n": 1, "m": None, "k": True}, "c": 7}
         | {"a__string": "six"},
     ]
+
+
+@pytest.mark.parametrize("names", [["kept"], ["before", "kept"], ["kept", "behind"]])
+def test_what_a_sink_was_given_is_remembered_whichever_sinks_are_beside_it(
+    spark: "SparkSession", names: list[str]
+) -> None:
+    memory, reject = Schemas(), EvolutionPolicy(REJECT)
+    reader = FrameReader(Changing((ID,), (ID, "7 AS c")))
+    flow(spark, [Kept()], reader, reject, memory=memory, names=["kept"]).run(batch(1, 0, 1))
+    sinks = [Kept() for _ in names]
+    told = {"names": names, "memory": memory}
+    told["policies"] = [reject if name == "kept" else EvolutionPolicy() for name in names]
+    with pytest.raises(SchemaChangeError, match="add c"):
+        flow(spark, sinks, reader, reject, **told).run(batch(2, 1, 2))
+    assert [sink.rows for sink in sinks] == [[]] * len(sinks)
