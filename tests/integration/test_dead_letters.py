@@ -1,6 +1,7 @@
 """A poisoned stream: every bad record dead-lettered with its cause, and repaired ones once."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from headrace.assembly import names_of
 from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
 from headrace.dataplane import Letterbox, LetterFilter
+from headrace.dataplane.topics import LETTERS, Topic
+from headrace.dataplane.topics.log import DeltaLog
 from headrace.model import Counts, TaskId
-from headrace.sdk import ConfigError, StateError
+from headrace.sdk import ConfigError, Mark, StateError
 
 pytestmark = pytest.mark.spark
 
@@ -325,3 +328,21 @@ def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> 
     assert pipe.replay(mended) == (0, [])
     assert pipe.table() == [(1, 1.5), (2, 2.5)]
     assert pipe.file("other") == []
+
+
+def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path) -> None:
+    pipe = Sinks(runtime, tmp_path)
+    assert runtime.letterbox("two.dlq").discard(LetterFilter()) == 2
+    assert pipe.letters() == []
+    topics, held = runtime.settings.topics_dir, tmp_path / "held"
+    (topics / "two.dlq").rename(held)
+    anew = Topic("two.dlq", topics / "two.dlq")
+    anew.prepare(LETTERS)
+    file, mark = DeltaLog(held).commit(1).added[0], Mark("other", 1, 1)
+    (anew.path / file.path).parent.mkdir(parents=True)
+    (held / file.path).rename(anew.path / file.path)
+    anew.append([file], mark, mark.receipt({}), datetime.now(UTC))
+    box = Letterbox(runtime.spark, anew, topics)
+    assert [line["id"] for line in box.lines(LetterFilter(), 5)] == ["1-0"]
+    assert box.discard(LetterFilter()) == 1
+    assert box.lines(LetterFilter(), 5) == []

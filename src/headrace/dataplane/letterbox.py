@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.lines import ID, checked_repairs, line_sql, original_headers
@@ -117,7 +118,8 @@ class Letterbox:
 
     What is replayed or discarded is claimed in one transaction of a table beside the
     topics. A replay carries what is claimed for it, so that no letter goes twice, however
-    often it is asked for or killed.
+    often it is asked for or killed. A claim closes letters of the table that it was made of,
+    not those of a topic that was made anew.
     """
 
     def __init__(self, spark: SparkSession, topic: Topic, folder: Path) -> None:
@@ -128,6 +130,7 @@ class Letterbox:
         topic.prepare(LETTERS)  # it may be older than some of the columns
         self._spark = spark
         self._topic = topic
+        self._table = str(DeltaTable(topic.path).metadata().id)
         self._claims = claims_of(topic.name, folder)
 
     def groups(self, chosen: LetterFilter) -> list[dict[str, Any]]:
@@ -229,9 +232,11 @@ class Letterbox:
 
     def _paths(self) -> list[str]:
         log = self._claims.log
-        versions = range(log.newest() + 1)
-        files = (file for version in versions for file in log.commit(version).added)
-        return [str(self._claims.path / file.path) for file in files]
+        commits = (log.commit(version) for version in range(log.newest() + 1))
+        # A topic that was made anew gives its letters the names of earlier ones. Claims of
+        # before they kept the table are taken to be of this one.
+        mine = (c for c in commits if claim_in(c).get("table", self._table) == self._table)
+        return [str(self._claims.path / file.path) for c in mine for file in c.added]
 
     def _next(self) -> int:
         """Return the number that a claim takes that sees all claims until now."""
@@ -254,7 +259,7 @@ class Letterbox:
         if not count:
             return 0
         try:
-            receipt = mark.receipt({**told, "rows": count})
+            receipt = mark.receipt({**told, "table": self._table, "rows": count})
             self._claims.append(files, mark, receipt, datetime.now(UTC))
         except StaleEpochError as error:
             problem = f"Another command works on the letters of {self._topic.name}."
