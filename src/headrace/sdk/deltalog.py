@@ -206,7 +206,18 @@ def flush_commits(table: Path, mark: Mark | None, since: int = -1) -> None:
                 added.pop(action["remove"]["path"], None)
         version += 1
     files = [_whole(table, name, told) for name, told in added.items()]
-    flush([*(file for file in files if file is not None), *commits], up_to=table)
+    there = [file for file in files if file is not None]
+    while True:
+        try:
+            flush([*there, *commits], up_to=table)
+        except FileNotFoundError:
+            # Upkeep forgets a commit only for a checkpoint that stands for it, durably.
+            left = [path for path in commits if path.exists()]
+            if left == commits:
+                raise
+            commits = left
+        else:
+            return
 
 
 def create_checkpoint(table: DeltaTable) -> None:

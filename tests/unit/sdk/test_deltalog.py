@@ -1,5 +1,6 @@
 """Commits to a Delta table's log: whole, in their order, and fenced by their transactions."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 
-from headrace.sdk import DataLostError, Mark, RetriableError, StaleEpochError
+from headrace.sdk import DataLostError, Mark, RetriableError, StaleEpochError, deltalog
 from headrace.sdk.delta import AddedFile, add_files
 from headrace.sdk.deltalog import (
     CommitConflictError,
@@ -145,3 +146,21 @@ def test_files_that_a_later_version_has_replaced_need_not_be_there(table: Path) 
     old = min(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     old.unlink()
     flush_commits(table, Mark("a", 1, 1))
+
+
+def test_a_commit_that_upkeep_forgets_meanwhile_need_not_be_flushed(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        note(table, number, number=number + 1)
+    flushed: list[list[str]] = []
+
+    def forgetful(files: Iterable[Path], **_: object) -> None:
+        flushed.append([path.name for path in files])
+        if len(flushed) == 1:
+            commit_file(table, 0).unlink()
+            raise FileNotFoundError
+
+    monkeypatch.setattr(deltalog, "flush", forgetful)
+    flush_commits(table, None)
+    assert flushed[1] == flushed[0][1:]
