@@ -53,12 +53,12 @@ def test_it_says_what_clients_have_to_show(v1: V1, tmp_path: Path) -> None:
 
 
 def test_patterns_of_names_are_few_and_short(v1: V1) -> None:
-    for names in (["a" * 256], ["a"] * 101):
+    for names in (["a" * 2049], ["a"] * 101, ["[a-" * 101]):
         asked = v1("GET", "/connectors", params={"name": names})
         assert asked.status_code == 422
         body = {"filter": {"name": names}, "dry_run": True}
         assert v1("POST", "/bulk/pause", body).status_code == 422
-    most = ["a" * 255, *["b"] * 99]
+    most = ["a" * 2048, *["b"] * 99]
     assert v1("GET", "/connectors", params={"name": most}).status_code == 200
 
 

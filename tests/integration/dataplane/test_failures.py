@@ -50,9 +50,8 @@ def test_a_python_worker_that_ends_for_lack_of_memory_is_known_as_such(
     assert "batch.max.rows" in told.value.fix
 
 
-def _sleep_in_java(spark: "SparkSession") -> None:
-    sleep = "java_method('java.lang.Thread', 'sleep', 60000L) AS x"
-    spark.range(0, 1, 1, 1).selectExpr(sleep, "id").collect()
+def _compute_in_java(spark: "SparkSession") -> None:
+    spark.range(0, 10**13, 1, 1).selectExpr("sum(xxhash64(id))").collect()
 
 
 def _sleep_in_python(spark: "SparkSession") -> None:
@@ -64,7 +63,7 @@ def _sleep_in_python(spark: "SparkSession") -> None:
     spark.range(0, 1, 1, 1).mapInArrow(slow, "id bigint").collect()
 
 
-@pytest.mark.parametrize("work", [_sleep_in_java, _sleep_in_python])
+@pytest.mark.parametrize("work", [_compute_in_java, _sleep_in_python])
 def test_a_job_that_is_cancelled_by_its_task_is_known_as_such(
     spark: "SparkSession", work: "Callable[[SparkSession], None]"
 ) -> None:
@@ -101,6 +100,10 @@ def test_the_activity_of_a_job_is_known_while_it_runs(spark: "SparkSession") -> 
 
 
 def _two_stages(spark: "SparkSession") -> None:
-    sleep = "java_method('java.lang.Thread', 'sleep', 300L) AS x"
-    slow = spark.range(0, 4, 1, 4).selectExpr(sleep, "id % 2 AS id")
-    slow.groupBy("id").count().collect()
+    def slow(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for batch in batches:
+            time.sleep(0.5)
+            yield batch
+
+    frame = spark.range(0, 4, 1, 4).mapInArrow(slow, "id bigint")
+    frame.groupBy("id").count().collect()

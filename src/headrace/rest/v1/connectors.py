@@ -5,14 +5,25 @@ from itertools import islice
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headrace.control import ConnectorFilter, Connectors, ConnectorView, TaskView
 from headrace.model import ConnectorKind, ConnectorState, TargetState, TaskState
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import problems
 
-Pattern = Annotated[str, Field(max_length=255)]
+_SETS = 100
+
+
+def _few_sets(pattern: str) -> str:
+    """Refuse what takes long to be made a regular expression of: many sets as in `[a-z]`."""
+    if pattern.count("[") > _SETS:
+        problem = f"It may have {_SETS} sets of characters at most"
+        raise ValueError(problem)
+    return pattern
+
+
+Pattern = Annotated[str, Field(max_length=2048), AfterValidator(_few_sets)]
 """Of a name: each is compared with the names of all connectors."""
 PATTERNS = 100
 """How many there may be."""
