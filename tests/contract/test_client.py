@@ -18,11 +18,13 @@ from headrace.client import (
     Client,
     ConflictError,
     ConnectorFailedError,
+    ConnectorStatus,
     Goal,
     NotThereError,
     OffsetInfo,
     ServerError,
     ServerUnreachableError,
+    TaskHealth,
     TooLateError,
     Wait,
 )
@@ -63,6 +65,30 @@ def test_a_connector_is_created_shown_changed_and_deleted(client: Client) -> Non
     client.delete("a/b ä")
     waiting(client, Goal.GONE).until(["a/b ä"])
     assert client.infos() == {}
+
+
+class Scripted:
+    """A server that shows one status after the other; the last one stays."""
+
+    def __init__(self, *statuses: ConnectorStatus) -> None:
+        self.statuses = list(statuses)
+
+    def status(self, _name: str) -> ConnectorStatus:
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+
+
+def test_how_tasks_ended_before_is_no_failure_of_those_that_begin() -> None:
+    def shown(state: str, task: str) -> ConnectorStatus:
+        health = TaskHealth(number=0, state=task, trace="old" if task == "FAILED" else None)
+        return ConnectorStatus("c", "sink", state, tasks=(health,))
+
+    late, failed = shown("STOPPED", "FAILED"), shown("RUNNING", "FAILED")
+    before = [late] * 5 + [failed]
+    good = Scripted(*before, shown("RUNNING", "RUNNING"))
+    waited = waiting(good, Goal.RUNNING, steady=timedelta(seconds=0.2))  # type: ignore[arg-type]
+    assert waited.until(["c"])["c"] == shown("RUNNING", "RUNNING")
+    with pytest.raises(ConnectorFailedError, match="old"):
+        waiting(Scripted(*before), Goal.RUNNING).until(["c"])  # type: ignore[arg-type]
 
 
 def test_connectors_are_paused_stopped_resumed_and_restarted(client: Client) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Goal", "Wait"]
 
 _OVER = {"RUNNING", "COMPLETED"}
+_NOT_BEGUN = {"STOPPED", "PAUSED", "UNASSIGNED"}
 _FEW = 3
 """How many connectors are asked about one by one."""
 
@@ -56,7 +57,7 @@ class Wait:
         told: Called with each status that differs from the one before, and with None for a
             connector that is gone.
         every: How long to wait between two looks.
-        steady: How long RUNNING has to last.
+        steady: How long RUNNING has to last, and a failure.
         stale: How long a state that is as before the change has to stay.
         clock: Gives seconds that only grow.
         sleep: Waits for as many seconds.
@@ -123,11 +124,16 @@ class Wait:
             return False
         if status is None and self.goal is not Goal.GONE:
             raise self.client.not_there(name)
+        lasts = for_ >= self.steady.total_seconds()
+        # Until its tasks have begun they are shown as they ended before.
+        begun = status is not None and status.state not in _NOT_BEGUN
         if status is not None and self.goal is Goal.RUNNING and status.failures:
-            raise _failed(status)
+            if begun and lasts:
+                raise _failed(status)
+            return False
         if not self.goal.reached(status):
             return False
-        return self.goal is not Goal.RUNNING or for_ >= self.steady.total_seconds()
+        return self.goal is not Goal.RUNNING or lasts
 
     def _too_late(self, waiting: list[str], seen: Mapping[str, _Seen]) -> TooLateError:
         shown = ", ".join(f"{name} is {_state(seen[name].status)}" for name in waiting[:5])
