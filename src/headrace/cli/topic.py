@@ -10,7 +10,6 @@ import typer
 
 from headrace.cli.figures import count, size
 from headrace.cli.invocation import invocation_of
-from headrace.cli.limits import bytes_of, millis_of
 from headrace.cli.topicview import (
     existing_topic,
     fields_of,
@@ -18,6 +17,7 @@ from headrace.cli.topicview import (
     retention_json,
     retention_text,
 )
+from headrace.cli.units import bytes_of, millis_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,13 @@ from headrace.control.files import (
     read_definitions,
     read_documents,
 )
+from headrace.control.giving_up import (
+    BatchTargets,
+    GivenUp,
+    Holding,
+    TargetView,
+    UnfinishedBatches,
+)
 from headrace.control.health import Finding, Health, HealthState, store_look
 from headrace.control.infos import config_infos, definition_of, plugin_keys_of
 from headrace.control.masks import secrets_of
@@ -34,13 +41,6 @@ from headrace.control.served import Served, served
 from headrace.control.server_log import LogChoice, LogLine, LogPlace, ServerLog
 from headrace.control.tallies import BALANCE, Tallies, Tally
 from headrace.control.trial import try_transforms
-from headrace.control.unfinished import (
-    BatchTargets,
-    GivenUp,
-    Holding,
-    TargetView,
-    UnfinishedBatches,
-)
 from headrace.control.validation import Findings, check_definition
 from headrace.control.versions import (
     ConfigChange,

@@ -15,7 +15,7 @@ from headrace.control.error_keys import (
     with_limits,
 )
 from headrace.control.restart_keys import restarts_of, with_restarts
-from headrace.control.topic_keys import retention_of, with_topic_creation
+from headrace.control.topic_creation import retention_of, with_topic_creation
 from headrace.sdk import ReadLimit
 from headrace.sdk.config import (
     ConfigDef,

@@ -6,7 +6,6 @@ from headrace.dataplane.deadletters import DeadLetters
 from headrace.dataplane.errorlog import ErrorLog
 from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
-from headrace.dataplane.held import sink_marks
 from headrace.dataplane.jobs import SparkJobs
 from headrace.dataplane.jvm import JvmFigures, JvmWatch
 from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
@@ -15,6 +14,7 @@ from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.refusing import refused_of
 from headrace.dataplane.replays import ReplayReader
 from headrace.dataplane.session import close_session, open_session
+from headrace.dataplane.sink_receipts import sink_marks
 from headrace.dataplane.sinkfront import SinkFront, sink_title
 from headrace.dataplane.sinks import as_frame_sink
 from headrace.dataplane.sources import (

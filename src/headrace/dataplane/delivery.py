@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.dataplane.deadletters import RejectedFrame, Whose
 from headrace.dataplane.failures import REJECTED
-from headrace.dataplane.held import held_receipt
 from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.refusing import record_id, refused_of, refusing, with_refused
 from headrace.dataplane.rejects import Rejects
+from headrace.dataplane.sink_receipts import held_receipt
 from headrace.dataplane.sinkfront import sink_title
 from headrace.dataplane.tally import Tally
 from headrace.model import Counts

@@ -21,11 +21,11 @@ from headrace.dataplane.deadletters import RejectedFrame, Whose, changed_chain
 from headrace.dataplane.delivery import Delivery, Prepared, held_by_all
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
-from headrace.dataplane.held import held_receipt, sink_marks
 from headrace.dataplane.packedcopy import PackedCopy
 from headrace.dataplane.records import record_frame
 from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.routing import Routes
+from headrace.dataplane.sink_receipts import held_receipt, sink_marks
 from headrace.dataplane.tally import Tally
 from headrace.dataplane.topics import TopicWriter
 from headrace.model import Counts

@@ -10,7 +10,7 @@ from headrace.dataplane.deadletters import RejectedFrame
 from headrace.dataplane.delivery import check_balance
 from headrace.dataplane.evolution import PLUGIN, STAGE
 from headrace.dataplane.failures import not_tolerated
-from headrace.dataplane.held import held_receipt
+from headrace.dataplane.sink_receipts import held_receipt
 from headrace.model import Counts
 from headrace.sdk import ERROR_TYPE, Schema, literal
 

@@ -30,8 +30,8 @@ from headrace.store.connector_tables import (
 )
 from headrace.store.database import open_database
 from headrace.store.event_rows import add_event, prune_events
-from headrace.store.locks import hold
 from headrace.store.modes import Mode, in_mode
+from headrace.store.name_locks import hold
 from headrace.store.removing import forget, is_task
 from headrace.store.tables import batches, connectors
 from headrace.store.task_rows import ensure_task, unfinished_of, update_task

@@ -12,7 +12,7 @@ import structlog
 
 from headrace.store.facts import fact, put_fact
 from headrace.store.floors import raise_floors
-from headrace.store.locks import hold
+from headrace.store.name_locks import hold
 from headrace.store.restoring import set_back
 
 if TYPE_CHECKING:

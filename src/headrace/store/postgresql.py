@@ -11,7 +11,6 @@ from headrace.store.failures import translated
 from headrace.store.modes import Mode, mode_of
 from headrace.store.origin import Origin
 from headrace.store.pool import StorePool
-from headrace.store.silence import silence_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -54,7 +53,10 @@ def open_postgresql(url: URL) -> Engine:
             pool_timeout=seconds,
             pool_pre_ping=True,  # a connection that the server closed meanwhile is replaced
         )
-        from headrace.store.bounded import connector  # noqa: PLC0415 - it needs the driver
+        from headrace.store.silent_server import (  # noqa: PLC0415 - it needs the driver
+            connector,
+            silence_of,
+        )
     except ModuleNotFoundError as error:
         problem = f"The driver of PostgreSQL cannot be loaded: {error}."
         fix = "Install it: pip install 'headrace[postgresql]'."

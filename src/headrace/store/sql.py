@@ -14,8 +14,8 @@ from headrace.store.database import open_database
 from headrace.store.event_rows import add_state
 from headrace.store.lease_clock import lease_clock
 from headrace.store.ledger_rows import append_to_ledger, ledger_length, ledger_slice
-from headrace.store.locks import hold
 from headrace.store.modes import Mode, in_mode
+from headrace.store.name_locks import hold
 from headrace.store.removing import forget, identity_of, is_task
 from headrace.store.tables import (
     batches,

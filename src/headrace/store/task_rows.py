@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 from headrace.model import Batch, BatchState, Counts, TaskId, TaskState
 from headrace.sdk import Position
 from headrace.store.floors import floors_of
-from headrace.store.locks import hold
+from headrace.store.name_locks import hold
 from headrace.store.removing import is_task, retired_epoch
 from headrace.store.tables import batches, tasks
 from headrace.store.times import micros, time_of

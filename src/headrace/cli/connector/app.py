@@ -7,6 +7,7 @@ import typer
 from headrace.cli.connector import (
     counting,
     defining,
+    giving_up,
     letters,
     looking,
     offsets,
@@ -14,7 +15,6 @@ from headrace.cli.connector import (
     shapes,
     steering,
     trying,
-    unfinished,
     versions,
     ways_back,
 )
@@ -45,7 +45,7 @@ app.add_typer(letters.app, name="dlq")
 offsets.app.command("rewind")(ways_back.rewind)
 offsets.app.command("undo")(ways_back.undo)
 offsets.app.command("history")(ways_back.history)
-offsets.app.command("give-up")(unfinished.give_up)
+offsets.app.command("give-up")(giving_up.give_up)
 app.add_typer(offsets.app, name="offsets")
 app.command("versions")(versions.versions)
 app.command("diff")(versions.diff)

@@ -17,6 +17,7 @@ from headrace.rest.v1.counts import count_routes
 from headrace.rest.v1.dead_letters import letter_routes
 from headrace.rest.v1.events import event_routes
 from headrace.rest.v1.given import said_once
+from headrace.rest.v1.giving_up import unfinished_routes
 from headrace.rest.v1.logs import log_routes
 from headrace.rest.v1.offsets import offset_routes
 from headrace.rest.v1.problems import PREFIX, Problem, add_problems, problems, refusal
@@ -25,7 +26,6 @@ from headrace.rest.v1.schemas import schema_routes
 from headrace.rest.v1.security import SCHEMES, add_security
 from headrace.rest.v1.topics import topic_routes
 from headrace.rest.v1.trials import trial_routes
-from headrace.rest.v1.unfinished import unfinished_routes
 from headrace.rest.v1.versions import version_routes
 from headrace.rest.v1.workbench import Workbench
 
