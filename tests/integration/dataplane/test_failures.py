@@ -51,7 +51,7 @@ def test_a_python_worker_that_ends_for_lack_of_memory_is_known_as_such(
 
 
 def _compute_in_java(spark: "SparkSession") -> None:
-    spark.range(0, 10**13, 1, 1).selectExpr("sum(xxhash64(id))").collect()
+    spark.range(0, 10**13, 1, 1).selectExpr("max(xxhash64(id))").collect()
 
 
 def _sleep_in_python(spark: "SparkSession") -> None:
