@@ -164,11 +164,12 @@ def test_every_write_under_a_stale_epoch_is_refused(store: Store) -> None:
 
 def test_an_unfinished_batch_is_kept_with_its_bounds(store: Store) -> None:
     epoch = epoch_of(store)
-    begun = store.begin_batch(TASK, epoch, START, ONE, NOW)
+    begun = store.begin_batch(TASK, epoch, START, ONE, NOW, routing="by shard")
     found = store.unfinished_batch(TASK)
     assert found is not None
     assert (found.id, found.start, found.end, found.begun) == (1, START, ONE, NOW)
     assert found == begun
+    assert found.routing == "by shard"
     assert store.position(TASK) == START
 
 

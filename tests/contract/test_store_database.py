@@ -90,6 +90,7 @@ def test_a_store_from_before_the_revisions_is_kept_and_brought_up_to_date(
             db.execute(text(f"DROP TABLE {later}"))
         for column in ("restarts", "next_us"):
             db.execute(text(f"ALTER TABLE tasks DROP COLUMN {column}"))
+        db.execute(text("ALTER TABLE batches DROP COLUMN routing"))
     engine.dispose()
     store = SqlStore(file)
     assert store.register("orders") == "abc"

@@ -120,6 +120,12 @@ class Flow:
         """See headrace.worker.Flow."""
         return not self._commits.is_set()
 
+    @cached_property
+    def routing(self) -> str:
+        """See headrace.worker.Flow."""
+        is_one = constant_topic(self.steps, self.topic) is not None
+        return "" if is_one else self.chain
+
     def commits(self) -> None:
         """Take note that sinks may hold some of the batch from now on."""
         self._commits.set()
@@ -127,6 +133,14 @@ class Flow:
     def run(self, batch: Batch) -> Counts:
         """See headrace.worker.Flow: it returns the counts when all sinks are durable."""
         self._commits.clear()
+        if batch.again and batch.routing not in {None, self.routing}:
+            # Guarantee 2: each topic has a mark of its own, and which rows it stands for is
+            # known only to the chain that has divided them.
+            raise StateError(
+                problem="Other transforms or converters than those of the unfinished batch "
+                "decide which topic each record goes to.",
+                fix="Set them back to what they were until the batch is finished.",
+            )
         with translated(f"running batch {batch.id} of {batch.task}"):
             try:
                 data = self.source.read(self.spark, batch.start, batch.end)

@@ -131,6 +131,8 @@ class Batch:
         again: Whether it may have run before, so that a sink may already hold it.
         resumed: Whether it is the first since the task has looked into its store: if the store
             was set back, a sink holds it, or a newer one, although it never ran before.
+        routing: Names what decides, record by record, which topic each goes to, as a digest;
+            nothing where all go to one, and None where it is not known.
     """
 
     task: TaskId
@@ -144,6 +146,7 @@ class Batch:
     finished: datetime | None = None
     again: bool = False
     resumed: bool = False
+    routing: str | None = None
 
     @property
     def range(self) -> str:

@@ -202,7 +202,14 @@ class MemoryStore:
             return last if last and last.state is BatchState.BEGUN else None
 
     def begin_batch(
-        self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
+        self,
+        task: TaskId,
+        epoch: int,
+        start: Position,
+        end: Position,
+        now: datetime,
+        *,
+        routing: str | None = None,
     ) -> Batch:
         """See Store."""
         with self.lock:
@@ -211,7 +218,13 @@ class MemoryStore:
             rules.check_start(start, row.position)
             row.last_id += 1
             batch = Batch(
-                task=task, id=row.last_id, epoch=epoch, start=start, end=end, begun=now
+                task=task,
+                id=row.last_id,
+                epoch=epoch,
+                start=start,
+                end=end,
+                begun=now,
+                routing=routing,
             )
             row.batches.append(batch)
             return batch

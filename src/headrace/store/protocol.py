@@ -103,7 +103,14 @@ class Store(Protocol):
         """
 
     def begin_batch(
-        self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
+        self,
+        task: TaskId,
+        epoch: int,
+        start: Position,
+        end: Position,
+        now: datetime,
+        *,
+        routing: str | None = None,
     ) -> Batch:
         """Store the intent of the next batch, with the next id.
 

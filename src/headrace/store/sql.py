@@ -178,14 +178,21 @@ class SqlStore:
             return unfinished_of(db, task)
 
     def begin_batch(
-        self, task: TaskId, epoch: int, start: Position, end: Position, now: datetime
+        self,
+        task: TaskId,
+        epoch: int,
+        start: Position,
+        end: Position,
+        now: datetime,
+        *,
+        routing: str | None = None,
     ) -> Batch:
         """See Store."""
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
             rules.check_none_unfinished(unfinished_of(db, task))
             rules.check_start(start, Position.from_json(row.position))
-            batch = Batch(task, row.last_batch + 1, epoch, start, end, now)
+            batch = Batch(task, row.last_batch + 1, epoch, start, end, now, routing=routing)
             update_task(db, task, last_batch=batch.id)
             db.execute(
                 insert(batches).values(
@@ -196,6 +203,7 @@ class SqlStore:
                     start=start.to_json(),
                     end=end.to_json(),
                     begun_us=micros(now),
+                    routing=routing,
                 )
             )
             return batch

@@ -61,6 +61,7 @@ batches = Table(
     Column("begun_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger, comment="null while only the intent is stored"),
     Column("counts", Text),
+    Column("routing", Text, comment="null where it is not known"),
 )
 
 schemas = Table(

@@ -113,4 +113,5 @@ def batch_of(row: Row[Any]) -> Batch:
         state=BatchState.FINISHED if finished else BatchState.BEGUN,
         counts=Counts.from_json(row.counts) if finished else Counts(),
         finished=time_of(row.finished_us) if finished else None,
+        routing=row.routing,
     )

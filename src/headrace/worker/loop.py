@@ -57,6 +57,10 @@ class Flow(Protocol):
     def untouched(self) -> bool:
         """Whether the newest run came to its end before any sink could hold some of it."""
 
+    @property
+    def routing(self) -> str:
+        """What decides which topic each record goes to, as a digest; nothing for one topic."""
+
     def run(self, batch: Batch) -> Counts:
         """Move the batch; return only when it is durable. Running it again adds nothing.
 
@@ -122,14 +126,13 @@ class BatchLoop:
         some sink may hold it, or where that number is not known.
         """
         batch = self._running
-        # Guarantee 2: only the first attempt can be known to have written nothing.
-        if batch is None or batch.again or not self.flow.untouched:
+        if batch is None or not self._wrote_nothing(batch):
             return None
         rows = [self.limit.rows, None if self.lag is None else self.lag.rows]
         most = min((each for each in rows if each), default=1)
         if most > 1:
-            self.store.abandon_batch(batch.task, self.lease.epoch, batch.id)
-            self._running, self._known = None, batch.start
+            self._drop(batch)
+            self._running = None
         return most if most > 1 else None
 
     def _run(self, batch: Batch) -> Counts | None:
@@ -144,12 +147,24 @@ class BatchLoop:
             # Guarantee 2: this is the first attempt and it has read nothing, so that no sink
             # holds any of it. The id stays used.
             log.info("batch is planned anew", batch=batch.id, why=error.problem)
+            self._drop(batch)
+            return None
+        except Exception as error:
+            if batch.routing and self._wrote_nothing(batch):
+                # It could be run by its own chain only, which may be what is to be corrected.
+                self._drop(batch)
+            elif isinstance(error, DataLostError | SourceError | StateError):
+                error.fix = f"{error.fix} {batch.way_out}".lstrip()
+            raise
+
+    def _wrote_nothing(self, batch: Batch) -> bool:
+        # Guarantee 2: only of the first attempt can that be known.
+        return not batch.again and self.flow.untouched
+
+    def _drop(self, batch: Batch) -> None:
+        if self._known is None:
             self.store.abandon_batch(batch.task, self.lease.epoch, batch.id)
             self._known = batch.start
-            return None
-        except (DataLostError, SourceError, StateError) as error:
-            error.fix = f"{error.fix} {batch.way_out}".lstrip()
-            raise
 
     def _finish(self, batch: Batch, counts: Counts) -> Batch:
         # Guarantee 1: flow.run has returned, so the data is durable; only now the
@@ -207,7 +222,9 @@ class BatchLoop:
         start, self._known = self._known, None  # who gets no answer must look what was stored
         self._measure_lag(start)
         # Guarantee 2: the intent, with its id and bounds, is stored before data moves.
-        batch = self.store.begin_batch(task, epoch, start, end, self.clock())
+        batch = self.store.begin_batch(
+            task, epoch, start, end, self.clock(), routing=self.flow.routing
+        )
         return replace(batch, resumed=self._resumed)
 
     def _measure_lag(self, start: Position) -> None:

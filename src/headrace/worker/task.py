@@ -149,6 +149,11 @@ class _TaggedFlow:
         """See Flow."""
         return self.flow.untouched
 
+    @property
+    def routing(self) -> str:
+        """See Flow."""
+        return self.flow.routing
+
     def run(self, batch: Batch) -> Counts:
         """See Flow."""
         return self.jobs.run(batch.task, lambda: self.flow.run(batch))

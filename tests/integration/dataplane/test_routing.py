@@ -19,7 +19,14 @@ from tests.integration.dataplane.test_flow_gears import Streams, ToLines
 from headrace.dataplane import Step, StreamReader, Topics, TopicsWriter
 from headrace.dataplane.constant import constant_text
 from headrace.model import Counts
-from headrace.sdk import FrameSink, Mark, SinkBatch, ToleranceExceededError, Transform
+from headrace.sdk import (
+    FrameSink,
+    Mark,
+    SinkBatch,
+    StateError,
+    ToleranceExceededError,
+    Transform,
+)
 from headrace.sdk.config import ConfigDef, ConfigType
 from headrace_plugins.transforms.filter import Filter
 
@@ -124,6 +131,36 @@ def test_a_batch_that_ends_between_two_topics_gives_the_same_split_once(
     # And when all hold it already: the position was not stored yet.
     assert copy.run(replace(again, epoch=3)) == Counts(read=30, written=30)
     assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+
+
+@pytest.mark.parametrize("sql", ["concat('t', id % 4)", "'t1'"])
+def test_a_batch_in_doubt_is_divided_only_by_the_chain_that_began_to(
+    spark, tmp_path: Path, sql: str
+) -> None:
+    to = Appended(tmp_path, fail_after="t0")
+    begun = to.flow(spark, BY_LAST_DIGIT, chain="thirds")
+    with pytest.raises(TargetDownError):
+        begun.run(batch(1, 0, 30))
+    held = to.ids(spark, "t0")
+    again = replace(batch(1, 0, 30, again=True), epoch=2, routing=begun.routing)
+    with pytest.raises(StateError, match="Other transforms") as refused:
+        to.flow(spark, to_topic(sql), chain="other").run(again)
+    assert refused.value.fix
+    assert to.ids(spark, "t0") == held == THIRDS["t0"]
+    begun.run(replace(again, epoch=3))
+    assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+
+
+def test_a_batch_in_doubt_for_one_topic_is_not_divided(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path, fail_after="t1")
+    begun = to.flow(spark, to_topic("'t1'"), chain="one")
+    assert begun.routing == ""
+    with pytest.raises(TargetDownError):
+        begun.run(batch(1, 0, 30))
+    again = replace(batch(1, 0, 30, again=True), epoch=2, routing=begun.routing)
+    with pytest.raises(StateError, match="Other transforms"):
+        to.flow(spark, BY_LAST_DIGIT, chain="thirds").run(again)
+    assert to.topics() == ["t1"]
 
 
 def test_a_topic_with_more_fields_takes_what_has_fewer(spark, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ class Faulty(SqlStore):
     before: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
 
-    def begin_batch(self, *args: Any) -> Batch:
-        return self._faulty(super().begin_batch, *args)
+    def begin_batch(self, *args: Any, **values: Any) -> Batch:
+        return self._faulty(super().begin_batch, *args, **values)
 
     def finish_batch(self, *args: Any, **values: Any) -> Batch:
         return self._faulty(super().finish_batch, *args, **values)

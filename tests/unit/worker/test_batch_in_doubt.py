@@ -32,6 +32,8 @@ class System:
     run: Callable[[Batch], Counts] = lambda _: Counts()
     store: MemoryStore = field(default_factory=MemoryStore)
     tried: list[Batch] = field(default_factory=list)
+    routing: str = ""
+    untouched: bool = True
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         return Position.of(PARTITION, {"row": self.rows})
@@ -60,7 +62,13 @@ class Attempts:
 
     system: System
 
-    untouched = True
+    @property
+    def untouched(self) -> bool:
+        return self.system.untouched
+
+    @property
+    def routing(self) -> str:
+        return self.system.routing
 
     def run(self, batch: Batch) -> Counts:
         self.system.tried.append(batch)
@@ -120,4 +128,38 @@ def test_a_range_that_cannot_be_read_names_the_way_out(error: Exception) -> None
     with pytest.raises(type(error)) as failed:
         system.open().step()
     assert WAY_OUT in str(failed.value)
+    assert system.store.unfinished_batch(TASK) is not None
+
+
+def test_what_divides_a_batch_among_topics_is_kept_with_its_intent() -> None:
+    system = System(routing="by shard", untouched=False, run=failing(ValueError("away")))
+    with pytest.raises(ValueError, match="away"):
+        system.open().step()
+    system.routing = "by another shard"
+    system.open().step()
+    assert [batch.routing for batch in system.tried] == ["by shard", "by shard"]
+
+
+@pytest.mark.parametrize(
+    ("routing", "untouched", "kept"),
+    [("by shard", True, False), ("by shard", False, True), ("", True, True)],
+)
+def test_only_a_divided_batch_that_has_written_nothing_is_dropped_when_it_fails(
+    routing: str, untouched: bool, kept: bool
+) -> None:
+    system = System(routing=routing, untouched=untouched, run=failing(ValueError("wrong")))
+    with pytest.raises(ValueError, match="wrong"):
+        system.open().step()
+    assert (system.store.unfinished_batch(TASK) is not None) is kept
+    assert system.open().step() is not None
+    assert [batch.id for batch in system.tried] == ([1, 1] if kept else [1, 2])
+
+
+def test_a_divided_batch_is_not_dropped_when_it_fails_again() -> None:
+    system = System(routing="by shard", run=failing(KeyboardInterrupt()))  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        system.open().step()
+    system.run = failing(ValueError("wrong"))
+    with pytest.raises(ValueError, match="wrong"):
+        system.open().step()
     assert system.store.unfinished_batch(TASK) is not None

@@ -42,6 +42,7 @@ class Copy:
     """A flow that moves at once."""
 
     untouched = True
+    routing = ""
 
     def run(self, batch: Batch) -> Counts:
         rows = at(batch.end) - at(batch.start)

@@ -108,6 +108,7 @@ class Copy:
     trap: Trap
 
     untouched = True
+    routing = ""
 
     def run(self, batch: Batch) -> Counts:
         self.trap.spring("crash before reading")

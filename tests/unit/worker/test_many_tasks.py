@@ -74,6 +74,7 @@ class Parts:
         pass
 
     untouched = True
+    routing = ""
 
     def run(self, batch: Batch) -> Counts:
         return Counts(read=1, written=1)

@@ -40,6 +40,7 @@ class System:
     rows: int = MANY
     error: type[RetriableError] = SparkMemoryError
     untouched: bool = True
+    routing: str = ""
     store: MemoryStore = field(default_factory=MemoryStore)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)

@@ -86,6 +86,7 @@ class Copy:
     down: bool
 
     untouched = True
+    routing = ""
 
     def run(self, batch: Batch) -> Counts:
         if self.down:

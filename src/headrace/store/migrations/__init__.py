@@ -13,7 +13,7 @@ from headrace.store.modes import Mode, in_mode
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision. Said here too, as to ask Alembic for it takes longer than a query."""
 
 _FOLDER = Path(__file__).parent
