@@ -96,6 +96,14 @@ class Bench:
     def numbers(self, topic: str = "numbers") -> list[int]:
         return [row["value"]["n"] for row in self.rows(topic)]
 
+    def check_moved_once(self, task: CaptureTask, kind: str, limit: int) -> None:
+        """Check that each number of a counter is there once, and that the store says so."""
+        topics = ["numbers"] if kind == "batch" else ["even", "odd"]
+        found = [number for topic in topics for number in self.numbers(topic)]
+        assert sorted(found) == list(range(limit))
+        totals = self.store.totals(task.id)
+        assert (totals.read, totals.written) == (limit, limit)
+
 
 def until(true: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until something is true."""

@@ -52,10 +52,7 @@ def test_nothing_is_lost_or_doubled_when_the_host_is_killed(
     until(lambda: task.completed or task.failure is not None, 120)
     task.stop()
     assert task.failure is None
-    found = bench.numbers() if kind == "batch" else bench.numbers("even") + bench.numbers("odd")
-    assert sorted(found) == list(range(limit))
-    totals = bench.store.totals(task.id)
-    assert (totals.read, totals.written) == (limit, limit)
+    bench.check_moved_once(task, kind, limit)
 
 
 def test_an_unfinished_batch_that_is_in_the_topic_is_finished(bench: Bench) -> None:

@@ -76,10 +76,7 @@ def test_a_capture_waits_for_its_store_and_moves_each_record_once(
     until(lambda: is_done(task, seen), 120)
     task.stop()
     assert len(seen) >= 5
-    found = bench.numbers() if kind == "batch" else bench.numbers("even") + bench.numbers("odd")
-    assert sorted(found) == list(range(limit))
-    totals = bench.store.totals(task.id)
-    assert (totals.read, totals.written) == (limit, limit)
+    bench.check_moved_once(task, kind, limit)
 
 
 def test_a_capture_that_never_started_is_not_waited_for(bench: Bench) -> None:

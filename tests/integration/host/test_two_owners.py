@@ -47,10 +47,7 @@ def test_a_host_that_wakes_when_another_owner_has_moved_on_appends_nothing(
         until(lambda: task.completed or task.failure is not None, 120)
         task.stop()
     assert task.failure is None
-    found = bench.numbers() if kind == "batch" else bench.numbers("even") + bench.numbers("odd")
-    assert sorted(found) == list(range(limit))
-    totals = bench.store.totals(task.id)
-    assert (totals.read, totals.written) == (limit, limit)
+    bench.check_moved_once(task, kind, limit)
 
 
 def _until_it_appends(owner: Bench, task: CaptureTask) -> None:
