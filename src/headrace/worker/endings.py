@@ -14,7 +14,7 @@ import structlog
 from headrace.model import TaskState, TaskStatus
 from headrace.plugins import aside, has_ended
 from headrace.sdk import StaleEpochError, StateError
-from headrace.store import StoreUnavailableError, TaskRemovedError
+from headrace.store import StoreDamagedError, StoreUnavailableError, TaskRemovedError
 from headrace.worker.labels import labelled, labels
 from headrace.worker.traces import traced
 
@@ -128,13 +128,13 @@ class Endings:
             log.warning("task is run by another worker", **labels(task))
 
     def catch_up(self) -> None:
-        """Store what could not be stored before. Raises StoreUnavailableError."""
+        """Store what could not be stored before. Raises what is wrong with the store."""
         for task, end in self._all_owed().items():
             try:
                 end.store_in(self.store)
             except StaleEpochError:
                 log.info("task was started anew before its end was stored", **labels(task))
-            except StoreUnavailableError:
+            except (StoreUnavailableError, StoreDamagedError):
                 raise
             except Exception:
                 log.exception("end of task is still not stored", **labels(task))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.store import StoreUnavailableError
 from headrace.worker.labels import labels
 
 if TYPE_CHECKING:
@@ -20,17 +19,15 @@ log = structlog.get_logger(__name__)
 
 
 def renew_leases(entries: Collection[Entry], store: Store, lease: timedelta) -> None:
-    """Renew the leases of the tasks that run, and cancel those that have lost theirs."""
+    """Renew the leases of the tasks that run, and cancel those that have lost theirs.
+
+    Where that fails, whoever takes a task when its lease has run out is safe from us: what
+    we still write has a stale epoch.
+    """
     held = [(entry, entry.lease) for entry in entries if entry.live and entry.lease]
     if not held:
         return
-    try:
-        renewed = store.renew([each for _, each in held], store.now(), lease)
-    except StoreUnavailableError as error:
-        # Whoever takes a task when its lease has run out is safe from us: what we still
-        # write has a stale epoch.
-        log.warning("leases not renewed", tasks=len(held), why=str(error))
-        return
+    renewed = store.renew([each for _, each in held], store.now(), lease)
     for entry, had in held:
         # One that has ended meanwhile, or begun anew, has lost nothing.
         if had.task not in renewed and entry.lease is had and entry.live:

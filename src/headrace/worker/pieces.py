@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 _PART = 4
 """A batch that was too large is planned anew with this part of its rows."""
 _GOOD = 10
-"""After so many batches in a row twice as many rows are tried."""
+"""After so many batches in a row as many rows as those that were too many are tried."""
 _TRIES = 5
 """How often in a row a batch is tried that can get no smaller."""
 
@@ -32,6 +32,7 @@ class Pieces:
 
     _configured: int | None = None
     _rows: int | None = None
+    _too_many: int = 0
     _good: int = 0
     _failures: int = 0
 
@@ -47,7 +48,8 @@ class Pieces:
         """
         had = loop.withdraw()
         if had is not None:
-            self._rows, self._good, self._failures = max(1, had // _PART), 0, 0
+            self._rows, self._too_many = max(1, had // _PART), had
+            self._good = self._failures = 0
             log.warning("batch is planned anew with fewer rows", rows=self._rows)
             self._bound(loop)
             return
@@ -57,16 +59,18 @@ class Pieces:
             raise SinkError(error.problem, fix=error.fix) from error
 
     def finished(self, loop: BatchLoop) -> None:
-        """Let more rows through again, after batches that went well."""
+        """Let more rows through again: twice as many, and in the end as many as before."""
         self._failures = 0
         if self._rows is None:
             return
         self._good += 1
-        if self._good % _GOOD == 0:
-            self._rows *= 2
-            if self._configured is not None and self._rows >= self._configured:
-                self._rows = None
-            self._bound(loop)
+        if self._rows >= self._too_many:
+            # They were not too many: Java has died of something else. What has gathered
+            # meanwhile may come at once.
+            self._rows = None
+        elif 2 * self._rows < self._too_many or self._good >= _GOOD:
+            self._rows = min(2 * self._rows, self._too_many)
+        self._bound(loop)
 
     def _bound(self, loop: BatchLoop) -> None:
         rows = self._configured if self._rows is None else self._rows

@@ -26,6 +26,7 @@ from headrace.sdk import RetriableError
 from headrace.store import StoreUnavailableError
 from headrace.worker.lost import LostTasks
 from headrace.worker.planned import KeptConnector, close_all
+from headrace.worker.repeated import RepeatedErrors
 from headrace.worker.settlements import Settlements
 from headrace.worker.traces import as_it_is, traced
 
@@ -94,6 +95,11 @@ class Reconciler:
     _asked: SimpleQueue[tuple[str, Exception | None]] = field(default_factory=SimpleQueue)
     """Connectors that want to plan anew, or have failed."""
     _prune_at: float = 0.0
+    _errors: RepeatedErrors = field(
+        default_factory=lambda: RepeatedErrors(
+            "what is wanted is not known now", "what is wanted is known again"
+        )
+    )
     _woken: threading.Event = field(default_factory=threading.Event)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -101,12 +107,8 @@ class Reconciler:
         """Settle what is wanted until ``stop`` is called; blocks."""
         while not self._stopping.is_set():
             self._woken.clear()
-            try:
+            with self._errors.told():
                 self.step()
-            except StoreUnavailableError as error:
-                log.warning("what is wanted is not known now", why=str(error))
-            except Exception:
-                log.exception("what is wanted could not be looked at")  # the next look may
             self._woken.wait(self.interval.total_seconds())
         self._settlements.leave_all()
         close_all(self._kept.values(), self._patience)

@@ -29,6 +29,7 @@ from headrace.worker.heart import renew_leases
 from headrace.worker.labels import labelled, labels
 from headrace.worker.listening import Measures, Unmeasured
 from headrace.worker.lost import lost_tasks
+from headrace.worker.repeated import RepeatedErrors
 from headrace.worker.restarts import Restarts
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import feeds
@@ -390,14 +391,11 @@ class Worker:
 
     def _beat(self) -> None:
         """Renew the leases well before they end, and store the ends that are not stored."""
+        errors = RepeatedErrors("leases are not renewed now", "leases are renewed again")
         while not self._stopping.wait(self.lease.total_seconds() / 3):
-            try:
+            with errors.told():
                 renew_leases(list(self._entries), self.store, self.lease)
                 self._endings.catch_up()
-            except StoreUnavailableError as error:
-                log.warning("the store does not answer now", why=str(error))
-            except Exception:
-                log.exception("leases not renewed")  # the next beat may do it
 
 
 def _cancelled(error: Exception) -> bool:

@@ -129,14 +129,15 @@ def test_what_is_too_large_arrives_once_in_smaller_batches(
 
 
 def test_batches_grow_again_when_they_go_well() -> None:
-    system = System(memory=100)
+    system = System(memory=MANY - 1)
     task = system.task()
     started(system, task)
-    moved(system, task)
-    system.memory, system.rows = MANY, 100 * MANY
+    with pytest.raises(SparkMemoryError):
+        task.step()
+    system.memory, system.rows = 10**6, 100 * MANY
     moved(system, task)
     assert system.arrived == [*range(100 * MANY)]
-    assert max(system.tried) > MANY
+    assert system.tried == [MANY, 250, *[500] * 9, MANY, 100 * MANY - 5750]
 
 
 def test_a_batch_that_may_be_written_in_part_runs_again_as_it_is() -> None:

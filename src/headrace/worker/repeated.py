@@ -1,0 +1,60 @@
+"""The errors of what is done again and again, each told once and not at every turn."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.sdk import HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = structlog.get_logger(__name__)
+
+_AGAIN_SECONDS = 60.0
+"""How often an error that stays is told."""
+
+
+@dataclass
+class RepeatedErrors:
+    """Tells the errors of one loop: when they come, once a minute, and when they are over.
+
+    Args:
+        event: What cannot be done.
+        over: What is said when it can be done again.
+    """
+
+    event: str
+    over: str
+    _told: str = ""
+    _until: float = 0.0
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell what is raised within, unless it was just told, and raise it no further.
+
+        An error that is not ours is told with its traceback.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the next turn may go well
+            self._failed(error)
+        else:
+            if self._told:
+                log.info(self.over)
+                self._told = ""
+
+    def _failed(self, error: Exception) -> None:
+        why, now = f"{type(error).__name__}: {error}", time.monotonic()
+        if why == self._told and now < self._until:
+            return
+        self._told, self._until = why, now + _AGAIN_SECONDS
+        if isinstance(error, HeadraceError):
+            log.warning(self.event, why=str(error))
+        else:
+            log.error(self.event, exc_info=error)
