@@ -41,6 +41,9 @@ ALWAYS = {
     # Fewer, larger batches to and from Python: the default is 10,000 rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A condition on n columns that have other names further on, as one that finds malformed
+    # rows has, becomes 2^n conditions: a hundred columns would be planned for ever.
+    "spark.sql.constraintPropagation.enabled": "false",
     # No Hive: its start takes seconds.
     "spark.sql.catalogImplementation": "in-memory",
 }

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Part"]
 
 _MAP = Type.MAP
+_NULL = "NULL"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Part:
     Args:
         schema: The part's schema; None when records have no such part.
         fields: For a STRUCT, the SQL expression of each field, in schema order.
-        whole: For any other type, the SQL expression of the value.
+        whole: For any other type, the SQL expression of the value; of a STRUCT where it is
+            there as a whole, too, as none of its fields was changed.
         missing: SQL condition under which the part is null as a whole; None: never. It is
             never null itself.
         schemaless: Whether the value travels without a schema, and ``schema`` was only
@@ -55,7 +57,7 @@ class Part:
 
     schema: Schema | None
     fields: Mapping[str, str] = field(default_factory=dict)
-    whole: str = "NULL"
+    whole: str = _NULL
     missing: str | None = None
     schemaless: bool = False
 
@@ -66,7 +68,7 @@ class Part:
             return cls(schema, whole=sql, schemaless=schemaless)
         fields = {f.name: f"{sql}.{quote(f.name)}" for f in schema.fields}
         missing = f"({sql} IS NULL)" if schema.optional else None
-        return cls(schema, fields, missing=missing, schemaless=schemaless)
+        return cls(schema, fields, sql, missing=missing, schemaless=schemaless)
 
     @classmethod
     def of_fields(cls, columns: Columns, *, schemaless: bool = False) -> Part:
@@ -106,7 +108,7 @@ class Part:
             optional = self.schema.optional if self.schema else False
             schema = Schema.struct(schemas, optional=optional)
         fields = {name: column[0] for name, column in columns.items()}
-        return replace(self, schema=schema, fields=fields, whole="NULL")
+        return replace(self, schema=schema, fields=fields, whole=_NULL)
 
     def with_whole(self, sql: str, schema: Schema) -> Part:
         """Return a part of another type than STRUCT, null where this one is."""
@@ -123,8 +125,13 @@ class Part:
         """Return the whole part as one SQL expression."""
         if self.schema is None:
             return "NULL"
-        whole = struct_sql(self.columns()) if self.is_struct else self.whole
-        return whole if self.missing is None else f"IF({self.missing}, NULL, {whole})"
+        # Spark would write out a struct of n fields that is built anew n times, and again
+        # for what is built of that: Part.of keeps a struct that is not changed.
+        is_new = self.is_struct and self.whole == _NULL
+        whole = struct_sql(self.columns()) if is_new else self.whole
+        if self.missing is None or self.missing == f"({whole} IS NULL)":
+            return whole
+        return f"IF({self.missing}, NULL, {whole})"
 
     def defaulted(self) -> Part:
         """Return a part in which defaults stand for the null fields at the top.
@@ -137,7 +144,7 @@ class Part:
         ):
             return self
         fields = {name: defaulted(column)[0] for name, column in self.columns().items()}
-        return replace(self, fields=fields)
+        return replace(self, fields=fields, whole=_NULL)
 
     def find(self, path: FieldPath, *, defaults: bool = False) -> Column | None:
         """Return a field's expression and schema; None if there is no such field.

@@ -81,6 +81,9 @@ class Dialect:
             "quote": self.quote,
             "escape": self.escape,
             "nullValue": self.null_value,
+            # When it writes, Spark takes blanks and control characters away by default.
+            "ignoreLeadingWhiteSpace": "false",
+            "ignoreTrailingWhiteSpace": "false",
             **self._spark_text(),
         }
 
