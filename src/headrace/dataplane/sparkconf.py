@@ -34,6 +34,8 @@ ALWAYS = {
     "spark.sql.ansi.enabled": "true",
     # Or Spark takes ${...} out of every text in SQL: of topics, patterns and users' values.
     "spark.sql.variable.substitute": "false",
+    # Files come in GB18030 and windows-1252 too; else Spark takes seven encodings only.
+    "spark.sql.legacy.javaCharsets": "true",
     # INT96, the default, is deprecated and holds no statistics that Delta could use.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Files are listed by the driver; beyond 32 paths Spark would start a job for it.

@@ -45,8 +45,9 @@ def file_stats(footer: pq.FileMetaData) -> str:
         nulls[name] += stats.null_count
         if stats.null_count == chunk.num_values:
             continue
-        lows[name].append(_low(stats.min) if stats.has_min_max else None)
-        highs[name].append(_high(stats.max) if stats.has_min_max else None)
+        low, high = _bounds(stats)
+        lows[name].append(low)
+        highs[name].append(high)
     stats_json = {
         "numRecords": footer.num_rows,
         "minValues": {n: min(v) for n, v in lows.items() if None not in v and n not in blind},
@@ -68,6 +69,16 @@ def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[str, pq.ColumnChunkMetaDa
             chunk = footer.row_group(group).column(column)
             if chunk.path_in_schema in plain:
                 yield chunk.path_in_schema, chunk
+
+
+def _bounds(stats: pq.Statistics) -> tuple[Any, Any]:
+    """Return the smallest and the largest value; None for what cannot be told."""
+    if not stats.has_min_max:
+        return None, None
+    try:
+        return _low(stats.min), _high(stats.max)
+    except OverflowError:  # Python has no years before 1 and after 9999
+        return None, None
 
 
 def _low(value: object) -> Any:

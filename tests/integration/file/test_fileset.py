@@ -345,6 +345,27 @@ def test_an_encoding_other_than_utf8_is_decoded(source: Source, tmp_path: Path) 
     assert source(tmp_path, encoding="ISO-8859-1").rows() == [{"id": 1, "Größe": "ü"}]
 
 
+def test_encodings_go_by_all_their_names_and_are_named_where_they_are_needed(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes("id,城市\n1,上海\n".encode("gb18030"))
+    with pytest.raises(SourceError, match=r"cannot be inferred") as raised:
+        source(tmp_path).rows()
+    assert "set encoding if it is not UTF-8" in raised.value.fix
+    assert source(tmp_path, encoding="GB18030").rows() == [{"id": 1, "城市": "上海"}]
+    put(tmp_path / "other" / "b.csv", "")
+    (tmp_path / "other" / "b.csv").write_bytes("id,Größe\n1,ü\n".encode("latin-1"))
+    assert source(tmp_path / "other", encoding="latin1").rows() == [{"id": 1, "Größe": "ü"}]
+
+
+def test_a_json_field_without_a_name_is_told_with_its_file(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1, "s": [{"": 2}]}\n')
+    with pytest.raises(SourceError, match=r"a\.json has a field without a name"):
+        source(tmp_path).rows()
+
+
 def test_empty_files_are_no_rows(source: Source, tmp_path: Path) -> None:
     put(tmp_path / "a.csv", "", age=3)
     put(tmp_path / "b.csv", "id,n\n", age=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
+from tests.integration.dataplane.flow_doubles import transform
 
-from headrace.dataplane import DeadLetters, Flow, FrameReader, Topics
+from headrace.dataplane import DeadLetters, Flow, FrameReader, Step, Topics
 from headrace.model import Batch, TaskId
 from headrace.sdk import Position, ReadLimit, ToleranceExceededError
+from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark
 
@@ -82,6 +85,21 @@ def test_files_become_files_and_every_row_is_accounted_for(
     repeated = Batch(TASK, 1, 2, first.start, first.end, NOW, again=True)
     assert again.run(repeated).written == 3
     assert len(written(tmp_path / "out")) == 3
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("dead", [False, True])
+def test_rows_of_hundreds_of_columns_are_planned_in_seconds(
+    flow: Callable[..., Flow], tmp_path: Path, dead: bool
+) -> None:
+    columns = ["id", *(f"c{number}" for number in range(500))]
+    put(tmp_path / "in", "a.csv", "\n".join([",".join(columns), ",".join("1" * 501)]))
+    cast = Step(transform(Cast, "cast", spec="c0:string"))
+    one = replace(flow(dead=dead), steps=[cast])
+    assert one.run(batch(one, 1, Position())).written == 1
+    (row,) = written(tmp_path / "out")
+    assert list(row) == columns
+    assert (row["c0"], row["c1"]) == ("1", 1)
 
 
 def test_a_malformed_row_stops_the_batch_and_nothing_of_it_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import time
@@ -209,6 +210,47 @@ def test_text_formats(
     (path,) = visible(tmp_path)
     assert path.name.endswith(name)
     assert path.read_text().splitlines() == lines
+
+
+BLANKS = [
+    " a",
+    "a ",
+    "\ta\t",
+    "\x01a\x1f",
+    "  ",
+    "\t",
+    "\r",
+    "\n",
+    " , ",
+    ' "q" ',
+    "",
+    "\u00a0a",
+]
+
+
+def test_a_csv_file_has_texts_exactly_as_they_are(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame(list(enumerate(BLANKS)), "id BIGINT, name STRING")
+    schema = from_spark_json(json.loads(frame.schema.json()))
+    rows = frame.coalesce(1).selectExpr("CAST(NULL AS STRING) AS key", "struct(*) AS value")
+    sink(tmp_path, format="csv").write(rows, batch(schema)).commit("r")
+    (path,) = visible(tmp_path)
+    with path.open(newline="") as file:
+        assert [row["name"] for row in csv.DictReader(file)] == BLANKS
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_text_files_have_times_to_the_microsecond(
+    spark: Any, sink: Sink, batch: Describe, tmp_path: Path, format_: str
+) -> None:
+    at = "TIMESTAMP_NTZ '2024-01-02 03:04:05.123'"
+    sql = f"SELECT timestamp_micros(1704164645000006) AS a, {at} AS b"
+    frame, schema = records(spark, sql)
+    sink(tmp_path, format=format_).write(frame, batch(schema)).commit("r")
+    (path,) = visible(tmp_path)
+    assert "2024-01-02T03:04:05.000006Z" in path.read_text()
+    assert "2024-01-02T03:04:05.123000" in path.read_text()
 
 
 def test_single_values_are_a_column_or_a_line(

@@ -171,13 +171,28 @@ class Columns:
             rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
             try:
-                types = merge_types(types, infer(sample, self.dialect), conflict)
+                found = infer(sample, self.dialect)
+                types = merge_types(types, found, conflict)
             except (pa.ArrowInvalid, ValueError) as error:
                 raise SourceError(
                     problem=f"The columns of {file.path} cannot be inferred: {error}",
-                    fix="Declare a schema, or mend the file.",
+                    fix=f"Declare a schema, mend the file, or set encoding if it is not "
+                    f"{self.dialect.encoding}.",
                 ) from error
+            if not _is_named(found):
+                raise SourceError(
+                    problem=f"{file.path} has a field without a name.",
+                    fix="Name the field, or set format to text to move its lines as they are.",
+                )
         return to_schema(types)
+
+
+def _is_named(kind: pa.DataType) -> bool:
+    """Return whether all fields of structs have names, at any depth."""
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    if pa.types.is_struct(kind) and not all(field.name for field in fields):
+        return False
+    return all(_is_named(field.type) for field in fields)
 
 
 def _by(

@@ -56,6 +56,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FolderSink"]
 
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How times are written: Spark's own formats have milliseconds only."""
+
 
 class FolderSink(PathSink):
     """Adds files to a folder, or to one folder for each topic.
@@ -161,9 +167,9 @@ class FolderSink(PathSink):
         # An empty file _SUCCESS in a folder that is about to vanish serves nobody.
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
         if settings.format is Format.CSV:
-            options |= settings.dialect.spark_csv()
+            options |= _TIMES | settings.dialect.spark_csv()
         elif settings.format is Format.JSON:
-            options |= settings.dialect.spark_json()
+            options |= _TIMES | settings.dialect.spark_json()
         if settings.compression is not None:
             options["compression"] = settings.compression
         return options

@@ -149,6 +149,16 @@ class TestStatistics:
         stats: dict[str, Any] = json.loads(file_stats(pq.read_metadata(tmp_path / "f.parquet")))
         return stats
 
+    def test_there_are_no_bounds_beyond_the_years_that_python_has(self, tmp_path: Path) -> None:
+        end_of_time = [253402300799999999, 9 * 10**18, -(9 * 10**18)]
+        for micros in end_of_time:
+            times = pa.array([micros], pa.timestamp("us", tz="UTC"))
+            stats = self.stats(tmp_path, pa.table({"t": times}))
+            assert stats["numRecords"] == 1
+            assert "t" not in stats["maxValues"]
+        days = pa.table({"d": pa.array([10**7], pa.date32())})
+        assert self.stats(tmp_path, days)["maxValues"] == {}
+
     def test_they_cover_all_row_groups(self, tmp_path: Path) -> None:
         table = pa.table({"i": [3, 1, None, None, 9, 2]})
         assert self.stats(tmp_path, table, row_group_size=2) == {
