@@ -34,9 +34,15 @@ _CANCELLED = {"SPARK_JOB_CANCELLED"}
 _OF_FILES = ("java.io.", "java.nio.file.", "org.apache.hadoop.fs.")
 """How the names of Java's exceptions of files begin."""
 _FILE_ERROR = re.compile(
-    r"(?:^|: )(?:java\.(?:io|nio\.file)\.\w+: |OSError: \[Errno \d+\] )(.+?)(?:: '[^']*')?$"
+    r"(?:^|: )(?:java\.(?:io|nio\.file)\.\w+: |(?:OS|Permission)Error: \[Errno \d+\] )"
+    r"(.+?)(?:: '[^']*')?$"
 )
 """An exception of files in Spark's text of a failed task, with what the system said."""
+_RUST_ERROR = re.compile(
+    r"^(?:OSError|_internal\.\w+|deltalake\.[\w.]+): (.*(?:\n[ \t]+.*)*?\(os error \d+\))",
+    re.MULTILINE,
+)
+"""One of deltalake in the trace of a Python worker; its reason may stand on further lines."""
 _MAX_CAUSES = 50
 _NO_MEMORY = re.compile(
     r"Python worker exited unexpectedly|ExecutorLostFailure|java\.lang\.OutOfMemoryError"
@@ -130,6 +136,9 @@ def _storage_error(error: Exception) -> HeadraceError | None:
             told = _FILE_ERROR.search(line)
             if told is not None and (found := storage_error_of_text(told[1], line)):
                 return found
+        rust = _RUST_ERROR.search(message) if _TRACEBACK in message else None
+        if rust is not None and (found := storage_error_of_text(rust[1])):
+            return found
     return None
 
 

@@ -101,7 +101,7 @@ from headrace.sdk.source import (
 )
 from headrace.sdk.sparktypes import from_spark_json, to_ddl, to_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote, sql_null, sql_type, sql_value
-from headrace.sdk.storage import naming, storage_error, storage_error_of_text
+from headrace.sdk.storage import denied_error, naming, storage_error, storage_error_of_text
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.sdk.struct import Struct
 from headrace.sdk.transform import (
@@ -227,6 +227,7 @@ __all__ = [
     "class_name",
     "conform",
     "defaulted",
+    "denied_error",
     "duplicate",
     "evolve",
     "field_path",

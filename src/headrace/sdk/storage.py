@@ -1,4 +1,4 @@
-"""Recognizes errors of the storage below us: no space, over quota, read-only, I/O errors."""
+"""Recognizes errors of the storage below us: no space, read-only, I/O errors, no right."""
 
 import errno
 import os
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.errors import HeadraceError, SinkError, StorageUnavailableError
 
-__all__ = ["causes", "naming", "storage_error", "storage_error_of_text"]
+__all__ = ["causes", "denied_error", "naming", "storage_error", "storage_error_of_text"]
 
 _NUMBERS = {
     errno.ENOSPC: "There is no space left",
@@ -18,7 +18,8 @@ _NUMBERS = {
     errno.EROFS: "The file system is read-only",
     errno.EIO: "The device has an input/output error",
 }
-_TEXTS = {os.strerror(number).lower(): number for number in _NUMBERS}
+_DENIED = {errno.EPERM, errno.EACCES}
+_TEXTS = {os.strerror(number).lower(): number for number in {*_NUMBERS, *_DENIED}}
 _RUST = re.compile(r"\(os error (\d+)\)")
 """How libraries that are written in Rust, as deltalake is, say which error it was."""
 _LIBRARIES = ("deltalake", "_internal", "arro3", "pyarrow")
@@ -43,19 +44,41 @@ def storage_error(
     """
     if isinstance(error, StorageUnavailableError):
         return _placed(error, places)
+    for number, path in _failed_calls(error):
+        if number in _NUMBERS:
+            return _placed(_unavailable(number, path), places)
+    return None
+
+
+def denied_error(error: BaseException) -> SinkError | None:
+    """Return what to raise where the right to read or write a file is missing; else None.
+
+    No waiting mends that, so it is none of those that pass.
+    """
+    for number, path in _failed_calls(error):
+        if number in _DENIED and path:  # one of a socket, say, has no path
+            return _denied(number, path)
+    return None
+
+
+def _failed_calls(error: BaseException) -> Iterator[tuple[int | None, object]]:
+    """Yield the number of each system error among the causes, and the path if it is told."""
     for cause in causes(error):
         number, path = None, None
         if isinstance(cause, OSError):
             number, path = cause.errno, cause.filename
-        if number is None and type(cause).__module__.partition(".")[0] in _LIBRARIES:
-            found = _RUST.search(str(cause))
-            number = None if found is None else int(found[1])
-        if number in _NUMBERS:
-            return _placed(_unavailable(number, path or _path_in(str(cause))), places)
-    return None
+        # deltalake raises some of its errors as plain OSErrors, without a number.
+        ours = isinstance(cause, OSError) or _is_of_library(cause)
+        if number is None and ours and (found := _RUST.search(str(cause))):
+            number = int(found[1])
+        yield number, path or _path_in(str(cause))
 
 
-def storage_error_of_text(text: str, around: str = "") -> StorageUnavailableError | None:
+def _is_of_library(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in _LIBRARIES
+
+
+def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
     """Return the same for what the system says of an error, as Java and Spark pass it on.
 
     Args:
@@ -63,10 +86,13 @@ def storage_error_of_text(text: str, around: str = "") -> StorageUnavailableErro
             by chance.
         around: What may hold the path, if the message does not.
     """
-    plain = text.strip().rstrip(").").lower()
+    plain = _RUST.sub("", text).strip().rstrip(").").lower()
     for said, number in _TEXTS.items():
         if plain.endswith(said):
-            return _unavailable(number, _path_in(text) or _path_in(around))
+            path = _path_in(text) or _path_in(around)
+            if number in _NUMBERS:
+                return _unavailable(number, path)
+            return _denied(number, path) if path else None
     return None
 
 
@@ -103,6 +129,16 @@ def _unavailable(number: int, path: object) -> StorageUnavailableError:
     return StorageUnavailableError(
         f"{_NUMBERS[number]}{place}{free}.",
         fix="Free space or repair the file system; the task goes on by itself then.",
+    )
+
+
+def _denied(number: int, path: object) -> SinkError:
+    place = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else str(path)
+    read = os.access(place, os.F_OK) and not os.access(place, os.R_OK)
+    doing, right = ("read", "read") if read else ("written to", "write")
+    return SinkError(
+        f"{place} cannot be {doing}: {os.strerror(number)}.",
+        fix=f"Give the worker's user the right to {right} there, or choose another path.",
     )
 
 

@@ -13,11 +13,14 @@ import structlog
 
 from headrace.model import TaskState, TaskStatus
 from headrace.sdk import (
+    HeadraceError,
     RetriableError,
+    SourceError,
     SparkUnavailableError,
     StaleEpochError,
     StateError,
     StorageUnavailableError,
+    denied_error,
     storage_error,
 )
 from headrace.store import StoreUnavailableError
@@ -266,7 +269,7 @@ class Worker:
         except Exception as raised:  # noqa: BLE001 - a plugin may raise anything; its task fails alone
             stalled, entry.stalled = entry.stalled, None
             error = stalled if stalled is not None and _cancelled(raised) else raised
-            error = self._retriable(error)
+            error = self._of_storage(entry, error)
         if entry.abandoned:
             return  # whatever it did, it has nothing to say any more
         if step is not None:
@@ -342,11 +345,15 @@ class Worker:
             entry.retrying = code
             self._show(entry, f"{trace_of(shown)}\nIt is tried again until it works.")
 
-    def _retriable(self, error: Exception) -> Exception:
+    def _of_storage(self, entry: Entry, error: Exception) -> Exception:
         """Return what the storage's error is, where that is the cause."""
         if isinstance(error, RetriableError) and not isinstance(error, StorageUnavailableError):
             return error
-        found = storage_error(error, self.places)
+        found: HeadraceError | None = storage_error(error, self.places)
+        if found is None and not isinstance(error, HeadraceError):  # those say it themselves
+            found = denied_error(error)
+            if found is not None and entry.task.reads is None:
+                found = SourceError(found.problem, fix=found.fix)
         if found is None or found is error:
             return error
         found.__cause__ = error

@@ -18,7 +18,7 @@ from headrace.model import (
     TaskState,
     TaskStatus,
 )
-from headrace.sdk import RetriableError, SourceError
+from headrace.sdk import RetriableError, SinkError, SourceError
 from headrace.store import MemoryStore, StoreUnavailableError
 from headrace.worker import Backoff, Restarts, Step, Worker
 
@@ -313,3 +313,15 @@ def test_the_time_in_which_a_task_was_only_tried_again_is_no_quiet_time() -> Non
     with serving(run):
         until(lambda: state(run, task) is TaskState.FAILED)
         assert "given up" in str(run.store.statuses("a")[task].trace)
+
+
+def test_a_task_that_may_not_write_any_more_fails_with_what_helps() -> None:
+    denied = PermissionError(1, "Operation not permitted", "/no/such/file.tmp")
+    source, sink = Script("source", denied), Script("sink", denied, reads="topic")
+    outcome = worker(Told(), source, sink, serving=False).run()
+    assert [type(outcome.errors[task.id]) for task in (source, sink)] == [
+        SourceError,
+        SinkError,
+    ]
+    problem = "/no/such/file.tmp cannot be written to: Operation not permitted."
+    assert all(problem in str(error) for error in outcome.errors.values())

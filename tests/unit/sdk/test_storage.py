@@ -1,0 +1,43 @@
+"""Errors of the storage are told from others, and say what is wrong where."""
+
+import errno
+import os
+
+import pytest
+
+from headrace.sdk import denied_error, storage_error, storage_error_of_text
+
+OF_DELTALAKE = (
+    "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to open file /no/t/1.json#1\n"
+    "   \x1b[31m↳\x1b[0m {} (os error {})\n"
+)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES])
+def test_a_missing_right_is_told_with_the_path_and_what_helps(number: int) -> None:
+    error = OSError(number, os.strerror(number), "/no/such/file.tmp")
+    assert storage_error(error) is None  # else it would be tried again for ever
+    assert str(denied_error(error)) == (
+        f"[sink.failed] /no/such/file.tmp cannot be written to: {os.strerror(number)}. Fix: "
+        "Give the worker's user the right to write there, or choose another path."
+    )
+
+
+def test_a_missing_right_to_something_else_than_a_file_is_none_of_the_storage() -> None:
+    assert denied_error(PermissionError(errno.EACCES, "Permission denied")) is None
+
+
+def test_what_deltalake_raises_without_a_number_is_known_by_its_text() -> None:
+    denied = denied_error(OSError(OF_DELTALAKE.format("Operation not permitted", 1)))
+    full = storage_error(OSError(OF_DELTALAKE.format("No space left on device", 28)))
+    assert denied is not None
+    assert denied.problem == "/no/t/1.json#1 cannot be written to: Operation not permitted."
+    assert full is not None
+    assert full.problem.startswith("There is no space left at /no/t/1.json#1 (")
+
+
+def test_the_text_of_a_missing_right_is_known_with_its_path_only() -> None:
+    found = storage_error_of_text("/no/such/file (Permission denied)")
+    assert found is not None
+    assert found.problem == "/no/such/file cannot be written to: Permission denied."
+    assert storage_error_of_text("Permission denied") is None
