@@ -242,6 +242,7 @@ class Generations:
             self._lost.pop(file, None)
             if file.is_open and file.offset.inode != each.inode:
                 file.twin = each.path, each.inode  # more may come to the one that is open
+                self._unname(file)
                 continue
             self._place(file, each, is_current=each is current)
         for number, file in enumerate(self.files):
@@ -274,9 +275,7 @@ class Generations:
         now = self.clock()
         there = set(pairs.values())
         for file in [f for f in self.files if f not in there and f.offset.inode is not None]:
-            if file.present or file.is_current:
-                file.present = file.is_current = False
-                file.changed_at = now
+            self._unname(file)
             if file.is_open:
                 continue
             if file not in self._lost and not file.offset.done and self._is_found(file):
@@ -285,6 +284,12 @@ class Generations:
             if now - gone_at >= _FORGET_SECONDS and self._is_mounted:
                 self._drop(file)
         self._fold()
+
+    def _unname(self, file: LogFile) -> None:
+        """Note that a file has no name any more: once it is quiet, it is finished."""
+        if file.present or file.is_current:
+            file.present = file.is_current = False
+            file.changed_at = self.clock()
 
     def _is_found(self, file: LogFile) -> bool:
         """Open a file that was given a name which is not a rotation's; else tell its loss."""

@@ -226,6 +226,30 @@ def test_a_file_that_is_compressed_while_it_waits_for_its_turn_comes_once(make: 
     assert list(log.settled()) == log.written
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_a_file_that_is_compressed_at_once_is_finished_after_one_wait(
+    make: Make, half: bool
+) -> None:
+    log = begun(make)
+    if half:
+        log.write_half()
+        log.written.append(log.half)
+    log.poll()
+    log.rename()
+    log.writer.close()
+    log.writer = log.path.open("ab", buffering=0)
+    log.half = ""
+    log.compress(newest=True)
+    log.write()
+    log.now += 2
+    assert log.poll() == []
+    log.wait()
+    log.poll()
+    assert log.found == log.written
+    log.restart()
+    assert log.poll() == []
+
+
 def test_many_rotated_files_wait_together(make: Make) -> None:
     log = begun(make)
     for _ in range(5):
