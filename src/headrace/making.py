@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import structlog
+
 from headrace.assembly import connector_context, guard_of
 from headrace.control import REPLAYS, OpenPlan, plan_tasks
+from headrace.dataplane import TopicReader
 from headrace.dataplane.host import Targets
-from headrace.sdk import CaptureSource, ConfigError
+from headrace.model import TaskId
+from headrace.sdk import CaptureSource, ConfigError, HeadraceError
 from headrace.worker import Backoff, BatchTask, CaptureKeeping, CaptureTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from headrace.assembly import Assembler
     from headrace.control import TaskPlan
     from headrace.dataplane import SparkSupervisor, Topics
-    from headrace.model import Definition, TaskId
+    from headrace.model import Definition
     from headrace.plugins import Registry
     from headrace.sdk import ConnectorContext
     from headrace.store import Store
     from headrace.worker import HostSupervisor, Task
 
+log = structlog.get_logger(__name__)
 
 _SECOND_LOOK = timedelta(seconds=10)
 """A capture tells of what happens: four looks a second at each of a hundred idle ones were a
@@ -48,12 +53,16 @@ class Planner:
     registry: Registry
     topics: Topics
     assembler: Assembler
+    _told: set[TaskId] = field(default_factory=set)
+    """Tasks of which it was told that rows of their topics are left unread."""
 
     def plans(self, definition: Definition) -> list[TaskPlan]:
         """Return the tasks of a checked definition."""
         context = connector_context(self.store, definition.name)
         readers = self._readers(definition.name) if definition.source is None else {}
-        return plan_tasks(definition, self.registry, context, self._matching, readers)
+        plans = plan_tasks(definition, self.registry, context, self._matching, readers)
+        self._tell_unread(readers, plans)
+        return plans
 
     def all_plans(self, definition: Definition) -> list[TaskPlan]:
         """Return the tasks, with those whose source is a capture divided where needed."""
@@ -66,7 +75,10 @@ class Planner:
     def open_plans(self, plan: OpenPlan) -> list[TaskPlan]:
         """Return the tasks as they are to be now; none of a sink whose topics are to come."""
         name, source = plan.definition.name, plan.definition.source
-        return self._divided(plan.plans(self._readers(name) if source is None else {}))
+        readers = self._readers(name) if source is None else {}
+        plans = plan.plans(readers)
+        self._tell_unread(readers, plans)
+        return self._divided(plans)
 
     def _divided(self, plans: list[TaskPlan]) -> list[TaskPlan]:
         if not any(self.is_capture(plan) for plan in plans):
@@ -97,6 +109,26 @@ class Planner:
                 if partition.keys() == {"topic"} and task.number != REPLAYS:
                     found.setdefault(partition["topic"], task.number)
         return found
+
+    def _tell_unread(self, readers: Mapping[str, int], plans: Sequence[TaskPlan]) -> None:
+        """Warn of rows in topics that a sink has read and is not to read any more."""
+        for name in readers.keys() - {plan.from_topic for plan in plans}:
+            if not plans or not self.topics.get(name).exists():
+                continue
+            task = TaskId(plans[0].id.connector, readers[name])
+            if task in self._told:
+                continue
+            with suppress(HeadraceError):  # how many there are is not worth an error
+                rows = TopicReader(self.topics.get(name)).lag(self.store.position(task)).rows
+                if rows:
+                    log.warning(
+                        "rows are left unread, as the sink does not read their topic any more; "
+                        "to move them, let it read that topic too until they are read",
+                        connector=task.connector,
+                        topic=name,
+                        rows=rows,
+                    )
+                    self._told.add(task)
 
     def _matching(self, pattern: str) -> list[str]:
         return [topic.name for topic in self.topics.matching(pattern)]

@@ -39,6 +39,7 @@ def check(soak: Soak, report: str) -> None:
     print(f"\n{report}")  # noqa: T201 - the report is what the soak is for
     assert not soak.failures, report
     assert not soak.stuck, report
+    assert not soak.traces, report  # a fault is told in words
 
 
 @pytest.mark.spark

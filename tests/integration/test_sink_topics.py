@@ -1,8 +1,11 @@
 """A sink whose list of topics changes goes on in each topic where it was."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
@@ -51,3 +54,25 @@ def test_a_topic_stays_with_the_task_that_has_read_it(runtime: Runtime, tmp_path
     assert counts == {"a": 10, "b": 10, "c": 10, "d": 10}
     standing = runtime.state.position(TaskId("sink", 2))
     assert [partition for partition, _ in standing.items()] == [{"topic": "a"}]
+
+
+def test_rows_of_a_topic_that_is_not_read_any_more_are_told(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    fill(runtime, tmp_path, "old")
+    fill(runtime, tmp_path, "new")
+    assert drain(runtime, tmp_path, "topics: [old]") == {"old": 10}
+    more = "{name: more, source: {connector: datagen, rows: 7}, topic: old}"
+    with capture_logs() as told:
+        drain(runtime, tmp_path, "topics: [new]")
+        assert not warnings_of(told)
+        run(runtime, tmp_path, more)
+        drain(runtime, tmp_path, "topics: [old, new]")
+        assert not warnings_of(told)
+        run(runtime, tmp_path, more.replace("name: more", "name: most"))
+        drain(runtime, tmp_path, "topics: [new]")
+        assert warnings_of(told) == [("old", 7)]
+
+
+def warnings_of(told: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    return [(each["topic"], each["rows"]) for each in told if "unread" in each["event"]]
