@@ -165,12 +165,14 @@ class Tail:
             return
         took = time.monotonic() - begun
         self._look_at = self._clock() + max(_LOOK_SECONDS, took * _TIMES_AS_LONG)
-        for file in self.generations.unfinished:
-            self._hold(file)
+        for number, file in enumerate(self.generations.unfinished):
+            # One that waits for its turn may be rotated and compressed before that comes.
+            if number or not file.is_current:
+                self._hold(file)
 
     def _hold(self, file: LogFile) -> None:
-        """Open a file that was rotated, before its name goes to another."""
-        if not file.is_open and not file.is_packed and not file.is_current:
+        """Open a file before its name goes to another."""
+        if not file.is_open and not file.is_packed:
             try:
                 file.open()
             except (ReplacedFileError, TooManyOpenFilesError):
@@ -195,11 +197,12 @@ class Tail:
         while files:
             file, *later = files
             block, finished = self._of(file, later, size_bytes, max_lines)
+            if finished:
+                self._beside_at = None
             if block is not None:
                 return block
             if not finished:
                 return self._beside(later, size_bytes, max_lines)
-            self._beside_at = None
             files = self.generations.unfinished
         return None
 

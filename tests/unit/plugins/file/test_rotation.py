@@ -250,6 +250,21 @@ def test_a_file_that_is_compressed_at_once_is_finished_after_one_wait(
     assert log.poll() == []
 
 
+def test_a_file_that_waits_for_its_turn_is_held_before_it_is_compressed(make: Make) -> None:
+    log = begun(make)
+    log.rename()
+    log.reopen()
+    log.poll()
+    log.write()
+    log.rename()
+    log.reopen()
+    log.compress(newest=True)
+    with capture_logs() as entries:
+        log.now += 2
+        assert list(log.settled()) == log.written
+    assert warnings(entries) == []
+
+
 def test_many_rotated_files_wait_together(make: Make) -> None:
     log = begun(make)
     for _ in range(5):
