@@ -24,8 +24,8 @@ _RUST = re.compile(r"\(os error (\d+)\)")
 """How libraries that are written in Rust, as deltalake is, say which error it was."""
 _LIBRARIES = ("deltalake", "_internal", "arro3", "pyarrow")
 _PATH = re.compile(r"(/[^\s'\"`:,()]+)")
-_LITTLE_BYTES = 100 * 1024 * 1024
-"""Where more is free, it is another place that is full."""
+_LITTLE_BYTES = 4 * 1024 * 1024
+"""Where more is free, it is another place that is full, such as a target."""
 _MAX_CAUSES = 50
 
 
@@ -40,7 +40,7 @@ def storage_error(
     Args:
         error: What was raised.
         places: Folders that are written to: where the error does not say which it was, that
-            with the least space is named.
+            with the least space is named if it is full.
     """
     if isinstance(error, StorageUnavailableError):
         return _placed(error, places)

@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +43,17 @@ def test_the_text_of_a_missing_right_is_known_with_its_path_only() -> None:
     assert found is not None
     assert found.problem == "/no/such/file cannot be written to: Permission denied."
     assert storage_error_of_text("Permission denied") is None
+
+
+@pytest.mark.parametrize(
+    ("free", "told"), [(4096, " At /home 4,096 bytes are free."), (93_216_768, "")]
+)
+def test_a_place_is_named_only_where_it_is_full_itself(
+    free: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "free")  # noqa: PYI024 - stands for what shutil returns
+    sizes = {"/home": free, "/topics": 500_000_000}
+    monkeypatch.setattr("shutil.disk_usage", lambda place: usage(sizes[str(place)]))
+    found = storage_error(OSError(errno.ENOSPC, "full"), [Path("/topics"), Path("/home")])
+    assert found is not None
+    assert found.problem == f"There is no space left.{told}"
