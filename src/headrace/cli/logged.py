@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace.sdk import StaleEpochError
+from headrace.sdk import SparkUnavailableError, StaleEpochError
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -41,6 +41,9 @@ class LoggedEvents:
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
         """See Events."""
+        if isinstance(error, SparkUnavailableError):
+            log.warning("task goes on once Spark is back", **_of(task), why=str(error))
+            return
         seconds = round(wait.total_seconds(), 3)
         log.warning("task is tried again", **_of(task), seconds=seconds, why=str(error))
 

@@ -59,7 +59,7 @@ class Entries:
                 entry = min(waiting, key=lambda entry: entry.ready, default=None)
                 wait = entry.ready - time.monotonic() if entry else None
                 if entry is not None and wait is not None and wait <= 0:
-                    entry.running, entry.woken = True, False
+                    entry.running, entry.woken, entry.recalled = True, False, False
                     entry.thread = threading.current_thread()
                     return entry
                 self._changed.wait(wait)
@@ -74,14 +74,15 @@ class Entries:
     def rest(self, entry: Entry, seconds: float) -> None:
         """Let a task be due after a while; at once if it was woken while it ran."""
         with self._changed:
-            entry.due = time.monotonic() + (0.0 if entry.woken else seconds)
+            woken = entry.recalled if entry.failures else entry.woken
+            entry.due = time.monotonic() + (0.0 if woken else seconds)
 
-    def wake(self, which: Callable[[Task], bool]) -> None:
-        """Make tasks run soon."""
+    def wake(self, which: Callable[[Task], bool], *, again: bool = False) -> None:
+        """Make tasks run soon; those that wait to be tried again only if ``again``."""
         with self._changed:
             for entry in self._all.values():
                 if which(entry.task):
-                    entry.wake()
+                    entry.wake(again=again)
             self._changed.notify_all()
 
     def feeders(self, entry: Entry) -> list[Entry]:

@@ -36,6 +36,8 @@ class Entry:
     thread: threading.Thread | None = None
     """What runs its step."""
     woken: bool = False
+    recalled: bool = False
+    """Whether it was woken although it may wait to be tried again."""
     started: bool = False
     ending: TaskState | None = None
     state: TaskState = TaskState.UNASSIGNED
@@ -70,13 +72,16 @@ class Entry:
         until = self.trying_since if self.failures else time.monotonic()
         return max(0.0, until - self.began)
 
-    def wake(self) -> None:
+    def wake(self, *, again: bool = False) -> None:
         """Make it ready, also once more if it runs just now.
 
         Behind all that have been ready before: who is woken often is not to starve others.
+        New data does not help one that has failed: it waits on, unless it is to try ``again``.
         """
-        self.due = min(self.due, time.monotonic())
+        if again or not self.failures:
+            self.due = min(self.due, time.monotonic())
         self.woken = True
+        self.recalled = self.recalled or again
 
     def cancel(self) -> None:
         """Make a running step end soon. It is up to others if that cannot be done."""

@@ -202,16 +202,22 @@ class Worker:
         return {e.task.id: e.task.lag for e in self._entries if e.started and e.live}
 
     def wake(self, topic: str) -> None:
-        """Make the tasks that read ``topic`` run soon. Any thread may call it."""
+        """Make the tasks that read ``topic`` run soon, unless they wait to be tried again.
+
+        Any thread may call it.
+        """
         self._entries.wake(lambda reader: reader.reads == topic)
 
     def wake_task(self, task: TaskId) -> None:
-        """Make a task run soon. Any thread may call it."""
-        self._entries.wake(lambda woken: woken.id == task)
+        """Make a task run soon, as it has something to tell. Any thread may call it."""
+        self._entries.wake(lambda woken: woken.id == task, again=True)
 
     def wake_all(self) -> None:
-        """Make all tasks run soon. Any thread may call it."""
-        self._entries.wake(lambda _: True)
+        """Make all tasks run soon, also those that wait to be tried again.
+
+        Any thread may call it.
+        """
+        self._entries.wake(lambda _: True, again=True)
 
     def stop(self, grace: timedelta = timedelta(seconds=5)) -> None:
         """Stop after the steps that are running; cancel those that take over ``grace``.

@@ -7,10 +7,21 @@ from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
-from tests.unit.worker.scripts import END, IDLE, SOON, Script, Told, moved, now, worker
+from tests.unit.worker.scripts import (
+    END,
+    IDLE,
+    SOON,
+    Script,
+    Told,
+    moved,
+    now,
+    until,
+    worker,
+    working,
+)
 
 from headrace.model import Lease, TaskId, TaskState, TaskStatus
-from headrace.sdk import RetriableError, SourceError
+from headrace.sdk import RetriableError, SourceError, SparkUnavailableError
 from headrace.store import MemoryStore, StoreUnavailableError
 from headrace.worker import Backoff, Step, Worker
 
@@ -199,6 +210,34 @@ def test_an_append_wakes_the_tasks_that_read_the_topic() -> None:
     run.wake("topic")
     thread.join()
     assert len(sleeper.calls) == 2
+
+
+class Slow(Backoff):
+    """Waits an hour."""
+
+    def wait(self, *_: object) -> timedelta:
+        return timedelta(hours=1)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("error", [RetriableError("busy"), SparkUnavailableError()])
+def test_an_append_does_not_shorten_the_wait_of_a_task_that_has_failed(
+    error: Exception,
+) -> None:
+    def fail() -> Step:
+        run.wake("topic")  # while it runs
+        raise error
+
+    waiting = Script("waiting", fail, END, reads="topic", backoff=Slow())
+    run = worker(Told(), waiting)
+    with working(run):
+        until(lambda: waiting.calls)
+        for _ in range(10):
+            run.wake("topic")
+            time.sleep(0.01)
+        assert len(waiting.calls) == 1
+        run.wake_all()  # Spark is back
+        until(lambda: len(waiting.calls) == 2)
 
 
 @pytest.mark.timeout(20)

@@ -1,0 +1,20 @@
+"""What a server's log says of its tasks."""
+
+from datetime import timedelta
+
+from structlog.testing import capture_logs
+
+from headrace.cli.logged import LoggedEvents
+from headrace.model import TaskId
+from headrace.sdk import RetriableError, SparkUnavailableError
+
+
+def test_a_wait_is_told_only_where_it_is_kept() -> None:
+    events, task, wait = LoggedEvents(), TaskId("a", 0), timedelta(seconds=30)
+    with capture_logs() as told:
+        events.retrying(task, RetriableError("busy"), wait)
+        events.retrying(task, SparkUnavailableError(), wait)
+    assert [(each["event"], each.get("seconds")) for each in told] == [
+        ("task is tried again", 30.0),
+        ("task goes on once Spark is back", None),
+    ]
