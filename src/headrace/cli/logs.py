@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +62,7 @@ def configure_logs(
         file = _PrivateFileHandler(
             folder / LOG_FILE, maxBytes=max_bytes, backupCount=kept_files, encoding="utf-8"
         )
+        file.terminal = terminal
     except OSError as error:
         problem = f"Cannot write logs to {folder}: {error.strerror}."
         fix = "Name a folder that you may write to with --home."
@@ -106,7 +109,30 @@ def configure_logs(
 
 
 class _PrivateFileHandler(RotatingFileHandler):
-    """Writes files that only their owner may read: a log may hold what errors show."""
+    """Writes files that only their owner may read: a log may hold what errors show.
+
+    That a line cannot be written, as the disk is full, is told once until one can be.
+    """
+
+    terminal: Terminal | None = None
+    _failed = _told = False
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._failed = False
+        super().emit(record)
+        self._told = self._failed
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        self._failed = True
+        error = sys.exc_info()[1]
+        if self._told or self.terminal is None:
+            return
+        why = error.strerror if isinstance(error, OSError) else None
+        line = f"warning: the log cannot be written to {self.baseFilename}: {why or error}"
+        with suppress(OSError):
+            self.terminal.err.print(line, soft_wrap=True)
 
     @override
     def _open(self) -> TextIOWrapper:

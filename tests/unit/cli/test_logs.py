@@ -3,6 +3,7 @@
 import json
 import logging
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,23 @@ def test_a_folder_that_cannot_be_made_is_the_machines_fault(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(SetupError, match="Cannot write logs"):
         configure_logs(tmp_path / "file" / "logs", Terminal())
+
+
+def test_a_full_disk_is_told_once_until_a_line_can_be_written_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(tmp_path, Terminal())
+    file = logging.getLogger().handlers[0]
+    assert isinstance(file, logging.FileHandler)
+    log, well = structlog.get_logger("headrace.worker"), file.stream
+    for _ in range(2):
+        with suppress(OSError), Path("/dev/full").open("w") as file.stream:
+            log.info("one")
+            log.info("another")
+        file.stream = well
+        log.info("written")
+    told = capsys.readouterr().err.splitlines()
+    problem = "the log cannot be written to"
+    expected = f"warning: {problem} {tmp_path / LOG_FILE}: No space left on device"
+    assert told == [expected, expected]
+    assert [line["event"] for line in _lines(tmp_path)] == ["written", "written"]
