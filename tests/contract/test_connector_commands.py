@@ -163,6 +163,19 @@ def test_why_a_connector_failed_is_shown_and_gives_1(
     assert connector("restart", "a", "--failed", "--wait") == "a: running\n"
 
 
+def test_the_status_says_when_what_failed_is_restarted(
+    connector: Commands, tmp_path: Path
+) -> None:
+    told = "Restart 2 of 10 comes at 2026-11-21 21:40:07 UTC."
+    connector.server.broken["a"] = SourceError(f"its folder is gone\nhidden\n{told}")
+    (tmp_path / "a.json").write_text(json.dumps({"name": "a", "config": CONFIG}))
+    connector("create", "a.json", "--wait", code=1)
+    shown = connector("status", "a")
+    assert told in shown
+    assert "hidden" not in shown
+    assert "hidden" in connector("status", "a", "--trace")
+
+
 def test_keys_are_changed_one_by_one(connector: Commands) -> None:
     connector.server.create("a")
     assert connector("config", "a", "--set", "topic=other", "--set", "batch.max.rows=5") == (

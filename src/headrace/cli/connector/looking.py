@@ -24,6 +24,8 @@ _STYLES = {
     "PAUSED": "yellow",
     "STOPPED": "yellow",
 }
+_NEXT = ("Restart ", "It is ")
+"""How the line begins that says what comes after a failure."""
 
 
 def state_text(state: str) -> Text:
@@ -137,8 +139,9 @@ def _add(
     add: object, part: str, state: str, worker: str, why: str | None, *, whole: bool
 ) -> None:
     assert callable(add)
-    text = (why or "").strip()
-    add(part, state_text(state), worker, text if whole else text.partition("\n")[0])
+    first, *others = (why or "").strip().split("\n")
+    shown = [each for each in others if whole or each.startswith(_NEXT)]
+    add(part, state_text(state), worker, "\n".join([first, *shown]))
 
 
 def tasks(context: typer.Context, name: Name, as_json: Json = False) -> None:
