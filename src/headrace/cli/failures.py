@@ -54,13 +54,24 @@ def report(error: Exception, invocation: Invocation) -> int:
     terminal = invocation.terminal
     error = invocation.cleaned(error)
     known = _from_typer(error) or _from_system(error) or _known(error, invocation)
-    if invocation.verbose:
-        terminal.err.print("".join(traceback.format_exception(error)), soft_wrap=True, end="")
+    show_traceback(error, invocation)
     if invocation.as_json:
         terminal.print_json({"event": "error", "errors": errors_json([known])})
     else:
         show([known], terminal)
     return exit_code([known])
+
+
+def show_traceback(error: Exception, invocation: Invocation) -> None:
+    """Print an error's traceback on stderr, if that is wanted."""
+    if invocation.verbose:
+        text = "".join(traceback.format_exception(error))
+        invocation.terminal.err.print(text, soft_wrap=True, end="")
+
+
+def show_of_task(error: Exception, invocation: Invocation, task: str) -> None:
+    """Show what ended a task of a run, log it if it is a fault of ours."""
+    show([_known(error, invocation)], invocation.terminal, where=task)
 
 
 def show(

@@ -132,9 +132,12 @@ def _is_live(runtime: Runtime, terminal: Terminal) -> bool:
 
 
 def _show(summary: Summary, invocation: Invocation, *, as_json: bool) -> None:
-    from headrace.cli.failures import show
+    from headrace.cli.failures import show_of_task, show_traceback
 
     terminal = invocation.terminal
+    for score in summary.scores:
+        if score.error is not None:
+            show_traceback(score.error, invocation)
     if as_json:
         terminal.print_json(summary.to_json())
         return
@@ -142,4 +145,4 @@ def _show(summary: Summary, invocation: Invocation, *, as_json: bool) -> None:
         terminal.print(summary.to_table(), summary.last_line())
     for score in summary.scores:
         if score.error is not None:
-            show([score.error], terminal, where=str(score.task))
+            show_of_task(score.error, invocation, str(score.task))

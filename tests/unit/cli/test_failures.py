@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.failures import exit_code, report, show, unknown
+from headrace.cli.failures import exit_code, report, show, show_of_task, unknown
 from headrace.cli.invocation import Invocation
+from headrace.cli.run import _show as show_summary
+from headrace.cli.scoreboard import TaskScore
+from headrace.cli.summary import Summary
 from headrace.cli.terminal import Terminal
+from headrace.model import TaskId
 from headrace.sdk import (
     ConfigError,
     ConfigErrors,
@@ -85,6 +89,29 @@ def test_verbose_shows_the_traceback(
     told = capsys.readouterr().err
     assert "Traceback (most recent call last)" in told
     assert told.count("error[internal]") == 1
+
+
+def test_a_task_that_failed_unforeseen_says_where_its_traceback_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invocation = Invocation(home=tmp_path)
+    assert invocation.settings.home == tmp_path
+    show_of_task(_raised(), invocation, "a-0")
+    told = capsys.readouterr().err
+    assert told.startswith("error[internal] a-0: ZeroDivisionError: ")
+    assert "--verbose" not in told
+    assert str(tmp_path / "logs" / "headrace.log") in told
+    assert "Traceback" in (tmp_path / "logs" / "headrace.log").read_text()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_verbose_run_shows_the_tracebacks_of_its_tasks(
+    as_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = TaskScore(TaskId("a", 0), error=_raised())
+    summary = Summary([score], 1.0, stopped=False)
+    show_summary(summary, Invocation(home=tmp_path, verbose=True), as_json=as_json)
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
 def test_a_file_that_may_not_be_written_is_the_machines_fault(
