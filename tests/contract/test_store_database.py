@@ -183,6 +183,14 @@ def test_a_server_that_was_away_serves_again_and_what_it_had_is_there(tmp_path: 
         store.close()
 
 
+def test_a_server_that_cannot_be_reached_is_an_unavailable_store() -> None:
+    with pytest.raises(
+        StoreUnavailableError, match=r"store\.unavailable.* Fix: Start"
+    ) as raised:
+        SqlStore("postgresql://nobody@127.0.0.1:1/none")
+    assert raised.value.field == "store_url"
+
+
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -192,7 +200,7 @@ def test_a_server_that_was_away_serves_again_and_what_it_had_is_there(tmp_path: 
     ],
 )
 def test_a_place_that_is_none_is_refused_without_its_password(url: str, told: str) -> None:
-    with pytest.raises((ConfigError, SetupError), match=told) as refused:
+    with pytest.raises((ConfigError, StoreUnavailableError), match=told) as refused:
         SqlStore(url)
     assert refused.value.field == "store_url"
     assert "hidden-word" not in str(refused.value)

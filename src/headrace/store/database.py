@@ -30,7 +30,8 @@ def open_database(place: Place) -> Engine:
 
     Raises:
         ConfigError: The URL is none of PostgreSQL.
-        SetupError: The database cannot be reached, or a newer version has made its tables.
+        SetupError: The file cannot be used, or a newer version has made the tables.
+        StoreUnavailableError: PostgreSQL cannot be reached.
     """
     engine = open_sqlite(place) if isinstance(place, Path) else open_postgresql(_url(place))
     try:
@@ -45,8 +46,8 @@ def open_database(place: Place) -> Engine:
         engine.dispose()
         if isinstance(place, Path):
             raise SetupError(error.problem, field="home", fix=error.fix) from error
-        fix = "Start its server, or correct its address, user and password."
-        raise SetupError(error.problem, field="store_url", fix=fix) from error
+        fix = "Start its server anew, or correct its address, user and password."
+        raise StoreUnavailableError(error.problem, field="store_url", fix=fix) from error
     except BaseException:
         engine.dispose()
         raise
