@@ -48,6 +48,11 @@ log = structlog.get_logger(__name__)
 
 _MOST_WAIT = timedelta(seconds=10)
 """How long a run that is to end waits for files to settle; others are left for later."""
+_CHANGES_EVERY_NS = 60_000_000_000
+"""How long files that were read are not looked at again: one may be added to all the time."""
+_CHANGES_OF = 10_000
+"""How many such files are looked at, the newest ones, so that a look stays cheap."""
+_NAMED = 3
 
 
 class FileSet(FrameSource):
@@ -55,8 +60,9 @@ class FileSet(FrameSource):
 
     What is found is written into the ledger before it is read, so a range of it is the same
     files for ever. The position is how many entries of the ledger are read, for each path
-    that was configured. A file that is changed after it was read is not read again; one that
-    changes before, or is gone, is taken out of the ledger when its batch is planned.
+    that was configured. A file that is changed after it was read is not read again, but
+    told; one that changes before, or is gone, is taken out of the ledger when its batch is
+    planned.
 
     Args:
         settings: What to read.
@@ -74,6 +80,8 @@ class FileSet(FrameSource):
         self._settings = settings
         self._clock_ns = clock_ns
         self._sleep = sleep
+        self._told: dict[str, FoundFile] = {}
+        self._told_at_ns: int | None = None
 
     @override
     def start(self, context: TaskContext) -> None:
@@ -94,6 +102,7 @@ class FileSet(FrameSource):
         if not unlimited:
             self._withdraw_changed(begin)
         self._discover(wait=unlimited)
+        self._tell_changed(begin)
         end = begin
         rows = size = 0
         files = self._ledger.files(begin, until)
@@ -206,6 +215,27 @@ class FileSet(FrameSource):
             log.warning("files are gone before they were read", files=len(gone), first=gone[0])
         if len(changed) > len(gone):
             log.info("files have changed since they were found", files=len(changed) - len(gone))
+
+    def _tell_changed(self, begin: int) -> None:
+        """Tell of files that have changed since they were read, each change of one once."""
+        now = self._clock_ns()
+        if self._told_at_ns is not None and now - self._told_at_ns < _CHANGES_EVERY_NS:
+            return
+        self._told_at_ns = now
+        changed = []
+        for each in self._ledger.files(max(0, begin - _CHANGES_OF), begin):
+            file = each.file.now()
+            # One that is gone was put away, which is as it should be.
+            if file not in (None, each.file, self._told.get(each.path)):
+                self._told[each.path] = file
+                changed.append(each.path)
+        if changed:
+            log.warning(
+                "files have changed since they were read, and are not read again: put new "
+                "rows into new files, or follow files that lines are added to with mode: grow",
+                files=len(changed),
+                first=changed[:_NAMED],
+            )
 
     def _range(self, start: Position, end: Position) -> list[NumberedFile]:
         """Return the files of a range, which must be as they were when they were found."""

@@ -90,9 +90,9 @@ _SOURCE: tuple[_Key, ...] = (
         None,
         NullOr(ValidString("set", "grow")),
         (
-            "set reads whole files, each once, as they appear; grow follows files that lines "
-            "are added to. set if null, or grow under Kafka Connect's and RocketMQ "
-            "Connect's names."
+            "set reads whole files, each once, as they appear, and warns of one that changes "
+            "after it was read; grow follows files that lines are added to. set if null, or "
+            "grow under Kafka Connect's and RocketMQ Connect's names."
         ),
     ),
     (

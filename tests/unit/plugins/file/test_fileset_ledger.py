@@ -53,10 +53,11 @@ class Source:
         *,
         before: Callable[[], object] = lambda: None,
         settle_ms: int = 0,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> BatchLoop:
         """Start the task as a new process does; ``before`` is called before a range is read."""
         lease = self.store.lease(TASK, "w", now(), timedelta(minutes=1))
-        task = self.task(path, settle_ms)
+        task = self.task(path, settle_ms, clock_ns)
         context: Any = SimpleNamespace(stop_asked=None)
         context = StoredTaskContext(self.store, lease, self.folder, context, None)
         task.start(context)
@@ -72,16 +73,16 @@ class Source:
             store=self.store,
             lease=lease,
             reader=task,
-            flow=SimpleNamespace(run=run),
+            flow=SimpleNamespace(run=run, routing=""),
             limit=ReadLimit(rows=1000),
             clock=now,
         )
 
-    def task(self, path: str, settle_ms: int) -> FileSet:
+    def task(self, path: str, settle_ms: int, clock_ns: Callable[[], int]) -> FileSet:
         props = {"path": str(self.folder / path), "format": "text"}
         props["settle.ms"] = str(settle_ms)
         settings = SourceSettings.from_config(FileSource.config_def().parse(props))
-        return FileSet(settings, sleep=self.slept.append)
+        return FileSet(settings, clock_ns=clock_ns, sleep=self.slept.append)
 
     def give_up(self, *, skip: bool = False) -> None:
         [lease] = self.store.leases()
@@ -285,3 +286,42 @@ def test_an_empty_file_is_found_once_it_is_written(source: Source):
     source.put("a/1")
     source.open().step()
     assert source.delivered == ["a/1"]
+
+
+def changes(told: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[str]]]:
+    found = [each for each in told if "mode: grow" in each["event"]]
+    assert all(each["log_level"] == "warning" for each in found)
+    return [(each["files"], [Path(path).name for path in each["first"]]) for each in found]
+
+
+def test_a_file_that_changes_after_it_was_read_is_told_once_and_not_read_again(source: Source):
+    path = source.put("a/1")
+    source.put("a/2")
+    minutes = [0]
+    reader = source.open(clock_ns=lambda: time.time_ns() + minutes[0] * 60 * 10**9)
+    with capture_logs() as told:
+        reader.step()
+        minutes[0] += 1
+        assert reader.step() is None
+    assert changes(told) == []
+    for text in ("x\nmore\n", "x\nmore\nand more\n"):
+        path.write_text(text)
+        minutes[0] += 1
+        with capture_logs() as told:
+            for _ in range(3):
+                assert reader.step() is None
+                minutes[0] += 1
+        assert changes(told) == [(1, ["1"])]
+    assert sorted(source.delivered) == ["a/1", "a/2"]
+
+
+def test_a_new_run_tells_how_many_files_have_changed_and_names_some(source: Source):
+    for name in "12345":
+        source.put(f"a/{name}")
+    source.open().step()
+    for name in "1234":
+        source.put(f"a/{name}", "another\n")
+    (source.folder / "a/5").unlink()
+    with capture_logs() as told:
+        assert source.open().step() is None
+    assert changes(told) == [(4, ["1", "2", "3"])]
