@@ -2,6 +2,8 @@
 
 import logging
 import socket
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -74,3 +76,43 @@ def test_a_voice_hides_secrets_and_says_whose_line_it_is() -> None:
     (line,) = ours.messages()
     assert (line["capture"], line["text"]) == ("c-0", "a [hidden] came")
     ours.hang_up()
+
+
+LOGS = """
+import logging, socket, sys, structlog
+from headrace.dataplane.host.channel import Channel
+from headrace.dataplane.host.logs import Voice
+
+log = structlog.get_logger("plugin")
+Voice(Channel(socket.socket(fileno=int(sys.argv[1])))).take_over()
+log.debug("never mind")
+log.info("begun")
+log.warning("a file is gone, 100% of it", file="a", position=3)
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("failed")
+logging.getLogger("library").warning("half of %s", "it")
+print("printed")
+"""
+
+
+def test_what_a_plugin_logs_keeps_its_level_and_its_logger() -> None:
+    ours, theirs = socket.socketpair()
+    descriptor = theirs.fileno()
+    subprocess.run(
+        [sys.executable, "-c", LOGS, str(descriptor)], pass_fds=[descriptor], check=True
+    )
+    theirs.close()
+    channel = Channel(ours)
+    told = [(each["level"], each["logger"], each["text"]) for each in channel.messages()]
+    channel.hang_up()
+    failed = told.pop(2)
+    assert failed[:2] == ("error", "plugin")
+    assert failed[2].startswith("failed\nTraceback")
+    assert told == [
+        ("info", "plugin", "begun"),
+        ("warning", "plugin", "a file is gone, 100% of it (file=a, position=3)"),
+        ("warning", "library", "half of it"),
+        ("info", "stdout", "printed"),
+    ]

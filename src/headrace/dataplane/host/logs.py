@@ -8,11 +8,15 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import structlog
 from typing_extensions import override
 
 from headrace.sdk.config import Password
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from typing import Any
+
     from headrace.dataplane.host.channel import Channel
 
 _HIDDEN = str(Password(""))
@@ -60,8 +64,26 @@ class Voice:
     def take_over(self) -> None:
         """Send what is logged and printed in this process from now on."""
         logging.basicConfig(handlers=[_Handler(self)], level=logging.INFO, force=True)
+        # By default it prints, which tells the level as a part of the text.
+        structlog.configure(
+            processors=[
+                structlog.stdlib.filter_by_level,
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.format_exc_info,
+                _text,
+            ],
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
         sys.stdout = _Lines(self, "stdout", "info")
         sys.stderr = _Lines(self, "stderr", "warning")
+
+
+def _text(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    text, exception = event.pop("event", ""), event.pop("exception", None)
+    details = ", ".join(f"{key}={value}" for key, value in event.items())
+    line = f"{text} ({details})" if details else str(text)
+    return f"{line}\n{exception}" if exception else line
 
 
 class _Handler(logging.Handler):
