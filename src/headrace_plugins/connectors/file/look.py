@@ -164,7 +164,9 @@ class Look:
         if (found, file) in self.remembered.unlike:
             return False
         changed, read = _seconds(found.mtime_ns), _seconds(file.offset.mtime_ns)
-        if changed < read:
+        # logrotate gives a compressed file the time that the log had before its rotation, and
+        # not that of the lines which its writer added until it went on to the new file.
+        if changed < read and not (can_unpack(found.path) and self._is_new(found)):
             return False  # it has not changed since before the other was read
         if found.is_packed and not can_unpack(found.path):
             return changed == read  # whoever compresses a file gives the result its time

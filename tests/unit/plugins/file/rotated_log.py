@@ -87,14 +87,18 @@ class RotatedLog:
         """Do the second half of ``copytruncate``."""
         os.truncate(self.path, 0)
 
-    def compress(self, *, newest: bool = False) -> None:
-        """Compress a rotated file; with ``delaycompress`` never the newest one."""
+    def compress(self, *, newest: bool = False, late_seconds: int = 0) -> None:
+        """Compress a rotated file; with ``delaycompress`` never the newest one.
+
+        The result has the time from before the rotation: the writer went on for so long.
+        """
         for each in self.rotated()[0 if newest else 1 :]:
             if each.suffix != ".gz":
                 packed = each.with_name(f"{each.name}.gz")
                 status = each.stat()
                 packed.write_bytes(gzip.compress(each.read_bytes()))
-                os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
+                mtime_ns = status.st_mtime_ns - late_seconds * 1_000_000_000
+                os.utime(packed, ns=(status.st_atime_ns, mtime_ns))
                 each.unlink()
                 return
 

@@ -265,6 +265,24 @@ def test_a_file_that_waits_for_its_turn_is_held_before_it_is_compressed(make: Ma
     assert warnings(entries) == []
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_compressed_file_that_is_dated_before_its_last_lines_is_not_read_again(
+    make: Make, restarted: bool
+) -> None:
+    log = begun(make)
+    log.rename()
+    log.write()
+    log.poll()
+    log.reopen()
+    log.compress(newest=True, late_seconds=2)
+    if restarted:
+        log.restart()
+    with capture_logs() as entries:
+        log.now += 2
+        assert list(log.settled()) == log.written
+    assert warnings(entries) == []
+
+
 def test_many_rotated_files_wait_together(make: Make) -> None:
     log = begun(make)
     for _ in range(5):
