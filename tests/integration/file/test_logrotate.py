@@ -24,10 +24,14 @@ WRITER = Path(__file__).with_name("log_writer.py")
 WAIT_SECONDS = 2.0
 ROTATIONS = 8
 CREATE = "create\npostrotate\nkill -HUP {pid}\nendscript"
+# What is compressed at once must not be written to any more.
+REOPENED = CREATE.replace("endscript", "sleep 0.6\nendscript")
 WAYS = {
     "create": CREATE,
     "nocreate": CREATE.replace("create", "nocreate"),
     "delayed": f"{CREATE}\ncompress\ndelaycompress\nsharedscripts",
+    "compressed": f"{REOPENED}\ncompress",
+    "dated-compressed": f"{REOPENED}\ncompress\ndateext\ndateformat -%Y%m%d-%s",
     "dated": f"{CREATE}\ncompress\ndelaycompress\ndateext\ndateformat -%Y%m%d-%s",
     "copied": "copytruncate",
     "copied-compressed": "copytruncate\ncompress\ndelaycompress",
