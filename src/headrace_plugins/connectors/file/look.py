@@ -96,8 +96,12 @@ class Look:
         file = self.pairs[current.inode]
         if not file.offset.by_content:
             return
+        # What one that is longer was compressed to may begin as the present file does.
+        longer = [f for f in self._missing if f.offset.position > file.offset.position]
         for each in self.rotated:
             if each.inode in self.pairs or not self._is_new(each):
+                continue
+            if any(self._is_copy(each, other) for other in longer):
                 continue
             if self._is_copy(each, file) and not self._is_copy_of_current(each):
                 self.former = self.emptied = self.pairs.pop(current.inode)

@@ -48,15 +48,16 @@ class RotatedLog:
     def write(self, lines: int = 1) -> None:
         """Write whole lines; the first one ends a half line."""
         for _ in range(lines):
-            line = self.half or f"line {len(self.written)}"
-            self.writer.write(f"{line[len(self.half) :] if self.half else line}\n".encode())
+            begun = self.half
+            line = f"line {len(self.written)}{' in two' if begun else ''}"
+            self.writer.write(f"{line.removeprefix(begun)}\n".encode())
             self.written.append(line)
             self.half = ""
 
     def write_half(self) -> None:
-        """Begin a line."""
+        """Begin a line. No rest is like another: by what a file begins with it is known."""
         if not self.half:
-            self.half = f"line {len(self.written)} in two"
+            self.half = "line "
             self.writer.write(self.half.encode())
 
     def reopen(self) -> None:
@@ -65,6 +66,11 @@ class RotatedLog:
             self.write()
         self.writer.close()
         self.writer = self.path.open("ab", buffering=0)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much is in the log; none is there after ``nocreate``."""
+        return self.path.stat().st_size if self.path.exists() else 0
 
     # What logrotate does.
 

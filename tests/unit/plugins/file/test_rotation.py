@@ -80,7 +80,7 @@ def test_half_a_line_that_nobody_ends_comes_when_its_file_is_finished(make: Make
     log.writer.write(b"new\n")
     assert log.poll() == []
     log.wait()
-    assert log.poll() == ["line 1 in two", "new"]
+    assert log.poll() == ["line ", "new"]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -127,6 +127,27 @@ def test_a_line_that_copytruncate_cuts_in_two_comes_whole(make: Make) -> None:
     log.restart()
     log.write()
     assert log.poll() == ["line 1 in two"]
+
+
+def test_a_copy_that_is_compressed_is_no_copy_of_a_file_that_begins_as_it_did(
+    make: Make,
+) -> None:
+    log = begun(make)
+    for number in range(2):
+        log.copy()
+        log.truncate()
+        log.writer.write(b"\n")  # as all files begin
+        log.poll()
+        log.wait()
+        log.writer.write(f"line {number}".encode())
+    log.copy()
+    log.truncate()
+    log.writer.write(b"\n")
+    log.poll()
+    log.compress(newest=True)
+    log.writer.write(b"last\n")
+    log.poll()
+    assert log.found == ["line 0", "", "line 0", "line 1", "last"]
 
 
 def test_a_writer_that_keeps_its_place_leaves_no_zero_bytes(make: Make) -> None:
