@@ -174,10 +174,11 @@ class Look:
             return False  # it has not changed since before the other was read
         if found.is_packed and not can_unpack(found.path):
             return changed == read  # whoever compresses a file gives the result its time
-        offsets = [file.offset] if file.offset.by_content else []
+        offsets = [file.offset]
         if self._is_held(file):
             offsets.append(file.whole())  # it may not be begun yet
-        if any(has_content(found, offset, self.descriptors) for offset in offsets):
+        known = [offset for offset in offsets if offset.by_content]  # an empty one is like any
+        if any(has_content(found, offset, self.descriptors) for offset in known):
             return True
         self.remembered.unlike.add((found, file))
         return False

@@ -150,6 +150,20 @@ def test_a_copy_that_is_compressed_is_no_copy_of_a_file_that_begins_as_it_did(
     assert log.found == ["line 0", "", "line 0", "line 1", "last"]
 
 
+def test_what_follows_an_empty_file_is_not_taken_for_it(make: Make) -> None:
+    log = begun(make)
+    log.rename()
+    log.reopen()
+    log.poll()
+    log.wait()
+    log.rename()
+    log.reopen()
+    log.compress(newest=True)
+    log.write()
+    log.rename()
+    assert list(log.settled()) == log.written
+
+
 def test_a_writer_that_keeps_its_place_leaves_no_zero_bytes(make: Make) -> None:
     log = begun(make)
     with log.path.open("r+b") as writer:
