@@ -48,8 +48,8 @@ class RotatedLog:
     def write(self, lines: int = 1) -> None:
         """Write whole lines; the first one ends a half line."""
         for _ in range(lines):
-            begun = self.half
-            line = f"line {len(self.written)}{' in two' if begun else ''}"
+            number, begun = len(self.written), self.half
+            line = f"{begun} two {number}" if begun else f"line {number}"
             self.writer.write(f"{line.removeprefix(begun)}\n".encode())
             self.written.append(line)
             self.half = ""
@@ -57,7 +57,7 @@ class RotatedLog:
     def write_half(self) -> None:
         """Begin a line. No rest is like another: by what a file begins with it is known."""
         if not self.half:
-            self.half = "line "
+            self.half = f"line {len(self.written)} in"
             self.writer.write(self.half.encode())
 
     def reopen(self) -> None:
