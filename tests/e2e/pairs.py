@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,12 @@ def until(condition: Callable[[], object], why: Callable[[], object] = lambda: N
 
 
 def jvms(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    children = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in children if child.name() == "java"]
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # Java's own children end quickly
+            if child.name() == "java":
+                found.append(child)
+    return found
 
 
 def kill(process: subprocess.Popen[str]) -> None:

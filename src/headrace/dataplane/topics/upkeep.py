@@ -67,6 +67,9 @@ class UpkeepPolicy:
     log_versions: int = 5_000
     every: timedelta = timedelta(minutes=1)
 
+_PASSING = (HeadraceError, DeltaError, pa.ArrowException, OSError)
+"""What the storage may raise: it is told in words, and tried again."""
+
 
 @dataclass
 class _Seen:
@@ -125,7 +128,7 @@ class Upkeep:
         for topic in topics:
             try:
                 self._tend(topic, trusted=trusted)
-            except (HeadraceError, DeltaError, pa.ArrowException, OSError) as error:
+            except _PASSING as error:
                 log.warning("upkeep failed", topic=topic.name, error=str(error))
 
     def _tend(self, topic: Topic, *, trusted: bool) -> None:
@@ -231,6 +234,8 @@ def kept(
         while not ended.wait(_LOOK_SECONDS):
             try:
                 upkeep.run_once()
+            except _PASSING as error:
+                log.warning("topics could not be kept", error=str(error))
             except Exception:
                 log.warning("topics could not be kept", exc_info=True)
 
