@@ -67,6 +67,7 @@ class UpkeepPolicy:
     log_versions: int = 5_000
     every: timedelta = timedelta(minutes=1)
 
+
 _PASSING = (HeadraceError, DeltaError, pa.ArrowException, OSError)
 """What the storage may raise: it is told in words, and tried again."""
 

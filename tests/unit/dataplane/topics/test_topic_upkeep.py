@@ -1,6 +1,7 @@
 """Upkeep compacts, forgets and cleans, and loses nothing but what it is told to."""
 
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from structlog.testing import capture_logs
 from tests.unit.dataplane.topics.made_topics import (
     START,
     Clock,
@@ -27,6 +29,7 @@ from headrace.dataplane.topics import (
     TopicReader,
     Topics,
     UpkeepPolicy,
+    kept,
     parse_start,
 )
 from headrace.model import Counts, TopicRetention
@@ -437,3 +440,22 @@ def test_a_file_beside_the_topics_is_no_topic_and_keeps_none_of_them_from_upkeep
     topic = Topics(tmp_path).get("t")
     topic.prepare(Schema.struct({"value": Schema.string()}))
     assert [found.name for found in Topics(tmp_path).list()] == ["t"]
+
+
+def test_topics_that_may_not_be_read_are_told_in_words(
+    topics: Topics, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def denied() -> list[Topic]:
+        tried.set()
+        raise PermissionError(13, "Permission denied", "/topics/t")
+
+    monkeypatch.setattr("headrace.dataplane.topics.upkeep._LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(topics, "list", denied)
+    with capture_logs() as told:
+        with kept(topics, clock, lambda _: ()):
+            tried.wait(5)
+        assert told
+    assert "Permission denied: '/topics/t'" in told[0]["error"]
+    assert "exc_info" not in told[0]
