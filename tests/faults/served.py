@@ -49,6 +49,7 @@ class ServedProcess:
 
     def start(self) -> None:
         """Start, and wait until it serves. Raises ServerGoneError when it ends instead."""
+        self.kill()  # lets go of one that has ended by itself
         command = [str(HEADRACE), "server", "--port", "0", "--json"]
         obedient = shutil.which("setpriv")
         if os.geteuid() == 0 and obedient:
