@@ -14,6 +14,7 @@ import structlog
 from headrace.control import definition_of, parse_common, secrets_of
 from headrace.model import RestartPolicy, Retention
 from headrace.permissions import make_private_home
+from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import StaleEpochError, StateError
 from headrace.store import ServerPlaces, StoreUnavailableError
 from headrace.worker import Owner, Planned, StoredConnectorContext, living
@@ -100,20 +101,19 @@ def only_in_store(
     with closing(ServerPlaces(place)) as places:
         former = places.take(owner.name, settings.lease, owner.is_dead)
 
+        errors = RepeatedErrors("the store cannot be kept now", "the store is kept again")
+
         def keep() -> None:
             while not ended.wait(settings.lease.total_seconds() / 3):
-                try:
-                    places.keep(owner.name, settings.lease)
-                except StoreUnavailableError as error:
-                    log.warning("the store cannot be kept for now", why=str(error))
-                except StaleEpochError as error:
-                    # Guarantee 3: what our tasks still write is refused; there is no use in
-                    # going on.
-                    log.error("the store is lost to another server", why=str(error))  # noqa: TRY400 - no trace is of use
-                    lost()
-                    return
-                except Exception:
-                    log.exception("the store cannot be kept for now")
+                with errors.told():
+                    try:
+                        places.keep(owner.name, settings.lease)
+                    except StaleEpochError as error:
+                        # Guarantee 3: what our tasks still write is refused; there is no
+                        # use in going on.
+                        log.error("the store is lost to another server", why=str(error))  # noqa: TRY400 - no trace is of use
+                        lost()
+                        return
 
         thread = threading.Thread(target=keep, name="headrace-place", daemon=True)
         thread.start()

@@ -282,4 +282,4 @@ def _settle(part: Part, prefix: str, columns: dict[str, str]) -> Part:
     }
     columns |= {names[name]: sql for name, sql in part.fields.items()}
     fields = {name: quote(column) for name, column in names.items()}
-    return replace(part, fields=fields, whole="NULL", missing=missing)
+    return part.with_expressions(fields, missing)

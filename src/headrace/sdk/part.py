@@ -110,6 +110,10 @@ class Part:
         fields = {name: column[0] for name, column in columns.items()}
         return replace(self, schema=schema, fields=fields, whole=_NULL)
 
+    def with_expressions(self, fields: Mapping[str, str], missing: str | None) -> Part:
+        """Return the same STRUCT, each of its fields computed in another way."""
+        return replace(self, fields=fields, whole=_NULL, missing=missing)
+
     def with_whole(self, sql: str, schema: Schema) -> Part:
         """Return a part of another type than STRUCT, null where this one is."""
         optional = schema.optional or self.missing is not None
@@ -144,7 +148,7 @@ class Part:
         ):
             return self
         fields = {name: defaulted(column)[0] for name, column in self.columns().items()}
-        return replace(self, fields=fields, whole=_NULL)
+        return self.with_expressions(fields, self.missing)
 
     def find(self, path: FieldPath, *, defaults: bool = False) -> Column | None:
         """Return a field's expression and schema; None if there is no such field.

@@ -162,7 +162,7 @@ class BatchLoop:
         return not batch.again and self.flow.untouched
 
     def _drop(self, batch: Batch) -> None:
-        if self._known is None:
+        if self._known is None:  # one that has failed may be withdrawn, too
             self.store.abandon_batch(batch.task, self.lease.epoch, batch.id)
             self._known = batch.start
 

@@ -22,11 +22,11 @@ from headrace.model import (
     TaskState,
 )
 from headrace.plugins import PluginTimeoutError, aside
+from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import RetriableError
 from headrace.store import StoreUnavailableError
 from headrace.worker.lost import LostTasks
 from headrace.worker.planned import KeptConnector, close_all
-from headrace.worker.repeated import RepeatedErrors
 from headrace.worker.settlements import Settlements
 from headrace.worker.traces import as_it_is, traced
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.model import TaskState, TaskStatus
+from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import (
     HeadraceError,
     RetriableError,
@@ -32,7 +33,6 @@ from headrace.worker.heart import renew_leases
 from headrace.worker.labels import labelled, labels
 from headrace.worker.listening import Measures, Unmeasured
 from headrace.worker.lost import lost_tasks
-from headrace.worker.repeated import RepeatedErrors
 from headrace.worker.restarts import Restarts
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import feeds

@@ -21,6 +21,7 @@ from headrace.dataplane.topics.compaction import Compaction
 from headrace.dataplane.topics.topic import live_files, newest_figures
 from headrace.dataplane.topics.trash import Trash, clear_leftovers
 from headrace.model import TopicReaders, TopicRetention
+from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import HeadraceError
 from headrace.sdk.deltalog import create_checkpoint
 
@@ -231,14 +232,12 @@ def kept(
     ended = threading.Event()
     upkeep = Upkeep(topics, clock, readers=readers)
 
+    errors = RepeatedErrors("topics cannot be kept now", "topics are kept again", _PASSING)
+
     def keep() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            try:
+            with errors.told():
                 upkeep.run_once()
-            except _PASSING as error:
-                log.warning("topics could not be kept", error=str(error))
-            except Exception:
-                log.warning("topics could not be kept", exc_info=True)
 
     thread = threading.Thread(target=keep, name="headrace-upkeep")
     thread.start()

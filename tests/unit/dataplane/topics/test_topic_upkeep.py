@@ -457,5 +457,5 @@ def test_topics_that_may_not_be_read_are_told_in_words(
         with kept(topics, clock, lambda _: ()):
             tried.wait(5)
         assert told
-    assert "Permission denied: '/topics/t'" in told[0]["error"]
+    assert "Permission denied: '/topics/t'" in told[0]["why"]
     assert "exc_info" not in told[0]

@@ -27,19 +27,18 @@ class RepeatedErrors:
     Args:
         event: What cannot be done.
         over: What is said when it can be done again.
+        plain: What is told in words; any other error is told with its traceback.
     """
 
     event: str
     over: str
+    plain: tuple[type[Exception], ...] = (HeadraceError,)
     _told: str = ""
     _until: float = 0.0
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Tell what is raised within, unless it was just told, and raise it no further.
-
-        An error that is not ours is told with its traceback.
-        """
+        """Tell what is raised within, unless it was just told, and raise it no further."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the next turn may go well
@@ -54,7 +53,7 @@ class RepeatedErrors:
         if why == self._told and now < self._until:
             return
         self._told, self._until = why, now + _AGAIN_SECONDS
-        if isinstance(error, HeadraceError):
+        if isinstance(error, self.plain):
             log.warning(self.event, why=str(error))
         else:
             log.error(self.event, exc_info=error)

@@ -2,8 +2,8 @@
 
 from structlog.testing import capture_logs
 
+from headrace.repeated_errors import RepeatedErrors
 from headrace.store import StoreUnavailableError
-from headrace.worker.repeated import RepeatedErrors
 
 
 def test_an_error_that_stays_is_told_once_and_its_end_too() -> None:
@@ -24,7 +24,7 @@ def test_an_error_that_stays_is_told_once_and_its_end_too() -> None:
 
 def test_an_error_that_stays_is_told_again_after_a_while(monkeypatch) -> None:
     errors = RepeatedErrors("leases are not renewed now", "leases are renewed again")
-    monkeypatch.setattr("headrace.worker.repeated._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("headrace.repeated_errors._AGAIN_SECONDS", 0.0)
     with capture_logs() as told:
         for _ in range(3):
             with errors.told():
