@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from harness import Bench, Quiet, bench, cpu_seconds, machine, save, timed
 from ruamel.yaml import YAML
 
-from headrace.dataplane.topics import Topic, topic_row_schema
 from headrace.model import Batch, Definition, TaskId, TaskState
 from headrace.sdk import Mark, Schema, conform, to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.durability import Durability, set_durability
+from headrace.topics import Topic, topic_row_schema
 from headrace.worker import BatchLoop
 
 ROWS = 100

@@ -163,9 +163,7 @@ class Cases:
 
     def _generated(self, gear: str) -> Sequence[DataFrame]:
         config = DatagenSource.config_def().parse(self._generator() | {"gear": gear})
-        connector = DatagenSource()
-        connector.start(config, self.run.context())
-        task = connector.task(config)
+        task = DatagenSource.task(config)
         reader = FrameReader(task) if gear == "frame" else SplitReader(task)
         frames = []
         for first, last in self.bounds:

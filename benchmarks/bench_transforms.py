@@ -17,9 +17,9 @@ from pathlib import Path
 
 from harness import HEADER, Bench, bench, compare, machine, save
 
-from headrace.dataplane.jars import JarCache, locked_jars
-from headrace.dataplane.java import find_java
 from headrace.settings import Settings
+from headrace.spark.jars import JarCache, locked_jars
+from headrace.spark.java import find_java
 
 FOLDER = Path(__file__).parent
 LOCK = FOLDER.parent / "tests" / "differential" / "jars.toml"

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 
-from headrace.bootstrap import Runtime
 from headrace.model import Batch, Definition, TaskId, TaskState
+from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
-from headrace.worker import BatchLoop, Outcome, StoredConnectorContext
+from headrace.worker import BatchLoop, Outcome
 
 PAIRS = 5
 """How many pairs of warm runs the medians are of, at least."""
@@ -104,17 +104,9 @@ class Bench:
         path.write_text(json.dumps({"name": name, **definition}))
         return self.runtime.definitions([path])
 
-    def context(self) -> StoredConnectorContext:
-        """Return a context for a connector that is used by hand."""
-        return StoredConnectorContext(self.runtime.state, "by hand", lambda: None, _raise)
-
     def target(self) -> Path:
         """Return a new folder to write to."""
         return Path(tempfile.mkdtemp(dir=self.folder)) / "target"
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def kind_of(process: psutil.Process) -> str:
         return "JVM"
     if "pyspark.daemon" in command:
         return "Python workers"
-    return "plugin host" if "dataplane.host" in command else "server"
+    return "plugin host" if "headrace.capture" in command else "server"
 
 
 @contextmanager

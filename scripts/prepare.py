@@ -6,10 +6,10 @@ Exit code 3 says that the machine lacks something.
 
 import sys
 
-from headrace.dataplane.java import find_java
-from headrace.dataplane.prepare import prepare
 from headrace.sdk.errors import HeadraceError
 from headrace.settings import load_settings
+from headrace.spark.java import find_java
+from headrace.spark.prepare import prepare
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import typer.main
 
 import headrace
 import headrace_plugins
-from headrace.bootstrap import Runtime, now
 from headrace.cli.app import app
 from headrace.control import Connectors
 from headrace.control.runtime_keys import common_def
@@ -25,6 +24,7 @@ from headrace.metrics import METRICS
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest import Workbench, v1_api
+from headrace.runtime.app import Runtime, now
 from headrace.sdk import HeadraceError, MetricKind
 from headrace.settings import PREFIX, Settings
 from headrace.store import MemoryConnectorStore, MemoryStore

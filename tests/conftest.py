@@ -102,12 +102,12 @@ def _no_session_of_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     asked = request.node.get_closest_marker("spark") or "spark" in request.fixturenames
     if not asked and _open_session() is not before:
-        sys.modules["headrace.dataplane.session"].close_session()
+        sys.modules["headrace.spark.session"].close_session()
         pytest.fail("The test opened a Spark session, and has no marker `spark`.")
 
 
 def _open_session() -> object:
-    return getattr(sys.modules.get("headrace.dataplane.session"), "_open", None)
+    return getattr(sys.modules.get("headrace.spark.session"), "_open", None)
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +121,7 @@ def session_settings(_no_leaked_process: None) -> "Settings":
 @pytest.fixture(scope="session")
 def spark(session_settings: "Settings") -> Iterator["SparkSession"]:
     """The one Spark session of the test run, as a worker would open it."""
-    from headrace.dataplane.session import close_session, open_session
+    from headrace.spark.session import close_session, open_session
 
     yield open_session(session_settings, app_name="headrace-tests")
     close_session()

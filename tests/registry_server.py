@@ -1,18 +1,24 @@
-"""A schema registry in memory that is served, for the clients and converters that ask one."""
+"""A schema registry that is served, for the clients and converters that ask one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from headrace.rest import Door, Serving, registry_app
-from headrace.schemaregistry import RegistryService
-from headrace.store import MemoryRegistryStore
+from headrace.schemaregistry import RegistryService, service_in
 
 
 @contextmanager
-def served(service: RegistryService | None = None) -> Iterator[Serving]:
+def served(
+    service: RegistryService | None = None, door: Door | None = None
+) -> Iterator[Serving]:
     """Serve a registry, by itself an empty one, on a free port for as long as this lasts."""
-    door = Door(port=0)
-    app = registry_app(service or RegistryService(MemoryRegistryStore()), door)
-    with Serving(app, door) as serving:
+    door = door or Door(port=0)
+    with (
+        TemporaryDirectory() as folder,
+        closing(service or service_in(Path(folder) / "registry.db")) as kept,
+        Serving(registry_app(kept, door), door) as serving,
+    ):
         serving.start()
         yield serving

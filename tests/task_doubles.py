@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.dataplane.host import CaptureSpec
+from headrace.capture import CaptureSpec
 from headrace.sdk import Position, Schema, StateError
 
 __all__ = ["Context", "ListLedger", "Schemas", "copying"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -12,7 +12,7 @@ import structlog
 from headrace.sdk import HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 log = structlog.get_logger(__name__)
 
@@ -28,11 +28,13 @@ class RepeatedErrors:
         event: What cannot be done.
         over: What is said when it can be done again.
         plain: What is told in words; any other error is told with its traceback.
+        about: What is told with each.
     """
 
     event: str
     over: str
     plain: tuple[type[Exception], ...] = (HeadraceError,)
+    about: Mapping[str, str] = field(default_factory=dict)
     _told: str = ""
     _until: float = 0.0
 
@@ -42,18 +44,23 @@ class RepeatedErrors:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the next turn may go well
-            self._failed(error)
+            self.failed(error)
         else:
-            if self._told:
-                log.info(self.over)
-                self._told = ""
+            self.ended()
 
-    def _failed(self, error: Exception) -> None:
+    def ended(self) -> None:
+        """Tell that it can be done again, if it could not before."""
+        if self._told:
+            log.info(self.over, **self.about)
+            self._told = ""
+
+    def failed(self, error: Exception) -> None:
+        """Tell an error, unless it was just told."""
         why, now = f"{type(error).__name__}: {error}", time.monotonic()
         if why == self._told and now < self._until:
             return
         self._told, self._until = why, now + _AGAIN_SECONDS
         if isinstance(error, self.plain):
-            log.warning(self.event, why=str(error))
+            log.warning(self.event, why=str(error), **self.about)
         else:
-            log.error(self.event, exc_info=error)
+            log.error(self.event, exc_info=error, **self.about)

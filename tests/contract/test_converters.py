@@ -1,8 +1,11 @@
 """What every converter keeps: what it encodes comes back, and nothing it reads raises."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +19,9 @@ from tests.contract.converting import (
     values_of,
 )
 
-from headrace.schemaregistry import EmbeddedRegistry, RegistryService
+from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk import DATA_EXCEPTION, ConfigError, Schema, to_arrow_type
 from headrace.sdk.wireform import head_of
-from headrace.store import MemoryRegistryStore
 
 pytestmark = pytest.mark.spark
 
@@ -301,8 +303,9 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def registry() -> EmbeddedRegistry:
-    return EmbeddedRegistry(RegistryService(MemoryRegistryStore()))
+def registry(tmp_path: Path) -> Iterator[EmbeddedRegistry]:
+    with closing(EmbeddedRegistry(service_in(tmp_path / "registry.db"))) as made:
+        yield made
 
 
 def plain(schema: Schema, natives: list[Any]) -> list[Any]:

@@ -1,6 +1,7 @@
 """Pages of other sites cannot change anything through a browser that keeps a password."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -19,8 +20,7 @@ from headrace.rest import (
     registry_app,
     rocketmq_app,
 )
-from headrace.schemaregistry import RegistryService
-from headrace.store import MemoryRegistryStore
+from headrace.schemaregistry import service_in
 
 pytestmark = pytest.mark.timeout(120)
 FOREIGN = [
@@ -101,9 +101,10 @@ def test_the_port_where_get_changes_asks_browsers_for_no_password(
         assert httpx2.get(url, auth=KEPT).status_code == 200
 
 
-def test_the_schema_registry_refuses_them_too() -> None:
+def test_the_schema_registry_refuses_them_too(tmp_path: Path) -> None:
     door = Door(port=0, keys=SharedToken("secret"))
-    with Serving(registry_app(RegistryService(MemoryRegistryStore()), door), door) as serving:
+    app = registry_app(service_in(tmp_path / "registry.db"), door)
+    with Serving(app, door) as serving:
         serving.start()
         for headers in FOREIGN:
             url = f"{serving.url}/subjects/s"

@@ -12,11 +12,11 @@ import pytest
 from tests.postgresql_server import STORE, PostgresqlServer
 from tests.unit.worker.scripts import Told, now
 
-from headrace.bootstrap import Runtime
 from headrace.control import Connectors
 from headrace.model import TargetState
 from headrace.plugins import Registry
 from headrace.rest import Door, Serving, Workbench, rocketmq_app, server_app
+from headrace.runtime.app import Runtime
 from headrace.settings import Settings
 from headrace.store import Place, SqlConnectorStore, SqlStore
 

@@ -11,18 +11,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.registry_server import served
 
 from headrace.cli import main
-from headrace.rest import Door, Serving, SharedToken, Tls, registry_app
-from headrace.schemaregistry import RegistryService
+from headrace.rest import Door, SharedToken, Tls
 from headrace.sdk import ConfigError
 from headrace.sdk.schemaregistry import (
-    Address,
     HttpSchemaRegistry,
     SchemaText,
     registry_config,
 )
-from headrace.store import MemoryRegistryStore
 
 INT = SchemaText('"int"')
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there, it is refused or not
@@ -50,28 +48,21 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def served(door: Door) -> Serving:
-    app = registry_app(RegistryService(MemoryRegistryStore()), door)
-    serving = Serving(app, door)
-    serving.start()
-    return serving
-
-
 def client(url: str, **files: Path) -> HttpSchemaRegistry:
     values = {"schema.registry.url": url, "max.retries": "0"}
     for name, file in files.items():
         values[f"schema.registry.ssl.{name}.location"] = str(file)
-    return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
+    return HttpSchemaRegistry(registry_config().parse(values))
 
 
 @pytest.fixture
 def small() -> Iterator[str]:
-    with served(Door(port=0, keys=SharedToken("t0ken"), body_bytes=1000)) as serving:
+    with served(door=Door(port=0, keys=SharedToken("t0ken"), body_bytes=1000)) as serving:
         yield serving.url
 
 
 def test_clients_that_trust_its_certificate_use_it_and_others_do_not(pem: Path) -> None:
-    with served(Door(port=0, tls=Tls(pem))) as serving:
+    with served(door=Door(port=0, tls=Tls(pem))) as serving:
         assert serving.url.startswith("https://")
         registry = client(serving.url, ca=pem)
         assert registry.register("s", INT) == 1
@@ -81,7 +72,7 @@ def test_clients_that_trust_its_certificate_use_it_and_others_do_not(pem: Path) 
 
 
 def test_clients_have_to_show_a_certificate_where_that_is_asked_for(pem: Path) -> None:
-    with served(Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
+    with served(door=Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
         registry = client(serving.url, ca=pem, certificate=pem)
         assert registry.register("s", INT) == 1
         registry.close()
@@ -95,7 +86,7 @@ def test_commands_show_the_certificate_of_the_settings(
     pem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "headrace.toml"
-    with served(Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
+    with served(door=Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
 
         def subjects(**settings: Path) -> int:
             told = {"home": tmp_path / "home", "registry_ssl_ca": pem, **settings}

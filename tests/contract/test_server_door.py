@@ -2,6 +2,7 @@
 
 import base64
 import json
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -223,6 +224,19 @@ def test_without_tokens_pages_of_others_cannot_use_it_through_a_browser(
         serving.start()
         answer = httpx2.get(f"{serving.url}/connectors", headers=headers, timeout=60)
     assert answer.status_code == status
+
+
+def test_a_signal_that_comes_as_soon_as_it_says_where_it_is_ends_it_in_order(
+    connectors: Connectors,
+) -> None:
+    door = Door(port=0)
+    before = signal.getsignal(signal.SIGTERM)
+    with Serving(connect_app(connectors, door), door) as serving:
+        url = serving.url
+        serving.run(lambda: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(url, timeout=5)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_others_are_let_in_only_where_they_are_known_or_it_is_said() -> None:

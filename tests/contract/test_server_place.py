@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from headrace.runtime.server import only_in_store
 from headrace.sdk import StaleEpochError, StateError
 from headrace.settings import Settings
-from headrace.standalone import only_in_store
 from headrace.store import Place, ServerPlaces
 from headrace.worker import Owner
 

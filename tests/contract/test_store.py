@@ -244,9 +244,59 @@ def test_old_batches_are_forgotten_but_their_counts_stay(store: Store, monkeypat
         end = Position.of({"file": "a"}, {"line": number})
         batch = store.begin_batch(TASK, epoch, position, end, NOW)
         position = store.finish_batch(TASK, epoch, batch.id, Counts(read=1, written=1), NOW).end
-    assert [batch.id for batch in store.batches(TASK)] == [7, 6, 5]
+    assert [batch.id for batch in store.batches(TASK)] == [7, 6, 5, 1]
     assert [batch.id for batch in store.batches(TASK, limit=2)] == [7, 6]
     assert store.totals(TASK).read == 7
+
+
+def test_of_old_batches_the_first_of_each_hour_is_kept_for_a_month(
+    store: Store, monkeypatch
+) -> None:
+    monkeypatch.setattr("headrace.store.rules.HISTORY", 2)
+    epoch = epoch_of(store)
+    now = hour = datetime(2026, 1, 1, tzinfo=UTC)
+    minutes = [0, 10, 59, 60, 61, 125, 40 * 24 * 60, 40 * 24 * 60 + 1]
+    for number, minute in enumerate(minutes, start=1):
+        now = hour + timedelta(minutes=minute)
+        start = store.position(TASK)
+        end = Position.of({"file": "a"}, {"line": number})
+        batch = store.begin_batch(TASK, epoch, start, end, now)
+        store.finish_batch(TASK, epoch, batch.id, Counts(), now)
+        if number == 6:
+            assert [batch.id for batch in store.batches(TASK)] == [6, 5, 4, 1]
+    assert [batch.id for batch in store.batches(TASK)] == [8, 7]
+    oldest, newest = store.oldest_batch(TASK), store.batch_at(TASK, now)
+    assert (oldest.id, newest.id) == (7, 8)  # type: ignore[union-attr]  # they are there
+    assert store.batch_at(TASK, hour) is None
+
+
+def test_the_batch_at_a_time_is_the_one_before_all_later_ones(store: Store) -> None:
+    assert store.batch_at(TASK, NOW) is None
+    assert store.oldest_batch(TASK) is None
+    epoch = epoch_of(store)
+    for number, minute in enumerate([0, 20, 40, 10, 50]):  # the clock was put back
+        now = NOW + timedelta(minutes=minute)
+        start, end = store.position(TASK), Position.of({"file": "a"}, {"line": number + 1})
+        batch = store.begin_batch(TASK, epoch, start, end, now)
+        store.finish_batch(TASK, epoch, batch.id, Counts(), now)
+
+    def at(minute: int) -> int | None:
+        found = store.batch_at(TASK, NOW + timedelta(minutes=minute))
+        return None if found is None else found.id
+
+    assert [at(minute) for minute in (-1, 0, 15, 25, 45, 50)] == [None, 1, 1, 2, 4, 5]
+
+
+def test_batches_are_forgotten_once_in_a_while(store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.store.rules.HISTORY", 20)
+    epoch = epoch_of(store)
+    kept = []
+    for number in range(1, 25):
+        start, end = store.position(TASK), Position.of({"file": "a"}, {"line": number})
+        batch = store.begin_batch(TASK, epoch, start, end, NOW)
+        store.finish_batch(TASK, epoch, batch.id, Counts(), NOW)
+        kept.append(len(store.batches(TASK)))
+    assert kept[-4:] == [21, 21, 22, 21]
 
 
 def test_the_batches_of_a_window_are_kept_and_summed(store: Store, monkeypatch) -> None:
@@ -262,7 +312,7 @@ def test_the_batches_of_a_window_are_kept_and_summed(store: Store, monkeypatch) 
         done = store.finish_batch(TASK, epoch, batch.id, counts, begun, keep_since=since)
         position = done.end
     store.begin_batch(TASK, epoch, position, TWO, NOW + timedelta(seconds=9))
-    assert [batch.id for batch in store.batches(TASK)][-1] == 4
+    assert [batch.id for batch in store.batches(TASK)] == [8, 7, 6, 5, 4, 1]
     found = store.counts_since(TASK, NOW + timedelta(seconds=5))
     assert (found.read, found.rejected, found.causes) == (30, 3, {"TASK_PUT E": 3})
     assert store.totals(TASK).rejected == 7

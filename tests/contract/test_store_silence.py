@@ -14,10 +14,10 @@ from tests.black_hole import black_hole
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.worker.scripts import Told, now, until
 
-from headrace.model import Counts, TaskId, TaskState
+from headrace.model import Backoff, Counts, TaskId, TaskState
 from headrace.sdk import Lag, Position, ReadLimit, StaleEpochError
 from headrace.store import Place, SqlStore, StoreUnavailableError
-from headrace.worker import Backoff, BatchLoop, BatchTask, Worker
+from headrace.worker import BatchLoop, BatchTask, Worker
 
 pytestmark = pytest.mark.timeout(180)
 TASK = TaskId("orders", 0)

@@ -15,10 +15,10 @@ from tests.contract.connect_server import Server, serving
 from tests.contract.v1_client import CONFIG, SINK, SINKING, V1
 from tests.unit.worker.scripts import Told, now, until
 
-from headrace.bootstrap import Runtime
 from headrace.control import Bulk, BulkAction, ConnectorFilter
 from headrace.model import Counts
 from headrace.rest import Door, Workbench, server_app
+from headrace.runtime.app import Runtime
 from headrace.sdk import Position, Schema, SourceError
 from headrace.settings import Settings
 from headrace.store import ConnectorNotFoundError, SqlConnectorStore

@@ -18,9 +18,9 @@ from tests.contract.v1_client import CONFIG
 from tests.unit.worker.scripts import Told, now
 from typing_extensions import override
 
-from headrace.bootstrap import Runtime
 from headrace.rest import Door, Workbench, server_app
 from headrace.rest.v1 import Slots
+from headrace.runtime.app import Runtime
 from headrace.sdk import SourceError
 from headrace.settings import Settings
 

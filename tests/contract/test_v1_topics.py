@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 from tests.contract.v1_client import V1
-from tests.unit.dataplane.topics.made_topics import append
+from tests.unit.topics.made_topics import append
 from tests.unit.worker.scripts import now
 
-from headrace.dataplane import Topic, Topics
 from headrace.model import TaskId
 from headrace.sdk import Mark, Position
+from headrace.topics import Topic, Topics
 
 pytestmark = pytest.mark.timeout(120)
 

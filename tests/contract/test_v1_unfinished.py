@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.v1_client import V1, v1_client
-from tests.unit.dataplane.topics.made_topics import append
+from tests.unit.topics.made_topics import append
 
 from headrace.model import ConnectorKind, Stamp, TargetState, TaskId
 from headrace.rest import Role
@@ -43,7 +43,7 @@ def test_a_batch_that_no_target_holds_is_given_up(v1: V1) -> None:
     dry = v1("POST", PATH, {"dry_run": True}).json()
     assert (dry["done"], dry["task"], dry["batch"]["id"]) == (False, 0, 1)
     assert [(each["name"], each["holds"]) for each in dry["targets"]] == [
-        ("headrace.dataplane.topics.divided.TopicsWriter", "no")
+        ("headrace.dataplane.topic_sinks.TopicsWriter", "no")
     ]
     given = v1("POST", PATH, {"skip": True}).json()
     assert given["done"]

@@ -10,9 +10,9 @@ import httpx2
 from tests.contract.connect_server import CONFIG, SINK, SINKING, SOURCE, Server, serving
 from tests.unit.worker.scripts import Told, now, until
 
-from headrace.bootstrap import Runtime
 from headrace.model import TargetState
 from headrace.rest import Door, Workbench, server_app
+from headrace.runtime.app import Runtime
 from headrace.settings import Settings
 from headrace.store import SqlConnectorStore, SqlStore
 

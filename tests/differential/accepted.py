@@ -193,6 +193,21 @@ def _record_in_message(difference: Difference) -> bool:
     )
 
 
+def _null_pointer_of_java(difference: Difference) -> bool:
+    error = difference.theirs.get("error", {})
+    return difference.what == "message" and error["class"] == "java.lang.NullPointerException"
+
+
+def _first_of_several_faults(difference: Difference) -> bool:
+    """Tell whether a record without schema may have more than one fault."""
+    config = difference.step["config"]
+    several = "," in config.get(
+        {"Cast": "spec", "MaskField": "fields"}.get(_transform(difference), ""), ""
+    )
+    schema = (difference.record or {}).get(f"{_part(difference)}_schema")
+    return several and difference.what == "message" and schema is None
+
+
 def _told_at_the_start(difference: Difference) -> bool:
     message = difference.ours.get("error", {}).get("message", "")
     key = {"RegexRouter": "replacement: No group", "TimestampRouter": "timestamp.format: "}
@@ -331,6 +346,8 @@ ACCEPTED: tuple[Accepted, ...] = (
     Accepted("Weeks and eras are written but not read", _weeks_are_not_read),
     Accepted("A moment in a header has the form of its type", _moments_in_headers),
     Accepted("A message does not repeat the record", _record_in_message),
+    Accepted("A message does not name Java's parts", _null_pointer_of_java),
+    Accepted("Of several faults another may be told", _first_of_several_faults),
     Accepted("A wrong pattern is told at the start", _told_at_the_start),
 )
 

@@ -29,6 +29,11 @@ source: {connector: datagen, rows: 5000, schema: "id BIGINT NOT NULL, name STRIN
 topic: gen
 transforms: [{type: Filter, name: thirds, predicate: "id % 3 = 0"}]
 """
+AWAY = """\
+name: away
+source: {connector: tests.integration.failing_source.Away}
+topic: away
+"""
 ENDLESS = """\
 name: flow
 source: {connector: datagen, rate: 2000, schema: "id BIGINT NOT NULL"}
@@ -85,6 +90,23 @@ def test_what_is_available_is_moved_once_and_every_record_accounted_for(
 
     topics = _headrace(environment, "topic", "list", "--json")
     assert json.loads(topics.stdout)[0]["rows"] == 3333
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "told"),
+    [
+        ("", ["--timeout", "3"], "stopping after 3 s"),
+        ("errors.retry.timeout: 0", [], "error[task.retriable] away-0: It is away."),
+    ],
+    ids=["after the timeout of the run", "at once where nothing is tried again"],
+)
+def test_a_run_whose_source_is_away_ends_with_1(
+    tmp_path: Path, environment: dict[str, str], keys: str, options: list[str], told: str
+) -> None:
+    file = _file(tmp_path, f"{AWAY}{keys}\n")
+    ended = _headrace(environment, "run", "--once", *options, file)
+    assert ended.returncode == 1
+    assert told in ended.stderr
 
 
 def test_a_failed_task_ends_with_1_and_its_error_and_fix(

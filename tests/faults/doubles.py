@@ -16,16 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic_ids
 
-from headrace.assembly import sink_names
 from headrace.control import SinkPlan
+from headrace.dataplane import TopicWriter
 from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, Staged
 from headrace.dataplane.delivery import Delivery, Prepared
 from headrace.dataplane.flow import Flow, StreamFrame, _StreamRun
 from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.sources import SourceFrame
-from headrace.dataplane.topics import LETTERS, Topics, TopicWriter
-from headrace.dataplane.topics.rows import topic_row_schema
 from headrace.model import Batch, Counts, Lease, TaskId
+from headrace.runtime.build import sink_names
 from headrace.sdk import (
     FrameSink,
     Lag,
@@ -41,6 +40,8 @@ from headrace.sdk import (
 from headrace.sdk.config import Config
 from headrace.sdk.delta import staged_files, staging_folder
 from headrace.store import Store
+from headrace.topics import LETTERS, Topics
+from headrace.topics.rows import topic_row_schema
 from headrace.worker import BatchLoop
 from headrace_plugins.connectors.delta import DeltaSink, staged
 from headrace_plugins.connectors.delta.fitting import Fit
@@ -246,7 +247,7 @@ def _plugin(
 
 
 def _delta_sink(config: Config) -> FrameSink:
-    return _Delta(DeltaSink().task(config)._settings)
+    return _Delta(DeltaSink.task(config)._settings)
 
 
 SINKS: Mapping[str, SinkKind] = {

@@ -168,6 +168,6 @@ def _kind(process: psutil.Process) -> str:
     words = process.cmdline()
     if words and Path(words[0]).name == "java":
         return "jvm"
-    if any("dataplane" in word for word in words):
+    if "headrace.capture" in words:
         return "host"
     return "python" if any("pyspark" in word for word in words) else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.bootstrap import Runtime
+from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
 
 if TYPE_CHECKING:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import FrameSource, Position, ReadLimit, SourceConnector, SourceError
+from headrace.sdk import (
+    FrameSource,
+    Position,
+    ReadLimit,
+    RetriableError,
+    SourceConnector,
+    SourceError,
+)
 from headrace.sdk.config import Config, ConfigDef, ConfigType
 
 if TYPE_CHECKING:
@@ -25,15 +32,16 @@ class Failing(SourceConnector):
         return ConfigDef().define("go", ConfigType.STRING, doc="The file that mends it.")
 
     @override
-    def task(self, config: Config) -> FrameSource:
-        return FailingFrame(Path(config.get_str("go")))
+    @classmethod
+    def task_class(cls, config: Config) -> type[FrameSource]:
+        return FailingFrame
 
 
 class FailingFrame(FrameSource):
     """Fails where it looks for new rows."""
 
-    def __init__(self, go: Path) -> None:
-        self.go = go
+    def __init__(self, config: Config) -> None:
+        self.go = Path(config.get_str("go"))
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -45,3 +53,29 @@ class FailingFrame(FrameSource):
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         return spark.range(0, 0 if start == end else 1, 1, 1).selectExpr("id AS value")
+
+
+class Away(SourceConnector):
+    """A system that is always away."""
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    @override
+    @classmethod
+    def task_class(cls, config: Config) -> type[FrameSource]:
+        return AwayFrame
+
+
+class AwayFrame(FailingFrame):
+    """Is away when it is asked for new rows."""
+
+    def __init__(self, config: Config) -> None:
+        """Keep nothing."""
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        problem = "It is away."
+        raise RetriableError(problem)

@@ -41,11 +41,12 @@ class Hanging(SourceConnector):
         return definition.define("go", ConfigType.STRING, doc="The file that ends it.")
 
     @override
-    def task(self, config: Config) -> FrameSource | SplitSource | CaptureSource:
-        gear, go = config.get_str("gear"), config.get_str("go")
+    @classmethod
+    def task_class(cls, config: Config) -> type[HangingFrame | HangingSplit | HangingCapture]:
+        gear = config.get_str("gear")
         if gear == "frame":
-            return HangingFrame(go)
-        return HangingSplit(go) if gear == "split" else HangingCapture(go)
+            return HangingFrame
+        return HangingSplit if gear == "split" else HangingCapture
 
 
 def hang(go: str) -> None:
@@ -57,8 +58,8 @@ def hang(go: str) -> None:
 class HangingFrame(FrameSource):
     """Hangs in the driver, where no job can be cancelled."""
 
-    def __init__(self, go: str) -> None:
-        self.go = go
+    def __init__(self, config: Config) -> None:
+        self.go = config.get_str("go")
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -74,8 +75,8 @@ class HangingFrame(FrameSource):
 class HangingSplit(SplitSource):
     """Hangs in an executor's Python, in a job."""
 
-    def __init__(self, go: str) -> None:
-        self.go = go
+    def __init__(self, config: Config) -> None:
+        self.go = config.get_str("go")
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -98,8 +99,8 @@ class HangingSplit(SplitSource):
 class HangingCapture(CaptureSource):
     """Hangs in its host."""
 
-    def __init__(self, go: str) -> None:
-        self.go = go
+    def __init__(self, config: Config) -> None:
+        self.go = config.get_str("go")
         self.polled = False
 
     @override

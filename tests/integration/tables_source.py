@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
@@ -21,6 +21,9 @@ ROWS = 3
 class Tables(SourceConnector):
     """One task for each file in a folder, each of a few rows; the newest comes last."""
 
+    starts: ClassVar[list[str]] = []
+    """The folders of all that were started in this process."""
+
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -30,6 +33,7 @@ class Tables(SourceConnector):
     @override
     def start(self, config: Config, context: ConnectorContext) -> None:
         super().start(config, context)
+        self.starts.append(config.get_str("folder"))
         self.ended = threading.Event()
         self.tables = self.found()
         self.watch = threading.Thread(target=self.look, name="tables-watch")
@@ -53,8 +57,9 @@ class Tables(SourceConnector):
         return [{**self.config.originals, "table": table} for table in self.tables]
 
     @override
-    def task(self, config: Config) -> FrameSource:
-        return Table(config.get_str("table"))
+    @classmethod
+    def task_class(cls, config: Config) -> type[FrameSource]:
+        return Table
 
     @override
     def stop(self) -> None:
@@ -65,8 +70,8 @@ class Tables(SourceConnector):
 class Table(FrameSource):
     """A table that does not change."""
 
-    def __init__(self, name: str) -> None:
-        self.partition = {"table": name}
+    def __init__(self, config: Config) -> None:
+        self.partition = {"table": config.get_str("table")}
 
     @override
     def latest(self, start: Position, limit: ReadLimit) -> Position:

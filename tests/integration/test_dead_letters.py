@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from headrace.assembly import names_of
-from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
 from headrace.dataplane import Letterbox, LetterFilter
-from headrace.dataplane.topics import LETTERS, Topic
-from headrace.dataplane.topics.log import DeltaLog
 from headrace.model import Counts, TaskId
+from headrace.runtime.app import Runtime
+from headrace.runtime.build import names_of
 from headrace.sdk import ConfigError, Mark, StateError
+from headrace.topics import LETTERS, Topic
+from headrace.topics.log import DeltaLog
 
 pytestmark = pytest.mark.spark
 

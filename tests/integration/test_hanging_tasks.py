@@ -10,10 +10,10 @@ from tests.integration import hanging_source
 from tests.integration.hanging_source import ROWS
 from tests.integration.test_reconfiguration import until
 
-from headrace.bootstrap import Runtime
 from headrace.cli.logged import LoggedEvents
 from headrace.control import Connectors
 from headrace.model import TargetState, TaskId
+from headrace.runtime.app import Runtime
 from headrace.sdk import Position
 from headrace.settings import load_settings
 

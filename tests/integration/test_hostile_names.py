@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
 from headrace.model import TaskId
+from headrace.runtime.app import Runtime
 
 pytestmark = pytest.mark.spark
 NAME = "../../../evil, '; DROP TABLE tasks"

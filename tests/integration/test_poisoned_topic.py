@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
-from headrace.dataplane import LetterFilter, Topics, TopicWriter
+from headrace.dataplane import LetterFilter, TopicWriter
 from headrace.model import Counts, TaskId
+from headrace.runtime.app import Runtime
 from headrace.sdk import Mark, SinkBatch, from_spark_json
+from headrace.topics import Topics
 
 pytestmark = pytest.mark.spark
 

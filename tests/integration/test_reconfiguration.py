@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.integration import tables_source
 
-from headrace.bootstrap import Runtime
 from headrace.cli.logged import LoggedEvents
 from headrace.control import Connectors
 from headrace.plugins import Registry
+from headrace.runtime.app import Runtime
 
 TABLES = f"{tables_source.__name__}.Tables"
 SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
@@ -88,6 +88,9 @@ def test_new_tables_and_new_topics_get_tasks_and_the_others_run_on(
         assert "the folder is broken" in str(connectors.view("two").status.trace)
         bench.runs("two", {0: 1})
     assert watches() == 0
+    # Neither its new plans nor its tasks started a connector of their own.
+    started = [f"{tmp_path}/one", f"{tmp_path}/two"]
+    assert [each for each in tables_source.Tables.starts if each in started] == started
 
 
 def test_a_server_loads_its_plugins_before_anybody_asks_for_them(runtime: Runtime) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.worker.scripts import Told
 
-from headrace.bootstrap import Runtime
+from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
 from headrace.store import back_up
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.bootstrap import Runtime
 from headrace.cli.scoreboard import Scoreboard
 from headrace.model import TaskId
+from headrace.runtime.app import Runtime
 
 pytestmark = pytest.mark.spark
 

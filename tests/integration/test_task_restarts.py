@@ -7,9 +7,9 @@ import pytest
 from tests.integration import failing_source
 from tests.integration.test_reconfiguration import until
 
-from headrace.bootstrap import Runtime
 from headrace.cli.logged import LoggedEvents
 from headrace.model import TaskId
+from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
 
 if TYPE_CHECKING:

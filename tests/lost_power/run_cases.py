@@ -14,7 +14,7 @@ from tests.lost_power.cases import CASES, INPUTS
 from tests.lost_power.disk import MARKER
 from typing_extensions import override
 
-from headrace.bootstrap import Runtime
+from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
 from headrace.store import SqlStore
 

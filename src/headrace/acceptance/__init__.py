@@ -25,8 +25,8 @@ __all__ = ["headrace_harness", "headrace_spark"]
 @pytest.fixture(scope="session")
 def headrace_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the one Spark session of the test run."""
-    from headrace.dataplane import close_session, open_session  # noqa: PLC0415 - see above
     from headrace.settings import load_settings  # noqa: PLC0415 - see above
+    from headrace.spark import close_session, open_session  # noqa: PLC0415 - see above
 
     home = tmp_path_factory.mktemp("headrace")
     yield open_session(load_settings(master="local[2]", home=home))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.acceptance.memory import Target, memory_sink
-from headrace.assembly import Assembler
-from headrace.bootstrap import Runtime
 from headrace.control import check_definition, plan_tasks
-from headrace.dataplane import Topics, peek
 from headrace.model import Batch, Definition, PluginSpec
 from headrace.plugins import Registry
+from headrace.runtime.app import Runtime
+from headrace.runtime.build import Assembler
 from headrace.sdk.testing import DeadLetter, Moved
 from headrace.settings import load_settings
 from headrace.store import SqlStore
+from headrace.topics import Topics, peek
 from headrace.worker import StoredConnectorContext
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.assembly import Parts
     from headrace.control import TaskPlan
     from headrace.model import Lease, TaskId, TaskState
+    from headrace.runtime.build import Parts
     from headrace.sdk import (
         HeadraceError,
         Position,
@@ -181,7 +181,7 @@ class OpenedTask:
     def read(self, start: Position, end: Position) -> list[Arrived]:
         """Read a range through the flow, into a target that is thrown away."""
         target = Target()
-        sink: Any = memory_sink(target)().task({})  # type: ignore[arg-type]  # it has no keys
+        sink: Any = memory_sink(target).task({})  # type: ignore[arg-type]  # it has no keys
         flow: Any = replace(self._loop.flow, sinks=[sink], application="read")
         flow.run(Batch(self._lease.task, 1, self._lease.epoch, start, end, now()))
         return target.records
@@ -252,7 +252,6 @@ class QuietEvents:
         """See Events."""
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See Events."""
         self.error = self.error or error
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:

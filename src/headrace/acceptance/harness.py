@@ -122,9 +122,7 @@ class _CaptureBench:
         self._lease = self._store.lease(self._task, "kit", now(), _LONG)
 
     def start(self) -> SourceTask:
-        task = _task(self.connector(), self.bench.source_config(), self._store)
-        if not isinstance(task, SourceTask):
-            raise TypeError(task)
+        task = _source_task(self.connector, self.bench.source_config(), self._store)
         folder = self.bench.home / "scratch"
         task.start(StoredTaskContext(self._store, self._lease, folder, threading.Event()))
         return task
@@ -213,15 +211,21 @@ class RuntimeHarness:
         if not issubclass(connector, SourceConnector | SinkConnector):
             message = f"{connector.__name__} is neither a source nor a sink."
             raise TypeError(message)
-        return _task(connector(), config, MemoryStore())
+        if issubclass(connector, SourceConnector):
+            return _source_task(connector, config, MemoryStore())
+        return connector.task(connector.config_def().parse(config))
 
 
-def _task(
-    connector: SourceConnector | SinkConnector, config: Mapping[str, str], store: Store
-) -> SourceTask | SinkTask:
-    connector.start(
+def _source_task(
+    connector: type[SourceConnector], config: Mapping[str, str], store: Store
+) -> SourceTask:
+    started = connector()
+    started.start(
         connector.config_def().parse(config),
         StoredConnectorContext(store, NAME, ignore_request, raise_error),
     )
-    (first, *_) = connector.task_configs(1)
+    try:
+        (first, *_) = started.task_configs(1)
+    finally:
+        started.stop()
     return connector.task(connector.config_def().parse(first))

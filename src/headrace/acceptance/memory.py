@@ -122,8 +122,9 @@ class _MemorySinkConnector(SinkConnector):
         return ConfigDef()
 
     @override
-    def task(self, config: Config) -> FrameSink:
-        return MemorySink(self.memory)
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
+        return MemorySink(cls.memory)
 
 
 @dataclass
@@ -179,9 +180,15 @@ class _FeedConnector(SourceConnector):
         return [{_TASK: str(number)} for number in range(max_tasks)]
 
     @override
-    def task(self, config: Config) -> FrameSource:
-        batches = self.feed.batches.setdefault(int(config.originals[_TASK]), [])
-        return FeedSource(batches, self.feed.line)
+    @classmethod
+    def task_class(cls, config: Config) -> type[FeedSource]:
+        return FeedSource
+
+    @override
+    @classmethod
+    def task(cls, config: Config) -> FeedSource:
+        batches = cls.feed.batches.setdefault(int(config.originals[_TASK]), [])
+        return FeedSource(batches, cls.feed.line)
 
 
 class Hooked(SinkFront):
@@ -251,9 +258,6 @@ class _HookedConnector(SinkConnector):
     inner: ClassVar[type[SinkConnector]]
     hook: ClassVar[Callable[[Point], None]]
 
-    def __init__(self) -> None:
-        self._connector = self.inner()
-
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -265,16 +269,9 @@ class _HookedConnector(SinkConnector):
         return cls.inner.target(config)
 
     @override
-    def start(self, config: Config, context: Any) -> None:
-        self._connector.start(config, context)
-
-    @override
-    def stop(self) -> None:
-        self._connector.stop()
-
-    @override
-    def task(self, config: Config) -> FrameSink:
-        return Hooked(self._connector.task(config), type(self).hook)
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
+        return Hooked(cls.inner.task(config), cls.hook)
 
 
 def memory_sink(target: Target) -> type[SinkConnector]:

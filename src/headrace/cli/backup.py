@@ -66,8 +66,8 @@ def restore(
     The store that was there is kept in a folder beside it. What has moved since the backup was
     made is moved once more, by each source, topic and sink for itself.
     """
+    from headrace.runtime.server import at_rest
     from headrace.sdk import ConfigError
-    from headrace.standalone import at_rest
     from headrace.store import BackupNotSupportedError, put_back, start_empty
 
     if (file is None) is not empty:
@@ -95,7 +95,7 @@ def adopt(context: typer.Context) -> None:
     Its tasks go on with numbers that no target has seen. A store that `headrace backup restore`
     or `pg_restore` put back, and a standby that was promoted, need no such word.
     """
-    from headrace.standalone import at_rest
+    from headrace.runtime.server import at_rest
     from headrace.store import go_on_from_earlier
 
     invocation = invocation_of(context)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from headrace.bootstrap import Runtime
     from headrace.cli.terminal import Terminal
     from headrace.model import Definition
+    from headrace.runtime.app import Runtime
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from headrace.cli.invocation import invocation_of
 from headrace.cli.letters import Every, Filters, Ids, Topic, filtered
 
 if TYPE_CHECKING:
-    from headrace.bootstrap import Runtime
+    from headrace.runtime.app import Runtime
 
 app = typer.Typer(help="Look at rejected records, repair, replay or discard them.")
 

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from headrace.sdk import (
-    Category,
-    ConfigError,
-    ConfigErrors,
-    HeadraceError,
-    SetupError,
-    SparkLostError,
-)
+from headrace.model import SparkLostError
+from headrace.sdk import Category, ConfigError, ConfigErrors, HeadraceError, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

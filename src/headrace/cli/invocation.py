@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     import typer
 
-    from headrace.bootstrap import Runtime
     from headrace.client import Client
     from headrace.plugins import Secrets
+    from headrace.runtime.app import Runtime
     from headrace.settings import Settings
 
 
@@ -110,7 +110,7 @@ class Invocation:
             shared: Whether those are sure not to be who runs this process.
         """
         settings = self.settings
-        from headrace.bootstrap import Runtime
+        from headrace.runtime.app import Runtime
 
         found = Runtime(settings, short_lived=short_lived, serving=serving, shared=shared)
         self._secrets = found.secrets  # what it meets is shown neither in the log nor here

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace.sdk import SparkUnavailableError, StaleEpochError
+from headrace.model import SparkUnavailableError
+from headrace.sdk import StaleEpochError
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -20,7 +21,6 @@ class LoggedEvents:
     """Writes what happens in the server's worker to the log."""
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """See Events."""
         log.debug(
             "batch finished",
             **_of(batch.task),
@@ -30,7 +30,6 @@ class LoggedEvents:
         )
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See Events."""
         if error is None:
             log.info("task changed", **_of(task), state=state.value)
         elif isinstance(error, StaleEpochError):
@@ -40,7 +39,6 @@ class LoggedEvents:
             log.error("task failed", **_of(task), why=str(error))
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        """See Events."""
         if isinstance(error, SparkUnavailableError):
             log.warning("task goes on once Spark is back", **_of(task), why=str(error))
             return

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from headrace.bootstrap import Runtime
     from headrace.cli.terminal import Terminal
     from headrace.dataplane import Stage
     from headrace.model import Definition
+    from headrace.runtime.app import Runtime
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,6 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
     from headrace.sdk.schemaregistry import (
         EMBEDDED,
         URL_KEY,
-        Address,
         HttpSchemaRegistry,
         registry_config,
     )
@@ -297,7 +296,7 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
     if secret is not None and "@" not in url:
         values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
         values["bearer.auth.token"] = secret.get_secret_value()
-    return HttpSchemaRegistry(Address.of(registry_config().parse(values)))
+    return HttpSchemaRegistry(registry_config().parse(values))
 
 
 def _client_tls(settings: Settings) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,20 +15,28 @@ from headrace.cli.invocation import Invocation, invocation_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.bootstrap import Runtime
     from headrace.cli.scoreboard import Scoreboard
     from headrace.cli.summary import Summary
     from headrace.cli.terminal import Terminal
     from headrace.model import Definition
+    from headrace.runtime.app import Runtime
     from headrace.worker import Events
 
 
-def run(
+def run(  # noqa: PLR0917 - its options
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="JSON or YAML files.", metavar="FILE...")],
     once: Annotated[
         bool, typer.Option("--once", help="Move what is available now, then end.")
     ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Stop after so long, as Ctrl-C does: what is left is for the next run.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print events and the summary as JSON lines.")
     ] = False,
@@ -42,7 +51,9 @@ def run(
 ) -> int:
     """Run the connectors of definition files, until they end or Ctrl-C.
 
-    Everything is validated first. The first Ctrl-C finishes the batches that run, the
+    Everything is validated first. With --once a system that is away fails its task after ten
+    minutes, unless errors.retry.timeout says otherwise, and a run that is stopped before its
+    end exits with 1. The first Ctrl-C finishes the batches that run, the
     second ends at once; nothing is lost or repeated either way.
     """
     invocation = invocation_of(context)
@@ -56,7 +67,7 @@ def run(
             return code
         definitions = [definition for _, definition in checked.definitions]
         with _scraped(runtime, metrics_port, terminal):
-            summary = _watched(runtime, definitions, invocation, once=once)
+            summary = _watched(runtime, definitions, invocation, once=once, timeout=timeout)
         _show(summary, invocation, as_json=as_json)
         errors_of_tasks = [score.error for score in summary.scores if score.error is not None]
         return exit_code(errors_of_tasks) or (1 if once and summary.stopped else 0)
@@ -79,7 +90,12 @@ def _scraped(runtime: Runtime, port: int | None, terminal: Terminal) -> Iterator
 
 
 def _watched(
-    runtime: Runtime, definitions: list[Definition], invocation: Invocation, *, once: bool
+    runtime: Runtime,
+    definitions: list[Definition],
+    invocation: Invocation,
+    *,
+    once: bool,
+    timeout: float | None,
 ) -> Summary:
     """Run the definitions and show how it goes."""
     from headrace.cli.interrupts import Interrupts
@@ -93,10 +109,19 @@ def _watched(
         terminal.note("stopping: batches that run are finished (Ctrl-C again ends at once)")
         runtime.stop()
 
+    def time_out() -> None:
+        interrupts.stopped = True
+        terminal.note(f"stopping after {timeout:g} s: batches that run are finished")
+        runtime.stop()
+
     interrupts = Interrupts(began=lambda: bool(scoreboard.scores()), stop=stop)
     try:
         with interrupts, ExitStack() as watching:
             events = _watch(runtime, scoreboard, invocation, watching)
+            if timeout is not None:
+                timer = threading.Timer(timeout, time_out)
+                timer.start()
+                watching.callback(timer.cancel)
             runtime.spark  # noqa: B018 - starts Spark now
             interrupts.take_back()
             runtime.run(definitions, events, once=once)

@@ -12,8 +12,9 @@ from headrace.cli.topicview import existing_topic, fields_of, iso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.dataplane.topics import SchemaVersion
-    from headrace.sdk import Schema, SchemaChange
+    from headrace.evolution import SchemaChange
+    from headrace.sdk import Schema
+    from headrace.topics import SchemaVersion
 
 app = typer.Typer(help="Show and compare the schemas of topics. Does not start Spark.")
 
@@ -145,7 +146,7 @@ def _since(found: Sequence[SchemaVersion], version: SchemaVersion) -> Sequence[S
 
 def _changes(old: SchemaVersion, new: SchemaVersion) -> Sequence[SchemaChange]:
     """Return the changes of the value; of a whole record if the key has changed too."""
-    from headrace.sdk import schema_changes
+    from headrace.evolution import schema_changes
 
     if old.key == new.key:
         return schema_changes(old.value, new.value)

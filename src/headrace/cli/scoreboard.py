@@ -128,18 +128,15 @@ class Scoreboard:
         self._scores: dict[TaskId, TaskScore] = {}
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """See headrace.worker.Events."""
         with self._lock:
             score = self._score(batch.task)
             self._scores[batch.task] = score.with_batch(batch, took, self.clock())
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See headrace.worker.Events."""
         with self._lock:
             self._scores[task] = self._score(task).with_state(state, error, self.clock())
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        """See headrace.worker.Events."""
         problem = str(getattr(error, "problem", error)).partition("\n")[0]
         retry = Retry(self.clock() + wait.total_seconds(), problem)
         with self._lock:

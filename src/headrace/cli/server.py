@@ -73,7 +73,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         rocketmq_app,
         server_app,
     )
-    from headrace.vitals import vitals
+    from headrace.runtime.vitals import vitals
 
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)

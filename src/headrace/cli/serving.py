@@ -24,14 +24,17 @@ def serve(
 
     Of RocketMQ Connect's API, if it is given too, is only said where it is.
     """
-    if as_json:
-        beside = {} if rocketmq is None else {"rocketmq_url": rocketmq.url}
-        terminal.print_json({"event": "serving", "url": serving.url, **beside})
-    else:
+
+    def say() -> None:
+        if as_json:
+            beside = {} if rocketmq is None else {"rocketmq_url": rocketmq.url}
+            terminal.print_json({"event": "serving", "url": serving.url, **beside})
+            return
         terminal.print(f"{name} is at {serving.url}")
         if rocketmq is not None:
             terminal.print(f"RocketMQ Connect's API is at {rocketmq.url}")
-    serving.run()
+
+    serving.run(say)
 
 
 def tls_of(settings: Settings, prefix: str) -> Tls | None:

@@ -157,7 +157,7 @@ def peek(
 ) -> None:
     """Show some records of a topic, the oldest of them first."""
     from headrace.cli.grid import grid
-    from headrace.dataplane.topics import peek as read_ends
+    from headrace.topics import peek as read_ends
 
     invocation = invocation_of(context)
     terminal = invocation.terminal

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from headrace.bootstrap import Runtime
-    from headrace.dataplane import Topic
     from headrace.model import TopicRetention
+    from headrace.runtime.app import Runtime
+    from headrace.topics import Topic
 
 
 def existing_topic(runtime: Runtime, name: str) -> Topic:

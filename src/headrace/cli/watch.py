@@ -175,7 +175,6 @@ class JsonEvents:
         self._events: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """See headrace.worker.Events."""
         self._scoreboard.batch_finished(batch, took)
         counts = batch.counts
         self._put(
@@ -193,7 +192,6 @@ class JsonEvents:
         )
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See headrace.worker.Events."""
         from headrace.cli.failures import errors_json
 
         self._scoreboard.state_changed(task, state, error)
@@ -202,7 +200,6 @@ class JsonEvents:
         )
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        """See headrace.worker.Events."""
         from headrace.cli.failures import errors_json
 
         self._scoreboard.retrying(task, error, wait)

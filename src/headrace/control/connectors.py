@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import structlog
+
 from headrace.control.infos import config_infos, definition_of
 from headrace.control.masks import Masks, secrets_of
 from headrace.control.places import AnyPlace
@@ -15,13 +17,14 @@ from headrace.model import (
     Connector,
     ConnectorKind,
     ConnectorState,
+    PluginNotFoundError,
     Stamp,
     TargetState,
     TaskId,
     TaskState,
     TaskStatus,
 )
-from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
+from headrace.sdk import ConfigError, ConfigErrors
 from headrace.store import (
     ConnectorChangedError,
     ConnectorExistsError,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from headrace.model import ConnectorStatus, Definition, EventKind, TaskConfig
     from headrace.plugins import PluginInfo, Registry
     from headrace.store import ConnectorStore, Store
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -307,9 +312,17 @@ class Connectors:
         given = self.masks.restored(config, {} if kept is None else kept.config)
         named = {**given, "name": name}
         self.registry.references.secrets.remember(secrets_of(named, self.registry))
-        errors = config_infos(named, self.registry).errors
-        if errors:
-            raise ConfigErrors(errors)
+        infos = config_infos(named, self.registry)
+        if infos.errors:
+            raise ConfigErrors(infos.errors)
+        for each in infos.warnings:
+            log.warning(
+                "a key is passed over",
+                connector=name,
+                key=each.field,
+                why=each.problem,
+                fix=each.fix,
+            )
         reads = self.registry.reads(named["connector.class"])
         return (ConnectorKind.SOURCE if reads else ConnectorKind.SINK), named
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from headrace.control.kafka_form import chain_names, from_kafka
 from headrace.control.runtime_keys import sink_def, source_def
-from headrace.control.validation import check_definition
-from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError
+from headrace.control.validation import Findings, check_definition
+from headrace.model import PluginNotFoundError
+from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.config import (
     ConfigDef,
     ConfigInfos,
@@ -45,7 +46,8 @@ def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
     wrong = {error.field: error for error in unresolved}
     shown = [_shown(value, config, values, wrong) for value in infos.values]
     hidden = [_without_secrets(value, registry) for value in shown]
-    return replace(infos, values=_with_others(hidden, _checked(config, registry)))
+    found = _checked(config, registry)
+    return replace(infos, values=_with_others(hidden, found.errors), warnings=found.warnings)
 
 
 def all_keys(config: Mapping[str, str], registry: Registry) -> ConfigDef:
@@ -135,15 +137,15 @@ def _without_secrets(value: ConfigValue, registry: Registry) -> ConfigValue:
     return replace(value, value=shown, errors=errors)
 
 
-def _checked(config: Mapping[str, str], registry: Registry) -> Iterable[HeadraceError]:
+def _checked(config: Mapping[str, str], registry: Registry) -> Findings:
     """Return what a check of the whole definition finds, beyond single keys."""
     try:
         definition = from_kafka({"config": dict(config)}, registry.reads)
     except ConfigErrors as several:
-        return several.errors
+        return Findings(several.errors, ())
     except ConfigError as error:
-        return [error]
-    return check_definition(definition, registry).errors
+        return Findings((error,), ())
+    return check_definition(definition, registry)
 
 
 def _with_others(

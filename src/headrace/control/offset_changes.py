@@ -38,24 +38,24 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """A partition whose offset changes; None stands for the beginning."""
+    """A partition whose offset changes; None stands for the beginning.
+
+    ``is_back`` says that it goes back for certain, whatever its offsets look like.
+    """
 
     partition: Json
     before: Json | None
     after: Json | None
+    is_back: bool = False
 
     @property
     def effect(self) -> OffsetEffect:
         """What becomes of the records in between."""
-        if self.after is None:
+        if self.after is None or self.is_back:
             return OffsetEffect.REPEATED
         if self.before is None:
             return OffsetEffect.SKIPPED
-        differing = [
-            (self.before.get(key), self.after.get(key))
-            for key in self.before.keys() | self.after.keys()
-            if self.before.get(key) != self.after.get(key)
-        ]
+        differing = self._differing
         if len(differing) != 1 or not all(type(value) is int for value in differing[0]):
             return OffsetEffect.UNKNOWN
         [(old, new)] = differing
@@ -68,8 +68,18 @@ class OffsetChange:
         """The same in a sentence."""
         places = [_place(each) for each in (self.before, self.after)]
         partition = _place(self.partition)
-        between = f"Between {places[0]} and {places[1]} of {partition}"
-        return f"{between}, what there is {_WORDS[self.effect]}."
+        between = f"{places[0]} and {places[1]}"
+        if len(self._differing) > 1:
+            between = "the offset that it had and the one that it has now"
+        return f"Between {between} of {partition}, what there is {_WORDS[self.effect]}."
+
+    @property
+    def _differing(self) -> list[tuple[object, object]]:
+        if self.before is None or self.after is None:
+            return []
+        keys = self.before.keys() | self.after.keys()
+        pairs = [(self.before.get(key), self.after.get(key)) for key in keys]
+        return [(old, new) for old, new in pairs if old != new]
 
 
 @dataclass(frozen=True)
@@ -91,16 +101,18 @@ class OffsetUpdate:
     changes: Sequence[OffsetChange]
 
 
-def changes_between(before: Iterable[Offset], after: Iterable[Offset]) -> list[OffsetChange]:
+def changes_between(
+    before: Iterable[Offset], after: Iterable[Offset], *, is_back: bool = False
+) -> list[OffsetChange]:
     """Return the partitions that differ, in a fixed order."""
     old, new = _by_partition(before), _by_partition(after)
     found = []
     for key, seen in sorted({**old, **new}.items(), key=lambda pair: pair[0].to_json()):
-        places = [
+        here, there = (
             None if each is None else each.offset for each in (old.get(key), new.get(key))
-        ]
-        if places[0] != places[1]:
-            found.append(OffsetChange(seen.partition, *places))
+        )
+        if here != there:
+            found.append(OffsetChange(seen.partition, here, there, is_back))
     return found
 
 

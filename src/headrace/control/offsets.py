@@ -6,21 +6,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.control.evolution_keys import plugin_keys
+from headrace.control.infos import definition_of
 from headrace.control.offset_changes import OffsetChange, OffsetUpdate, changes_between
+from headrace.control.offset_places import stood_at
 from headrace.control.offset_words import Offset, own_offset, shown_offsets, task_of
 from headrace.control.planning import REPLAYS
-from headrace.control.unstarted import unstarted
 from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
 from headrace.sdk import ConfigError, Position, SourceConnector, StateError
 from headrace.store import ConnectorChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from headrace.control.connectors import Connectors
     from headrace.model import Connector, Event
-    from headrace.sdk import SinkConnector
+    from headrace.sdk import Connector as Plugin
+    from headrace.sdk.config import Config
 
 __all__ = ["Offsets", "require_stopped"]
 
@@ -80,18 +83,26 @@ class Offsets:
     def rewind(self, name: str, to: datetime, by: str) -> list[OffsetChange]:
         """Make a stopped connector go on with what came at a time, or later.
 
-        Topics know when their versions came. Raises ConfigError for a source that cannot say
-        where it stood at a time, and for a time that is to come.
+        Topics know when their versions came, and some sources when their rows did. Others go
+        on from where they stood then. Raises ConfigError if that is not known any more, and
+        for a time that is to come.
         """
         found = self._stopped(name)
         if to > self.connectors.clock():
             problem = f"{to.isoformat()} is still to come: nothing came then or later."
             raise ConfigError(problem, field="to", fix="Give a time that has passed.")
 
-        def rewound(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
-            return {task: self._at(found, each, to) for task, each in positions.items()}
+        moves = [event for event in self._events(name) if event.kind == _EVENT]
 
-        return self._move(found, rewound, by, "rewind")
+        def rewound(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
+            return {
+                task: self._at(found, task, each, to, _changes(moves, task))
+                for task, each in positions.items()
+            }
+
+        # What people have altered since may lie behind where it stood then.
+        is_back = not any(event.at > to for event in moves)
+        return self._move(found, rewound, by, "rewind", is_back=is_back)
 
     def undo(self, name: str, by: str, *, force: bool = False) -> list[OffsetChange]:
         """Make a stopped connector stand where it did before the last change of its offsets.
@@ -139,15 +150,24 @@ class Offsets:
         return found
 
     def _positions(self, name: str) -> dict[TaskId, Position]:
+        """Return where the tasks stand that read what the connector reads."""
         positions = self.connectors.state.positions(name)
-        return {task: each for task, each in positions.items() if task.number != REPLAYS}
+        # How far the chain behind a capture has read stays: what the capture reads again is
+        # appended again.
+        behind = {"topic": f"{name}.capture"}
+        return {
+            task: each
+            for task, each in positions.items()
+            if task.number != REPLAYS and each.offset(behind) is None
+        }
 
     def _check(self, found: Connector, position: Position) -> None:
         """Ask the connector, and the topics of a sink, whether they could go on from there."""
         if found.kind is ConnectorKind.SINK:
             for partition, offset in position.items():
                 self.connectors.places.check(partition["topic"], int(offset["version"]))
-        self._unstarted(found).alter_offsets(position)
+        plugin, config = self._plugin(found)
+        plugin.alter_offsets(config, position)
 
     def _move(
         self,
@@ -155,6 +175,8 @@ class Offsets:
         moved: Callable[[Mapping[TaskId, Position]], Mapping[TaskId, Position]],
         by: str,
         action: str,
+        *,
+        is_back: bool = False,
     ) -> list[OffsetChange]:
         """Change where a connector stands; anew, if somebody else has changed it meanwhile."""
         while True:
@@ -164,27 +186,47 @@ class Offsets:
             with suppress(ConnectorChangedError):
                 self.connectors.wanted.move(found.name, positions, stamp, action, before)
                 after = {**before, **positions}
-                return changes_between(_all_shown(found, before), _all_shown(found, after))
+                return changes_between(
+                    _all_shown(found, before), _all_shown(found, after), is_back=is_back
+                )
 
-    def _at(self, found: Connector, position: Position, to: datetime) -> Position:
-        """Return where a task goes that stands at a position."""
+    def _at(
+        self,
+        found: Connector,
+        task: TaskId,
+        position: Position,
+        to: datetime,
+        changes: Sequence[tuple[datetime, Position]],
+    ) -> Position:
+        """Return where a task goes that stands at a position; a sink never goes forward."""
         if found.kind is ConnectorKind.SINK:
-            topics = [partition["topic"] for partition, _ in position.items()]
-            places = self.connectors.places
+            before = self.connectors.places.before
             return Position(
-                ({"topic": topic}, {"version": places.before(topic, to)}) for topic in topics
+                (partition, {"version": version} if version < offset["version"] else offset)
+                for partition, offset in position.items()
+                for version in [before(partition["topic"], to)]
             )
-        source = self._unstarted(found)
-        assert isinstance(source, SourceConnector)
-        there = source.position_at(position, to)
-        if there is None:
-            problem = f"Connector {found.name} cannot say where it stood at a time."
-            raise ConfigError(problem, field="to", fix="Alter or reset its offsets instead.")
-        return position.merged(there)
+        source, config = self._plugin(found)
+        assert issubclass(source, SourceConnector)
+        there = source.position_at(config, position, to)
+        if there is not None:
+            return position.merged(there)
+        stood = stood_at(to, task, position, self.connectors.state, changes)
+        source.alter_offsets(config, stood)
+        return stood
 
-    def _unstarted(self, found: Connector) -> SourceConnector | SinkConnector:
+    def _plugin(self, found: Connector) -> tuple[type[Plugin], Config]:
+        """Return a connector's class with its parsed configuration.
+
+        Raises what is wrong with the configuration.
+        """
+        registry = self.connectors.registry
         kept = self.connectors.wanted.connector(found.name)  # with its passwords
-        return unstarted(kept or found, self.connectors.registry)
+        definition = definition_of(kept or found, registry)
+        spec = definition.source or definition.sinks[0]
+        find = registry.sink if definition.source is None else registry.source
+        plugin: type[Plugin] = find(spec.plugin)
+        return plugin, plugin.config_def().parse(plugin_keys(spec.config))
 
     def _last(self, name: str) -> Event | None:
         changes = (each for each in reversed(self._events(name)) if _moves(each))
@@ -194,7 +236,7 @@ class Offsets:
         """Return the changes of its offsets since the connector was made, oldest first."""
         found: list[Event] = []
         after = 0
-        while page := self.connectors.wanted.events(after, _PAGE, name):
+        while page := self.connectors.wanted.events(after, _PAGE, name, (_MADE, _EVENT)):
             for event in page:
                 if event.kind == _MADE:
                     found.clear()  # they were those of another of that name
@@ -202,6 +244,12 @@ class Offsets:
                     found.append(event)
             after = page[-1].id
         return found
+
+
+def _changes(events: Iterable[Event], task: TaskId) -> list[tuple[datetime, Position]]:
+    """Return when a task was let go on from where."""
+    made = [(event.at, _places(event, "after")) for event in events]
+    return [(at, after[task]) for at, after in made if task in after]
 
 
 def _moves(event: Event) -> bool:
@@ -235,10 +283,11 @@ def _places(event: Event, when: str) -> dict[TaskId, Position]:
 
 
 def _update(found: Connector, event: Event) -> OffsetUpdate:
-    changes = changes_between(
-        _all_shown(found, _places(event, "before")), _all_shown(found, _places(event, "after"))
-    )
     action = str(event.detail.get("action", "alter"))
+    changes = changes_between(
+        _all_shown(found, _places(event, "before")),
+        _all_shown(found, _places(event, "after")),
+    )
     return OffsetUpdate(event.id, action, event.at, event.by, changes)
 
 

@@ -29,6 +29,5 @@ class AnyPlace:
         """See Places."""
 
     def before(self, name: str, time: datetime) -> int:
-        """See Places."""
         problem = f"It is not known what topic {name} held at {time.isoformat()}."
         raise ConfigError(problem, field="to", fix="Alter the offsets instead.")

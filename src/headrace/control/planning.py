@@ -16,6 +16,7 @@ from headrace.control.references import resolved
 from headrace.control.runtime_keys import CommonConfig, parse_common
 from headrace.model import TaskId
 from headrace.sdk import (
+    CaptureSource,
     ConfigError,
     ConfigErrors,
     EvolutionPolicy,
@@ -42,6 +43,16 @@ class SourcePlan:
 
     connector: type[SourceConnector]
     config: Mapping[str, str]
+
+    @property
+    def parsed(self) -> Config:
+        """Return the task's configuration, parsed."""
+        return self.connector.config_def().parse(self.config)
+
+    @property
+    def is_capture(self) -> bool:
+        """Return whether the task polls what cannot be read again."""
+        return issubclass(self.connector.task_class(self.parsed), CaptureSource)
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,11 @@ class TaskPlan:
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     chain: str = ""
     identity: str | None = None
+
+    @property
+    def is_capture(self) -> bool:
+        """Return whether it polls what cannot be read again."""
+        return self.source is not None and self.source.is_capture
 
     @property
     def policies(self) -> list[EvolutionPolicy]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
 
 _START = "topics.start"
+_RETRIES = "errors.retry.timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class ErrorPolicy:
         log_messages: Whether the log says which they are.
         limits: How many may fail.
         retry_timeout: How long temporary failures are retried; None for ever.
+        retry_given: Whether the definition says that itself.
         retry_delay_max: The longest wait between two tries.
     """
 
@@ -55,6 +57,7 @@ class ErrorPolicy:
     log_messages: bool
     limits: ToleranceLimits
     retry_timeout: timedelta | None
+    retry_given: bool
     retry_delay_max: timedelta
 
 
@@ -105,7 +108,7 @@ def common_props(definition: Definition) -> dict[str, str]:
 
 def _errors(definition: Definition, config: Config) -> ErrorPolicy:
     tolerant = config.get_str("errors.tolerance").lower() == "all"
-    timeout = config.get_int("errors.retry.timeout")
+    timeout = config.get_int(_RETRIES)
     return ErrorPolicy(
         tolerant=tolerant,
         dead_letter_topic=_dead_letter_topic(definition, config) if tolerant else None,
@@ -114,6 +117,7 @@ def _errors(definition: Definition, config: Config) -> ErrorPolicy:
         log_messages=config.get_bool("errors.log.include.messages"),
         limits=limits_of(config),
         retry_timeout=None if timeout < 0 else timedelta(milliseconds=timeout),
+        retry_given=_RETRIES in definition.common,
         retry_delay_max=timedelta(milliseconds=config.get_int("errors.retry.delay.max.ms")),
     )
 

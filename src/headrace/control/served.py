@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from headrace.control.files import read_each
 from headrace.control.flat import flat, text
 from headrace.control.yaml_form import from_sections
-from headrace.model import TargetState
+from headrace.model import PluginNotFoundError, TargetState
 from headrace.plugins import PluginKind
-from headrace.sdk import ConfigError, PluginNotFoundError
+from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,9 +10,9 @@ from headrace.control.evolution_keys import evolution_keys, plugin_keys
 from headrace.control.meanings import not_allowed, references_in_names, wrong_topics
 from headrace.control.references import resolvable
 from headrace.control.runtime_keys import common_def, common_props
-from headrace.model import Definition
+from headrace.model import Definition, PluginNotFoundError
 from headrace.plugins import PluginTimeoutError, within
-from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, PluginNotFoundError
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.sdk.config import Password, evolution_config
 
 if TYPE_CHECKING:

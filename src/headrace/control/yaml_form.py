@@ -118,6 +118,11 @@ def from_sections(document: Mapping[str, Any]) -> list[Definition]:
     topics = _topics(document)
     steps = reader.steps(document.get("transforms"), "transforms")
     _check_sections(reader, source, sinks, topics, of_sinks)
+    if "predicates" in document:
+        fix = (
+            'Write it into the transform, as predicate: "id > 7", or as a section with a type.'
+        )
+        reader.fail("predicates", "A predicate is a part of its transform.", fix)
     if reader.errors:
         raise ConfigErrors(reader.errors)
     if not topics:

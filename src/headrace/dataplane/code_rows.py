@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.dataplane.host.rows import header_rows
-from headrace.dataplane.host.values import to_array
+from headrace.capture.rows import header_rows
 from headrace.dataplane.recordrows import records_of
+from headrace.evolution.values import to_array
 from headrace.sdk import (
     ArrowTransform,
     RecordError,
     RecordTransform,
     RetriableError,
+    Type,
     conform,
     to_arrow,
 )
@@ -31,6 +32,22 @@ RECORD = ("key", "value", "headers", "timestamp", "topic", "partition")
 _CHANGED = ("key", "value", "headers", "timestamp", "topic")
 _AT_ONCE = 1000
 """How many records are objects at a time."""
+
+
+def takes_spared(output: RecordSchema, value: RecordSchema) -> bool:
+    """Return whether values that a predicate spares fit what a step makes of the others.
+
+    They do where the step keeps all fields and adds only such as may be null.
+    """
+    wide, narrow = output.replaced(optional=True), value.replaced(optional=True)
+    if wide == narrow or not wide.type is narrow.type is Type.STRUCT:
+        return wide == narrow
+    added = {field.name: field.schema for field in wide.fields}
+    for field in narrow.fields:
+        same = field.schema, field.schema.replaced(optional=True)
+        if added.pop(field.name, None) not in same:
+            return False
+    return all(schema.optional for schema in added.values())
 
 
 @dataclass(frozen=True)
@@ -97,7 +114,7 @@ class CodeRows:
         kind = before.type
         if name == "value":
             kind = _arrow(self.output)
-            if self.output == self.value:
+            if takes_spared(self.output, self.value):
                 before = _conformed(before, self.output)
             else:  # a predicate spares none then, and the others are gone or rejected
                 before = pa.nulls(len(before), kind)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.code_rows import CodeRows
+from headrace.dataplane.code_rows import CodeRows, takes_spared
 from headrace.dataplane.constant import constant_text
 from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.records import RecordFrame
@@ -46,13 +46,12 @@ def run_code(
     if shape.value.schema is None:
         return records
     output = transform.output(shape.value.schema)
-    if condition != "true" and output.replaced(optional=True) != (
-        shape.value.schema.replaced(optional=True)
-    ):
+    if condition != "true" and not takes_spared(output, shape.value.schema):
         raise ConfigError(
             problem="gives the value another shape, but its predicate spares some records.",
             field=f"transforms.{transform.alias}.predicate",
-            fix="Remove the predicate, or send these records to a topic of their own.",
+            fix="Let it keep all fields and add only such as may be null, remove the "
+            "predicate, or send these records to a topic of their own.",
         )
     columns = _columns(records) | {"applies": shape.alive(condition)}
     named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]

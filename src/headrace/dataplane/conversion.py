@@ -138,7 +138,6 @@ class ConvertingReader:
         self.lag = source.lag
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """See SourceReader. Unlike other readers it may run jobs, which decode."""
         data = self._source.read(spark, start, end)
         if data.frame is None:
             return data

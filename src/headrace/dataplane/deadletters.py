@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.errorlog import MOST_LINES
 from headrace.dataplane.portable import json_sql
-from headrace.dataplane.topics import LETTERS, letter_headers
-from headrace.dataplane.topics.rows import fitted
+from headrace.dataplane.topic_sinks import fitted
+from headrace.model import MOST_LINES
 from headrace.sdk import (
     DataLostError,
     Mark,
@@ -30,16 +29,16 @@ from headrace.sdk.delta import (
     stage_parquet,
 )
 from headrace.sdk.durability import flush
+from headrace.topics import LETTERS, letter_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from headrace.dataplane.errorlog import ErrorLog
-    from headrace.dataplane.topics import Topic
-    from headrace.model import Batch, TaskId
+    from headrace.model import Batch, ErrorLog, TaskId
     from headrace.sdk import Schema
+    from headrace.topics import Topic
 
 _FIGURES = ("count(1)", "any_value(cause.message)")
 _FOLDER = "letters"

@@ -7,32 +7,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.dataplane.moving import misfits, moved
-from headrace.sdk import (
-    EVOLUTION_KINDS,
-    ChangeKind,
-    EvolutionPolicy,
-    Handling,
-    literal,
-    reconcile,
-    schema_changes,
-)
+from headrace.evolution import reconcile, schema_changes
+from headrace.evolution.apply_sql import misfits, moved
+from headrace.sdk import ChangeKind, EvolutionPolicy, Handling, literal
+from headrace.sdk.evolution_policy import EVOLUTION_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dataplane.packedmoves import Moves
     from headrace.dataplane.records import RecordFrame
-    from headrace.dataplane.topics import TopicWriter
-    from headrace.sdk import (
-        FrameSink,
-        Handled,
-        Move,
-        Reconciled,
-        Schema,
-        SchemaMemory,
-        Shape,
-    )
+    from headrace.dataplane.topic_sinks import TopicWriter
+    from headrace.evolution import Handled, Move, Reconciled
+    from headrace.sdk import FrameSink, Schema, SchemaMemory, Shape
 
 __all__ = ["PLUGIN", "STAGE", "Evolution", "Target"]
 

@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-import headrace.sdk.errors as known
+from headrace.capture import error_from_json
+from headrace.model import SparkMemoryError, ToleranceExceededError
 from headrace.sdk import storage_error_of_text
-from headrace.sdk.errors import (
-    HeadraceError,
-    SetupError,
-    SinkError,
-    SparkMemoryError,
-    ToleranceExceededError,
-)
+from headrace.sdk.errors import HeadraceError, SetupError, SinkError, error_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +45,10 @@ _NO_MEMORY = re.compile(
     re.MULTILINE,
 )
 """What Spark says when the system has ended a process, or Java or Python found no memory."""
-_PYTHON = re.compile(r"headrace\.sdk\.errors\.(\w+): (?:\[[\w.]+\] )?(.+)")
+_PYTHON = re.compile(r"(?<![\w.])[\w.]+: \[([\w.]+)\] (.+)")
+"""The last line of the traceback of one of Headrace's errors, or of a plugin's own."""
+_AFTER = re.compile(r"^Asks to wait ([\d.]+) s\.$", re.MULTILINE)
+"""The note of a RetriableError, which follows its text in a traceback."""
 
 
 class CancelledError(HeadraceError):
@@ -73,11 +71,12 @@ def translate(error: Exception, doing: str) -> HeadraceError:
         return CancelledError()
     if (storage := _storage_error(error)) is not None:
         return storage
-    if (python := _PYTHON.search(text)) is not None:
-        kind = getattr(known, python.group(1), HeadraceError)
-        if isinstance(kind, type) and issubclass(kind, HeadraceError):
-            problem, _, fix = python.group(2).strip().partition(" Fix: ")
-            return kind(problem, fix=fix)
+    if (python := _PYTHON.search(text)) is not None and error_class(python[1]) is not None:
+        problem, _, fix = python[2].strip().partition(" Fix: ")
+        after = _AFTER.search(text, python.end())
+        seconds = None if after is None else float(after[1])
+        facts = {"problem": problem, "fix": fix, "field": None, "after_seconds": seconds}
+        return error_from_json({"code": python[1], **facts})
     if isinstance(error, Py4JNetworkError):
         return _jvm_died()
     if _NO_MEMORY.search(text):

@@ -27,8 +27,8 @@ from headrace.dataplane.rejects import Rejects
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.sink_receipts import held_receipt, sink_marks
 from headrace.dataplane.tally import Tally
-from headrace.dataplane.topics import TopicWriter
-from headrace.model import Counts
+from headrace.dataplane.topic_sinks import TopicWriter
+from headrace.model import Counts, TooManyRejectedError
 from headrace.sdk import (
     ERROR_TYPE,
     CodeTransform,
@@ -37,7 +37,6 @@ from headrace.sdk import (
     RangeChangedError,
     SinkBatch,
     StateError,
-    TooManyRejectedError,
     TransformBatch,
 )
 
@@ -117,12 +116,10 @@ class Flow:
 
     @property
     def untouched(self) -> bool:
-        """See headrace.worker.Flow."""
         return not self._commits.is_set()
 
     @cached_property
     def routing(self) -> str:
-        """See headrace.worker.Flow."""
         is_one = constant_topic(self.steps, self.topic) is not None
         return "" if is_one else self.chain
 
@@ -131,7 +128,6 @@ class Flow:
         self._commits.set()
 
     def run(self, batch: Batch) -> Counts:
-        """See headrace.worker.Flow: it returns the counts when all sinks are durable."""
         self._commits.clear()
         if batch.again and batch.routing not in {None, self.routing}:
             # Guarantee 2: each topic has a mark of its own, and which rows it stands for is

@@ -16,32 +16,24 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.lines import ID, checked_repairs, line_sql, original_headers
 from headrace.dataplane.sources import TopicSource
-from headrace.dataplane.topics import (
+from headrace.dataplane.topic_sinks import fitted
+from headrace.model import TopicNotFoundError
+from headrace.sdk import Mark, Position, ReadLimit, Schema, StaleEpochError, StateError, literal
+from headrace.sdk.delta import stage_parquet
+from headrace.topics import (
     LETTERS,
     Topic,
     TopicReader,
     parse_start,
     topic_row_schema,
 )
-from headrace.dataplane.topics.rows import fitted
-from headrace.sdk import (
-    Mark,
-    Position,
-    ReadLimit,
-    Schema,
-    StaleEpochError,
-    StateError,
-    TopicNotFoundError,
-    literal,
-)
-from headrace.sdk.delta import stage_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from headrace.dataplane.topics.log import Commit
+    from headrace.topics.log import Commit
 
 _BLOCK_BYTES = 2**20
 _FOLDER = "~letters"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.dataplane.topics import letter_headers
 from headrace.sdk import ConfigError, literal
+from headrace.topics import letter_headers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.packedmoves import MISFIT, misfit_rows, moved_rows
-from headrace.dataplane.topics import packed_row_schema
 from headrace.sdk import (
     conform,
     evolve,
@@ -31,6 +30,7 @@ from headrace.sdk import (
     to_spark_json,
 )
 from headrace.sdk.delta import AddedFile
+from headrace.topics import packed_row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.packedmoves import Moves
-    from headrace.dataplane.topics import RowRange
     from headrace.sdk import Schema
+    from headrace.topics import RowRange
 
 _ROWS = to_arrow(packed_row_schema())
 _MOST_ROWS = 65_536

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.packed import Packed, StagedPacked
     from headrace.dataplane.packedmoves import Moves
     from headrace.dataplane.rejects import Rejects
-    from headrace.dataplane.topics import TopicWriter
+    from headrace.dataplane.topic_sinks import TopicWriter
     from headrace.model import Batch
 
 __all__ = ["PackedCopy"]

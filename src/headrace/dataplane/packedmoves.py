@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.dataplane.host.moving import json_text, moved_array
-from headrace.dataplane.host.rows import Slices, sieve
+from headrace.capture.rows import Slices, sieve
+from headrace.evolution.apply_arrow import json_text, moved_array
 from headrace.sdk import RecordError, Schema, conform, to_arrow
 
 if TYPE_CHECKING:
-    from headrace.sdk import Move
+    from headrace.evolution import Move
 
 __all__ = ["MISFIT", "Moves", "misfit_rows", "moved_rows"]
 

@@ -10,7 +10,6 @@ from headrace.dataplane.letterbox import claim_in, claims_of, sink_of
 from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.sources import SourceFrame
-from headrace.dataplane.topics.rows import HEADERS
 from headrace.sdk import (
     DATA_EXCEPTION,
     ERROR_TYPE,
@@ -25,6 +24,7 @@ from headrace.sdk import (
     to_arrow,
     to_spark_json,
 )
+from headrace.topics.rows import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,6 @@ class ReplayReader:
         self._partition = {"replays": topic}
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        """See ReplayableSource: the next claim, whatever the limit is."""
         newest = self._claims.log.newest() if self._claims.exists() else -1
         for version in range(self._version(start) + 1, newest + 1):
             if self._told(version).get("action") == "replay":
@@ -70,7 +69,6 @@ class ReplayReader:
         return start
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
-        """See ReplayableSource."""
         return Lag()
 
     def acknowledge(self, position: Position) -> None:

@@ -11,7 +11,7 @@ from headrace.dataplane.constant import constant_text
 from headrace.dataplane.refusing import receipt_with, refused_in, refused_of, without_refused
 from headrace.dataplane.sink_receipts import held_receipt
 from headrace.dataplane.sinkfront import SinkFront
-from headrace.dataplane.topics import (
+from headrace.dataplane.topic_sinks import (
     ByTopic,
     TopicsWriter,
     TopicWriter,

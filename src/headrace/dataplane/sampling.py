@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.dataplane.host.gathering import Gathering
-from headrace.dataplane.host.rows import Sorter, fit
+from headrace.capture.gathering import Gathering
+from headrace.capture.rows import Sorter, fit
 from headrace.dataplane.sources import SourceFrame
 from headrace.sdk import Position, Schema, to_arrow
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.dataplane.host.rows import Rejected
+    from headrace.capture.rows import Rejected
     from headrace.sdk import CaptureSource
 
 PATIENCE_SECONDS = 5.0

@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import structlog
 from typing_extensions import override
 
 from headrace.dataplane.bisecting import PartBisection, Spool, put_records
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from headrace.sdk import FrameSink, Mark, StagedWrite
     from headrace.sdk.durability import Durability
+
+log = structlog.get_logger(__name__)
 
 _MESSAGE = "message string, rows bigint, refused string"
 _ID = "__headrace_record"
@@ -137,8 +140,19 @@ class _BatchGear(SinkFront):
         part = _Part(self._sink, batch, schema, durability())
         value = "value.*" if batch.schema.type is Type.STRUCT else "value"
         rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
-        told = _Told.by(rows, part.bisected if tolerant else part.written)
+        try:
+            told = _Told.by(rows, part.bisected if tolerant else part.written)
+        except Exception:
+            self._clear(batch)
+            raise
         return _StagedParts(told, self._sink, batch)
+
+    def _clear(self, batch: SinkBatch) -> None:
+        """Let the sink remove the parts of a job that failed; what failed it is told."""
+        try:
+            self._sink.abort([], batch)
+        except Exception:
+            log.warning("staged parts of a failed batch are not removed", exc_info=True)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
-from headrace.dataplane.topics import PACKED, TopicReader, position_sql, stored_schema
+from headrace.dataplane.split_retries import SplitRetries
 from headrace.dataplane.variants import with_variants
 from headrace.sdk import RetriableError, conform, to_arrow, to_spark_json
+from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import timedelta
     from pathlib import Path
 
     import pyarrow as pa
@@ -80,7 +82,6 @@ class FrameReader:
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """See SourceReader."""
         frame = self._source.read_strict(spark, start, end) if self._strict else None
         if frame is None:
             frame = self._source.read(spark, start, end)
@@ -99,23 +100,38 @@ class FrameReader:
             raise not_tolerated(bad[0][0])
 
 
-class SplitReader:
-    """A split source: one Spark partition reads one split."""
+class _RetryingReader:
+    """What the two readers of splits share."""
 
-    def __init__(self, source: SplitSource) -> None:
-        """Read from ``source``."""
-        self._source = source
+    def __init__(
+        self, source: SplitSource | StreamSplitSource, *, retry_timeout: timedelta | None = None
+    ) -> None:
+        """Read from ``source``; a split of a busy system again for ``retry_timeout``."""
+        self._retries = SplitRetries(retry_timeout)
+        self._acknowledge = source.acknowledge
         self.latest = source.latest
         self.lag = source.lag
-        self.acknowledge = source.acknowledge
+
+    def acknowledge(self, position: Position) -> None:
+        self._retries.log()
+        self._acknowledge(position)
+
+
+class SplitReader(_RetryingReader):
+    """A split source: one Spark partition reads one split."""
+
+    def __init__(self, source: SplitSource, *, retry_timeout: timedelta | None = None) -> None:
+        """Read from ``source``; a split of a busy system again for ``retry_timeout``."""
+        super().__init__(source, retry_timeout=retry_timeout)
+        self._source = source
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """See SourceReader."""
         source, schema = self._source, self._source.schema()
         splits, arrow = list(source.splits(start, end)), to_arrow(schema)
+        read = self._retries.patient(spark, source.read)
 
         def rows(split: Split) -> Iterator[pa.RecordBatch]:
-            return (conform(batch, arrow) for batch in source.read(split))
+            return (conform(batch, arrow) for batch in read(split))
 
         types = T.StructType.fromJson(to_spark_json(schema))
         frame = over_parts(spark, splits, rows, types).selectExpr("struct(*) AS value")
@@ -123,19 +139,19 @@ class SplitReader:
         return SourceFrame(frame, size_bytes=size, rows=source.rows(start, end))
 
 
-class StreamReader:
+class StreamReader(_RetryingReader):
     """A split source with many streams; its rows travel packed."""
 
-    def __init__(self, source: StreamSplitSource) -> None:
-        """Read from ``source``."""
+    def __init__(
+        self, source: StreamSplitSource, *, retry_timeout: timedelta | None = None
+    ) -> None:
+        """Read from ``source``; a split of a busy system again for ``retry_timeout``."""
+        super().__init__(source, retry_timeout=retry_timeout)
         self._source = source
-        self.latest = source.latest
-        self.lag = source.lag
-        self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """See SourceReader."""
-        packed = packed_source(list(self._source.splits(start, end)), self._source.read)
+        read = self._retries.patient(spark, self._source.read)
+        packed = packed_source(list(self._source.splits(start, end)), read)
         size = self._source.size_bytes(start, end) or 0
         return SourceFrame(None, packed, size_bytes=size)
 
@@ -153,7 +169,6 @@ class TopicSource:
         self.acknowledge = reader.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        """See SourceReader."""
         files = self._reader.files(start, end)
         if not files:
             return SourceFrame(None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.evolution.diff import EXACT
 from headrace.sdk import Part, Schema, Shape, Type, literal, sql_null, sql_type
-from headrace.sdk.changes import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.bootstrap import Runtime
 from headrace.demo import report
 from headrace.demo.data import TABLES, check_packages, copy_tables
 from headrace.demo.expected import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS
 from headrace.demo.folder import LIVE, DemoFolder
 from headrace.demo.growth import Growth, latency
 from headrace.demo.tally import Tally
+from headrace.runtime.app import Runtime
 from headrace.sdk import HeadraceError
 
 if TYPE_CHECKING:

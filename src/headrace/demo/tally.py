@@ -48,7 +48,6 @@ class Tally:
         return self.counts.get(connector, Counts())
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """See headrace.worker.Events."""
         now, connector = self.clock(), batch.task.connector
         with self._lock:
             counts = self.counts.get(connector, Counts()).plus(batch.counts)
@@ -58,7 +57,6 @@ class Tally:
         self.moved(connector, counts.read)
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See headrace.worker.Events."""
         self.began()
         if state is TaskState.FAILED:
             self.failed()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from prometheus_client.utils import floatToGoString
 
 from headrace.metrics import series
-from headrace.metrics.page import Page
 from headrace.model import ConnectorState, TaskId, TaskState
+from headrace.sdk import Metric, MetricSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import datetime, timedelta
 
     from headrace.model import Batch, Connector
-    from headrace.sdk import Lag, MetricSample
+    from headrace.sdk import Lag
 
 _COUNTERS = (
     series.RECORDS_READ,
@@ -30,6 +32,64 @@ _COUNTERS = (
 )
 """They are there from the start, so that their first increase is seen as one."""
 _TRIED = {ConnectorState.RUNNING: "success", ConnectorState.FAILED: "failure"}
+
+_bound_label: Callable[[float], str] = floatToGoString
+_Key: TypeAlias = tuple[Metric, str, tuple[tuple[str, str], ...]]
+"""A metric, what a sample's name has after the metric's, and the labels of its own."""
+
+
+@dataclass
+class Page:
+    """The values of a connector, a task or the worker. Not safe for threads by itself.
+
+    Args:
+        common: The labels that all its values have.
+    """
+
+    common: Mapping[str, str] = field(default_factory=dict)
+    _values: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, metric: Metric, amount: float = 1, **labels: str) -> None:
+        """Let a counter grow."""
+        self._values[metric, "_total", tuple(labels.items())] += amount
+
+    def set(self, metric: Metric, value: float, **labels: str) -> None:
+        """Set a gauge."""
+        self._values[metric, "", tuple(labels.items())] = value
+
+    def raise_to(self, metric: Metric, value: float, **labels: str) -> None:
+        """Set a counter that is counted elsewhere; it does not go down."""
+        key = (metric, "_total", tuple(labels.items()))
+        self._values[key] = max(self._values[key], value)
+
+    def choose(self, metric: Metric, chosen: str, all_of: Iterable[str]) -> None:
+        """Set a gauge with the label ``state`` to 1 for one state and to 0 for the others."""
+        for state in all_of:
+            self.set(metric, float(state == chosen), state=state)
+
+    def observe(self, metric: Metric, value: float, bounds: Iterable[float] = ()) -> None:
+        """Add an observation to a histogram with these bounds, or to a summary."""
+        for bound in bounds:
+            label = ("le", _bound_label(bound))
+            self._values[metric, "_bucket", (label,)] += value <= bound
+        self._values[metric, "_count", ()] += 1
+        self._values[metric, "_sum", ()] += value
+
+    def has(self, metric: Metric) -> bool:
+        """Return whether there is any value of a metric."""
+        return any(key[0] is metric for key in self._values)
+
+    def drop(self, metric: Metric) -> None:
+        """Forget the values of a metric."""
+        for key in [key for key in self._values if key[0] is metric]:
+            del self._values[key]
+
+    def samples(self) -> Iterator[MetricSample]:
+        """Yield all values."""
+        for (metric, suffix, labels), value in self._values.items():
+            yield MetricSample(
+                metric, metric.name + suffix, {**self.common, **dict(labels)}, value
+            )
 
 
 @dataclass
@@ -200,15 +260,6 @@ class Book:
             found = [sample for page in self._pages() for sample in page.samples()]
         order = {metric.name: number for number, metric in enumerate(series.METRICS)}
         return sorted(found, key=lambda sample: order[sample.metric.name])
-
-    def texts(self) -> Mapping[str, list[str]]:
-        """Return the lines of each metric in Prometheus' text format, by its name."""
-        found: dict[str, list[str]] = {}
-        with self._lock:
-            for page in self._pages():
-                for name, text in page.texts().items():
-                    found.setdefault(name, []).append(text)
-        return found
 
     def write(self, write: Callable[[Page], None]) -> None:
         """Let ``write`` change the worker's own page."""

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
 
-    from headrace.metrics.book import Book
-    from headrace.metrics.page import Page
+    from headrace.metrics.book import Book, Page
     from headrace.metrics.processes import Processes
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from headrace.sdk import Metric, MetricKind
 _OF_CONNECTOR = ("connector",)
 _OF_TASK = ("connector", "task")
 
-BATCH_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+BATCH_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, float("inf"))
 """Upper bounds of the buckets of batch times; each costs a series a task."""
 
 

@@ -1,5 +1,6 @@
 """The nouns and their changes of state; pure."""
 
+from headrace.model.backoff import Backoff
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (
     ConfigVersion,
@@ -14,15 +15,23 @@ from headrace.model.connector import (
     TaskConfig,
 )
 from headrace.model.definition import Definition, PluginSpec, StepSpec
+from headrace.model.error_log import MOST_LINES, ErrorLog
+from headrace.model.errors import (
+    PluginNotFoundError,
+    SchemaChangeError,
+    SparkLostError,
+    SparkMemoryError,
+    SparkUnavailableError,
+    ToleranceExceededError,
+    TooManyRejectedError,
+    TopicNotFoundError,
+)
 from headrace.model.lease import Lease
 from headrace.model.restart import RestartKeys, RestartPolicy
 from headrace.model.retention import Retention
 from headrace.model.subjects import (
-    DEFAULT_CONTEXT,
     CompatibilityLevel,
-    RegistryMode,
     StoredSchema,
-    Subject,
     SubjectVersion,
 )
 from headrace.model.task import TaskId, TaskState, TaskStatus, file_name
@@ -30,7 +39,8 @@ from headrace.model.tolerance import ToleranceLimits
 from headrace.model.topic import Reading, TopicReaders, TopicRetention
 
 __all__ = [
-    "DEFAULT_CONTEXT",
+    "MOST_LINES",
+    "Backoff",
     "Batch",
     "BatchState",
     "CompatibilityLevel",
@@ -41,26 +51,33 @@ __all__ = [
     "ConnectorStatus",
     "Counts",
     "Definition",
+    "ErrorLog",
     "Event",
     "EventKind",
     "Lease",
+    "PluginNotFoundError",
     "PluginSpec",
     "Reading",
-    "RegistryMode",
     "RestartKeys",
     "RestartPolicy",
     "Retention",
+    "SchemaChangeError",
+    "SparkLostError",
+    "SparkMemoryError",
+    "SparkUnavailableError",
     "Stamp",
     "StepSpec",
     "StoredSchema",
-    "Subject",
     "SubjectVersion",
     "TargetState",
     "TaskConfig",
     "TaskId",
     "TaskState",
     "TaskStatus",
+    "ToleranceExceededError",
     "ToleranceLimits",
+    "TooManyRejectedError",
+    "TopicNotFoundError",
     "TopicReaders",
     "TopicRetention",
     "file_name",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from headrace.model import PluginNotFoundError
 from headrace.plugins.access import Access
 from headrace.plugins.references import ProviderSettings, References
 from headrace.sdk import (
@@ -24,7 +25,6 @@ from headrace.sdk import (
     Connector,
     Converter,
     MetricsReporter,
-    PluginNotFoundError,
     Predicate,
     SetupError,
     SinkConnector,

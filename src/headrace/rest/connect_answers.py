@@ -11,14 +11,9 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
+from headrace.model import PluginNotFoundError
 from headrace.rest.requests import PROBLEM, accepted, methods_at, tellable
-from headrace.sdk import (
-    ConfigError,
-    ConfigErrors,
-    HeadraceError,
-    PluginNotFoundError,
-    StateError,
-)
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, StateError
 from headrace.store import (
     ConnectorExistsError,
     ConnectorNotFoundError,

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Body, HTTPException, Query, Request
 from pydantic import BeforeValidator
 
 from headrace.control import config_infos, plugin_keys_of
+from headrace.model import PluginNotFoundError
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest.requests import PROBLEM, Encoded, Flag, accepted
-from headrace.sdk import ConfigError, PluginNotFoundError
+from headrace.sdk import ConfigError
 
 Json: TypeAlias = Any
 _TYPES = {

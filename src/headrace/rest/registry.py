@@ -11,7 +11,7 @@ from headrace import __version__
 from headrace.rest.door import Door
 from headrace.rest.guard import behind, needs_admin_to_change
 from headrace.rest.registry_answers import RegistryJson, add_error_handlers, refusal
-from headrace.rest.registry_bodies import ModeBody, SchemaBody, found_json, schema_json
+from headrace.rest.registry_bodies import SchemaBody, found_json, schema_json
 from headrace.rest.requests import Encoded
 from headrace.schemaregistry import Config, Listing, RegistryService
 
@@ -53,7 +53,7 @@ def _subjects(registry: RegistryService) -> APIRouter:
     @router.get("")
     def list_subjects(
         page: Page,
-        prefix: Annotated[str, Query(alias="subjectPrefix")] = ":*:",
+        prefix: Annotated[str, Query(alias="subjectPrefix")] = "",
         *,
         deleted: bool = False,
         only_deleted: Annotated[bool, Query(alias="deletedOnly")] = False,
@@ -95,8 +95,7 @@ def _versions(registry: RegistryService) -> APIRouter:
         found = registry.register(subject, body.submitted(), normalize=normalize)
         # Not the text: Confluent's Python client would keep it, in whatever form, as the one
         # that its deserializers ask for.
-        stored = found.stored
-        return {"id": stored.id, "version": found.version.version, "guid": stored.guid}
+        return {"id": found.stored.id, "version": found.version.version}
 
     @router.get("/{version}")
     def show(subject: Encoded, version: str, form: Form = "", *, deleted: bool = False) -> Json:
@@ -126,7 +125,7 @@ def _schemas(registry: RegistryService) -> APIRouter:
     @router.get("")
     def list_schemas(
         page: Page,
-        prefix: Annotated[str, Query(alias="subjectPrefix")] = ":*:",
+        prefix: Annotated[str, Query(alias="subjectPrefix")] = "",
         *,
         deleted: bool = False,
         latest_only: Annotated[bool, Query(alias="latestOnly")] = False,
@@ -140,31 +139,23 @@ def _schemas(registry: RegistryService) -> APIRouter:
         return ["JSON", "PROTOBUF", "AVRO"]
 
     @router.get("/ids/{schema_id}")
-    def by_id(schema_id: int, subject: str | None = None, form: Form = "") -> Json:
-        return schema_json(*registry.by_id(schema_id, subject or None, form))
+    def by_id(schema_id: int, form: Form = "") -> Json:
+        return schema_json(*registry.by_id(schema_id, form))
 
     @router.get("/ids/{schema_id}/schema")
-    def text_by_id(schema_id: int, subject: str | None = None, form: Form = "") -> Response:
-        _, text = registry.by_id(schema_id, subject or None, form)
+    def text_by_id(schema_id: int, form: Form = "") -> Response:
+        _, text = registry.by_id(schema_id, form)
         return Response(text, media_type=RegistryJson.media_type)
 
     @router.get("/ids/{schema_id}/subjects")
-    def subjects_by_id(
-        schema_id: int, page: Page, subject: str | None = None, *, deleted: bool = False
-    ) -> Json:
-        found = registry.versions_by_id(schema_id, subject or None, deleted=deleted)
-        return list(dict.fromkeys(str(each.subject) for each in found))[page]
+    def subjects_by_id(schema_id: int, page: Page, *, deleted: bool = False) -> Json:
+        found = registry.versions_by_id(schema_id, deleted=deleted)
+        return list(dict.fromkeys(each.subject for each in found))[page]
 
     @router.get("/ids/{schema_id}/versions")
-    def versions_by_id(
-        schema_id: int, page: Page, subject: str | None = None, *, deleted: bool = False
-    ) -> Json:
-        found = registry.versions_by_id(schema_id, subject or None, deleted=deleted)
-        return [{"subject": str(each.subject), "version": each.version} for each in found[page]]
-
-    @router.get("/guids/{guid}")
-    def by_guid(guid: str, form: Form = "") -> Json:
-        return schema_json(*registry.by_guid(guid, form))
+    def versions_by_id(schema_id: int, page: Page, *, deleted: bool = False) -> Json:
+        found = registry.versions_by_id(schema_id, deleted=deleted)
+        return [{"subject": each.subject, "version": each.version} for each in found[page]]
 
     return router
 
@@ -233,32 +224,14 @@ def _config(registry: RegistryService) -> APIRouter:
     return router
 
 
-def _mode(registry: RegistryService) -> APIRouter:
+def _mode(_: RegistryService) -> APIRouter:
     router = APIRouter(prefix="/mode")
 
     @router.get("")
-    def mode() -> Json:
-        return {"mode": registry.mode(None)}
-
-    @router.put("")
-    def set_mode(body: ModeBody, *, force: bool = False) -> Json:
-        return {"mode": registry.set_mode(None, body.mode, force=force)}
-
-    @router.delete("")
-    def drop_mode() -> Json:
-        return {"mode": registry.drop_mode(None)}
-
     @router.get("/{subject}")
-    def subject_mode(subject: Encoded, inherited: Inherited = False) -> Json:  # noqa: FBT002 - a query
-        return {"mode": registry.mode(subject, inherited=inherited)}
-
-    @router.put("/{subject}")
-    def set_subject_mode(subject: Encoded, body: ModeBody, *, force: bool = False) -> Json:
-        return {"mode": registry.set_mode(subject, body.mode, force=force)}
-
-    @router.delete("/{subject}")
-    def drop_subject_mode(subject: Encoded) -> Json:
-        return {"mode": registry.drop_mode(subject)}
+    def mode() -> Json:
+        # Clients ask before they register; there is no other mode.
+        return {"mode": "READWRITE"}
 
     return router
 
@@ -269,10 +242,6 @@ def _about(registry: RegistryService) -> APIRouter:
     @router.get("/")
     def root() -> Json:
         return {}
-
-    @router.get("/contexts")
-    def contexts(page: Page) -> Json:
-        return registry.contexts()[page]
 
     @router.get("/v1/metadata/version")
     def version() -> Json:

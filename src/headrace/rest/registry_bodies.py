@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from headrace.schemaregistry import Submitted
 from headrace.sdk.schemaregistry import (
     InvalidSchemaError,
+    RegistryRefusedError,
     SchemaReference,
     SchemaText,
     SchemaType,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _NEXT = {None, -1, 0}
 """What clients send for an id or a version that the registry is to choose."""
-
 
 Number = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 
@@ -52,7 +52,13 @@ class SchemaBody(BaseModel):
     version: Number | None = None
 
     def submitted(self) -> Submitted:
-        """Return it as the registry takes it. Raises InvalidSchemaError."""
+        """Return it as the registry takes it.
+
+        Raises InvalidSchemaError, and RegistryRefusedError for a chosen id or version.
+        """
+        if self.id not in _NEXT or self.version not in _NEXT:
+            problem = "The registry chooses the ids and versions of schemas itself."
+            raise RegistryRefusedError(problem, fix="Leave id and version out.")
         if not _is_text(self):
             problem = "The schema holds halves of surrogate pairs, which are no characters."
             raise InvalidSchemaError(problem)
@@ -69,8 +75,6 @@ class SchemaBody(BaseModel):
         return Submitted(
             SchemaText(self.text or "", SchemaType(language), references),
             json.dumps(given, sort_keys=True) if given else "",
-            None if self.id in _NEXT else self.id,
-            None if self.version in _NEXT else self.version,
         )
 
 
@@ -82,15 +86,9 @@ def _is_text(body: SchemaBody) -> bool:
     return True
 
 
-class ModeBody(BaseModel):
-    """A mode that a client sets."""
-
-    mode: str
-
-
 def schema_json(stored: StoredSchema, text: str) -> dict[str, Any]:
     """Return a schema as the API shows it, without its subject."""
-    value: dict[str, Any] = {"schema": text, "guid": stored.guid}
+    value: dict[str, Any] = {"schema": text}
     if stored.schema.type is not SchemaType.AVRO:
         value["schemaType"] = stored.schema.type.value
     if stored.schema.references:
@@ -105,7 +103,7 @@ def found_json(found: Found) -> dict[str, Any]:
     """Return a version of a subject as the API shows it."""
     version = found.version
     value = {
-        "subject": str(version.subject),
+        "subject": version.subject,
         "version": version.version,
         "id": found.stored.id,
         **schema_json(found.stored, found.text),

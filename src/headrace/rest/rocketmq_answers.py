@@ -11,13 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headrace.control import in_rocketmq_words
-from headrace.sdk import (
-    ConfigError,
-    ConfigErrors,
-    HeadraceError,
-    PluginNotFoundError,
-    StateError,
-)
+from headrace.model import PluginNotFoundError
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, StateError
 from headrace.store import ConnectorNotFoundError, TaskNotFoundError
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ import uvicorn
 from headrace.sdk import SetupError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp
 
     from headrace.rest.door import Door
@@ -80,32 +82,32 @@ class Serving:
         scheme = "http" if self.door.tls is None else "https"
         return f"{scheme}://{host}:{self._socket.getsockname()[1]}"
 
-    def run(self) -> None:
+    def run(self, served: Callable[[], None] = lambda: None) -> None:
         """Serve until Ctrl-C or SIGTERM, also where it has been started already.
 
         Called in the main thread, as only that one hears signals.
+
+        Args:
+            served: Called once it is served and a signal would end it in order.
         """
-        if self._thread is None:
-            self.start()
-        self._wait()
+        asked = threading.Event()
+        kept = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
+        try:
+            if self._thread is None:
+                self.start()
+            served()
+            while self._thread is not None and self._thread.is_alive():
+                if asked.wait(_LOOK_SECONDS):
+                    break
+        finally:
+            for each, handler in kept.items():
+                signal.signal(each, handler)
         self.stop()
 
     def start(self) -> None:
         """Serve in a thread of its own."""
         self._thread = threading.Thread(target=self._serve, name="headrace-rest")
         self._thread.start()
-
-    def _wait(self) -> None:
-        """Return at Ctrl-C, at SIGTERM, or when nothing is served any more."""
-        asked = threading.Event()
-        kept = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
-        try:
-            while self._thread is not None and self._thread.is_alive():
-                if asked.wait(_LOOK_SECONDS):
-                    return
-        finally:
-            for each, handler in kept.items():
-                signal.signal(each, handler)
 
     def stop(self) -> None:
         """Finish the requests that are being served, and take no more."""

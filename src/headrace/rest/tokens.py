@@ -64,7 +64,6 @@ class SharedToken:
     token: str
 
     def principal(self, token: str) -> Principal | None:
-        """See Keys."""
         if hmac.compare_digest(token.encode(), self.token.encode()):
             return Principal("token", Role.ADMIN)
         return None
@@ -100,7 +99,6 @@ class TokenFile:
         return self._tokens
 
     def principal(self, token: str) -> Principal | None:
-        """See Keys."""
         self._refresh()
         shown = hashed(token)
         found = None

@@ -46,10 +46,6 @@ class AvroSchema:
         """See ParsedSchema."""
         return write_json(_ordered(_plain(self.value)))
 
-    def shown(self, form: str) -> str:
-        """See ParsedSchema. The form `resolved` has what is referred to written out."""
-        return write_json(self.schema.to_json()) if form == "resolved" else self.text
-
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
         """See ParsedSchema."""
         assert isinstance(written, AvroSchema)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.schemaregistry.reading import LATEST
+from headrace.schemaregistry.levels import Config
 from headrace.schemaregistry.registering import Submitted
-from headrace.schemaregistry.scopes import Config
 from headrace.schemaregistry.service import Listing, RegistryService
+from headrace.schemaregistry.versions import LATEST
 from headrace.sdk.schemaregistry import RegisteredSchema, SchemaNotFoundError, SchemaText
 from headrace.store import SqlRegistryStore
 
 if TYPE_CHECKING:
-    from headrace.schemaregistry.reading import Found
+    from headrace.schemaregistry.versions import Found
     from headrace.store import Place
 
 _KEPT = 10_000
@@ -33,7 +33,7 @@ class EmbeddedRegistry:
 
     def __init__(self, service: RegistryService) -> None:
         self._service = service
-        self._ids: dict[tuple[int, str | None], SchemaText] = {}
+        self._ids: dict[int, SchemaText] = {}
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,14 +51,13 @@ class EmbeddedRegistry:
         found = self._service.lookup(subject, Submitted(schema), normalize=normalize)
         return _registered(found)
 
-    def by_id(self, schema_id: int, *, subject: str | None = None) -> SchemaText:
+    def by_id(self, schema_id: int) -> SchemaText:
         """See `SchemaRegistry`."""
-        key = (schema_id, subject)
-        known = self._ids.get(key)
+        known = self._ids.get(schema_id)
         if known is None:
-            known = self._service.by_id(schema_id, subject)[0].schema
+            known = self._service.by_id(schema_id)[0].schema
             if len(self._ids) < _KEPT:
-                self._ids[key] = known
+                self._ids[schema_id] = known
         return known
 
     def latest(self, subject: str) -> RegisteredSchema:
@@ -126,5 +125,5 @@ def service_in(place: Place) -> RegistryService:
 def _registered(found: Found) -> RegisteredSchema:
     version = found.version
     return RegisteredSchema(
-        str(version.subject), version.version, found.stored.id, found.stored.schema
+        version.subject, version.version, found.stored.id, found.stored.schema
     )

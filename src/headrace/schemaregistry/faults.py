@@ -17,19 +17,19 @@ from headrace.sdk.schemaregistry import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.model import Subject, SubjectVersion
+    from headrace.model import SubjectVersion
 
 
-def no_subject(subject: Subject) -> SchemaNotFoundError:
+def no_subject(subject: str) -> SchemaNotFoundError:
     """Return the error for a subject that has no version."""
     problem = f"Subject '{subject}' not found."
-    return SchemaNotFoundError(problem, error_code=40401, field=str(subject))
+    return SchemaNotFoundError(problem, error_code=40401, field=subject)
 
 
-def no_version(subject: Subject, version: int | str) -> SchemaNotFoundError:
+def no_version(subject: str, version: int | str) -> SchemaNotFoundError:
     """Return the error for a version that the subject does not have."""
     problem = f"Version {version} not found."
-    return SchemaNotFoundError(problem, error_code=40402, field=str(subject))
+    return SchemaNotFoundError(problem, error_code=40402, field=subject)
 
 
 def no_schema(name: int | str | None = None) -> SchemaNotFoundError:
@@ -38,16 +38,16 @@ def no_schema(name: int | str | None = None) -> SchemaNotFoundError:
     return SchemaNotFoundError(f"Schema{shown} not found", error_code=40403)
 
 
-def subject_deleted(subject: Subject) -> SchemaNotFoundError:
+def subject_deleted(subject: str) -> SchemaNotFoundError:
     """Return the error for deleting a subject that is deleted already."""
     problem = f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently"
-    return SchemaNotFoundError(problem, error_code=40404, field=str(subject))
+    return SchemaNotFoundError(problem, error_code=40404, field=subject)
 
 
-def subject_not_deleted(subject: Subject) -> SchemaNotFoundError:
+def subject_not_deleted(subject: str) -> SchemaNotFoundError:
     """Return the error for deleting for good what was not deleted before."""
     problem = f"Subject '{subject}' was not deleted first before being permanently deleted"
-    return SchemaNotFoundError(problem, error_code=40405, field=str(subject))
+    return SchemaNotFoundError(problem, error_code=40405, field=subject)
 
 
 def version_deleted(version: SubjectVersion) -> SchemaNotFoundError:
@@ -56,7 +56,7 @@ def version_deleted(version: SubjectVersion) -> SchemaNotFoundError:
         f"Subject '{version.subject}' Version {version.version} was soft deleted. "
         "Set permanent=true to delete permanently"
     )
-    return SchemaNotFoundError(problem, error_code=40406, field=str(version.subject))
+    return SchemaNotFoundError(problem, error_code=40406, field=version.subject)
 
 
 def version_not_deleted(version: SubjectVersion) -> SchemaNotFoundError:
@@ -65,14 +65,13 @@ def version_not_deleted(version: SubjectVersion) -> SchemaNotFoundError:
         f"Subject '{version.subject}' Version {version.version} was not deleted "
         "first before being permanently deleted"
     )
-    return SchemaNotFoundError(problem, error_code=40407, field=str(version.subject))
+    return SchemaNotFoundError(problem, error_code=40407, field=version.subject)
 
 
-def not_configured(scope: str, what: str) -> SchemaNotFoundError:
-    """Return the error for a setting that a subject does not have of its own."""
-    code = 40408 if what == "compatibility" else 40409
-    problem = f"Subject '{scope}' does not have subject-level {what} configured"
-    return SchemaNotFoundError(problem, error_code=code, field=scope)
+def not_configured(subject: str) -> SchemaNotFoundError:
+    """Return the error for a level that a subject does not have of its own."""
+    problem = f"Subject '{subject}' does not have subject-level compatibility configured"
+    return SchemaNotFoundError(problem, error_code=40408, field=subject)
 
 
 def bad_version(text: str) -> InvalidSchemaError:
@@ -99,17 +98,8 @@ def bad_level(text: str) -> RegistryRefusedError:
     return RegistryRefusedError(problem, error_code=42203)
 
 
-def bad_mode(text: str) -> RegistryRefusedError:
-    """Return the error for a mode that does not exist."""
-    problem = (
-        "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE and IMPORT; "
-        f"not {text!r}."
-    )
-    return RegistryRefusedError(problem, error_code=42204)
-
-
 def not_permitted(problem: str, fix: str = "") -> RegistryRefusedError:
-    """Return the error for what the mode, or this registry, does not permit."""
+    """Return the error for what this registry does not permit."""
     return RegistryRefusedError(problem, error_code=42205, fix=fix)
 
 
@@ -119,13 +109,13 @@ def in_use(version: SubjectVersion) -> RegistryRefusedError:
         "One or more references exist to the schema "
         f"{{subject={version.subject},version={version.version}}}."
     )
-    return RegistryRefusedError(problem, error_code=42206, field=str(version.subject))
+    return RegistryRefusedError(problem, error_code=42206, field=version.subject)
 
 
-def incompatible(subject: Subject, reasons: Sequence[str]) -> IncompatibleSchemaError:
+def incompatible(subject: str, reasons: Sequence[str]) -> IncompatibleSchemaError:
     """Return the error for a schema that does not fit the earlier ones."""
     problem = (
         "Schema being registered is incompatible with an earlier schema for subject "
         f'"{subject}", details: [{", ".join(reasons)}]'
     )
-    return IncompatibleSchemaError(problem, reasons=reasons, field=str(subject))
+    return IncompatibleSchemaError(problem, reasons=reasons, field=subject)

@@ -3,20 +3,44 @@
 The rules, and the names of the differences, are those of Confluent's Schema Registry:
 docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-json.html
 Only differences that break compatibility are returned; the others are no findings.
+
+An object whose schema says nothing of further properties is open: it allows any. One with
+`additionalProperties: false` is closed. One that has a schema for them is partly open.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+import re
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from headrace.schemaregistry.json_arrays import array_differences
-from headrace.schemaregistry.json_limits import Finding, bounds, moved, number_steps
-from headrace.schemaregistry.json_objects import object_differences
 from headrace.schemaregistry.json_shapes import Kind, Node, Shape, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+_MORE_PROPERTIES = "additionalProperties"
+_UNEVALUATED_PROPERTIES = "unevaluatedProperties"
+_UNEVALUATED_ITEMS = "unevaluatedItems"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference that breaks compatibility.
+
+    Args:
+        name: What it is, as Confluent's registry calls it.
+        path: Where it is, below the schema that was compared.
+    """
+
+    name: str
+    path: str = ""
+
+    def below(self, *path: str) -> Finding:
+        """Return the finding as it is seen from further up."""
+        return replace(self, path="/".join((*path, self.path) if self.path else path))
 
 
 def differences(original: Node, update: Node) -> list[Finding]:
@@ -64,6 +88,7 @@ class _Comparison:
         return found
 
     def shape(self, schema: Node | Shape) -> Shape:
+        """Return what a schema says."""
         if isinstance(schema, Shape):
             return schema
         target = schema.target()
@@ -84,9 +109,9 @@ class _Comparison:
             return [] if both == ("bytes", "bytes") else [Finding("TYPE_CHANGED")]
         match original.kind:
             case Kind.OBJECT:
-                return object_differences(self, original, update)
+                return _object_differences(self, original, update)
             case Kind.ARRAY:
-                return array_differences(self, original, update)
+                return _array_differences(self, original, update)
             case Kind.COMBINED:
                 return self._combined(original, update)
             case Kind.NOT:
@@ -168,7 +193,7 @@ def _simple(original: Shape, update: Shape) -> list[Finding]:
     match original.kind:
         case Kind.STRING:
             return [
-                *bounds(original, update, "MAX_LENGTH", "MIN_LENGTH"),
+                *_bounds(original, update, "MAX_LENGTH", "MIN_LENGTH"),
                 *_pattern(original, update),
             ]
         case Kind.NUMBER:
@@ -190,9 +215,9 @@ def _pattern(original: Shape, update: Shape) -> list[Finding]:
 
 
 def _numbers(original: Shape, update: Shape) -> list[Finding]:
-    found = bounds(original, update, "MAXIMUM", "MINIMUM")
-    found += bounds(original, update, "EXCLUSIVE_MAXIMUM", "EXCLUSIVE_MINIMUM")
-    found += number_steps(original.get("multipleOf"), update.get("multipleOf"))
+    found = _bounds(original, update, "MAXIMUM", "MINIMUM")
+    found += _bounds(original, update, "EXCLUSIVE_MAXIMUM", "EXCLUSIVE_MINIMUM")
+    found += _number_steps(original.get("multipleOf"), update.get("multipleOf"))
     if original.get("type") != "integer" and update.get("type") == "integer":
         found.append(Finding("TYPE_NARROWED"))
     return found
@@ -202,4 +227,328 @@ def _enumerated(old: Sequence[Any], new: Sequence[Any]) -> list[Finding]:
     if all(each in new for each in old):
         return []
     narrowed = all(each in old for each in new)
-    return [moved("enum", "ENUM_ARRAY", "NARROWED" if narrowed else "CHANGED")]
+    return [_moved("enum", "ENUM_ARRAY", "NARROWED" if narrowed else "CHANGED")]
+
+
+def _object_differences(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    """Return what the update refuses of the objects that the original allows."""
+    return [
+        *_required(ask, original, update),
+        *_below(_properties(ask, original, update), "properties"),
+        *_below(_dependencies(ask, original, update), "dependencies"),
+        *_rest_differences(ask, original, update, _MORE_PROPERTIES, "ADDITIONAL_PROPERTIES"),
+        *_unevaluated_differences(ask, original, update, _UNEVALUATED_PROPERTIES),
+        *_bounds(original, update, "MAX_PROPERTIES", "MIN_PROPERTIES"),
+    ]
+
+
+def _rest_differences(
+    ask: _Comparison, original: Shape, update: Shape, keyword: str, name: str
+) -> list[Finding]:
+    """Return what the schema of what is not listed refuses."""
+    old, new = original.get(keyword), update.get(keyword)
+    if (old is False) != (new is False):
+        return [Finding(f"{name}_REMOVED", keyword)] if new is False else []
+    before, after = _schema(original, keyword), _schema(update, keyword)
+    if after is None:
+        return []
+    if before is None:
+        return [Finding(f"{name}_NARROWED", keyword)]
+    return _below(ask.compare(before, after), keyword)
+
+
+def _unevaluated_differences(
+    ask: _Comparison, original: Shape, update: Shape, keyword: str
+) -> list[Finding]:
+    """Return what the schema of what no other keyword looked at refuses."""
+    if not (original.node.modern and update.node.modern):
+        return []
+    name = "UNEVALUATED_ITEMS" if keyword.endswith("Items") else "UNEVALUATED_PROPERTIES"
+    after = update.at(keyword)
+    if after is None:
+        return []
+    before = original.at(keyword)
+    kind = ask.shape(after).kind
+    old = Kind.ANYTHING if before is None else ask.shape(before).kind
+    if old is Kind.NOTHING or (kind is Kind.ANYTHING and before is not None):
+        return []
+    if kind is Kind.NOTHING:
+        return [Finding(f"{name}_REMOVED", keyword)]
+    if old is Kind.ANYTHING or before is None:
+        return [Finding(f"{name}_NARROWED", keyword)]
+    return _below(ask.compare(before, after), keyword)
+
+
+def _is_open(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> bool:
+    """Say whether anything may stand where the schema lists nothing."""
+    if isinstance(shape.get(keyword), dict) or shape.get(keyword) is False:
+        return False
+    if shape.get("patternProperties"):
+        return False
+    rest = shape.at(unevaluated) if shape.node.modern else None
+    return rest is None or ask.shape(rest).kind is Kind.ANYTHING
+
+
+def _partial(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> Node | None:
+    """Return the schema of what is not listed, if it is neither open nor closed."""
+    given = _schema(shape, keyword)
+    if given is not None:
+        return given
+    if shape.get(keyword) is False or not shape.node.modern:
+        return None
+    rest = shape.at(unevaluated)
+    if rest is None or ask.shape(rest).kind in {Kind.ANYTHING, Kind.NOTHING}:
+        return None
+    return rest
+
+
+def _schema(shape: Shape, keyword: str) -> Node | None:
+    return shape.at(keyword) if isinstance(shape.get(keyword), dict) else None
+
+
+def _named(shape: Shape, keyword: str) -> Mapping[str, Any]:
+    found = shape.get(keyword)
+    return found if isinstance(found, dict) else {}
+
+
+def _required(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    found = []
+    old, new = _named(original, "properties"), _named(update, "properties")
+    for name in old:
+        if name not in new or name in (original.get("required") or ()):
+            continue
+        wanted = name in (update.get("required") or ())
+        if wanted and not _has_default(ask, update.node.inner(new[name])):
+            found.append(Finding("REQUIRED_ATTRIBUTE_ADDED", f"required/{name}"))
+    return found
+
+
+def _has_default(ask: _Comparison, node: Node) -> bool:
+    raws = (node.raw, ask.shape(node).node.raw)
+    return any(isinstance(raw, dict) and "default" in raw for raw in raws)
+
+
+def _properties(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    old, new = _named(original, "properties"), _named(update, "properties")
+    found = []
+    for name in dict.fromkeys([*old, *new]):
+        if name not in new:
+            here = _removed_property(ask, original.node.inner(old[name]), update, name)
+        elif name not in old:
+            here = _added_property(ask, original, update, name, update.node.inner(new[name]))
+        else:
+            before, after = original.node.inner(old[name]), update.node.inner(new[name])
+            here = ask.compare(before, after)
+        found += _below(here, name)
+    return found
+
+
+def _removed_property(
+    ask: _Comparison, before: Node, update: Shape, name: str
+) -> list[Finding]:
+    if _is_open(ask, update, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES):
+        return []
+    cover = _cover(ask, update, name)
+    if cover is None:
+        if ask.shape(before).kind is Kind.NOTHING:
+            return []
+        return [Finding("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL")]
+    found = ask.compare(before, cover)
+    why = "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+    return [*found, Finding(why)] if found else []
+
+
+def _added_property(
+    ask: _Comparison, original: Shape, update: Shape, name: str, after: Node
+) -> list[Finding]:
+    wanted = name in (update.get("required") or ()) and not _has_default(ask, after)
+    if _is_open(ask, original, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES):
+        if ask.shape(after).kind is Kind.ANYTHING:
+            return []
+        required = name in (update.get("required") or ())
+        with_default = "_WITH_DEFAULT" if required and not wanted else ""
+        kind = "REQUIRED" if required else "OPTIONAL"
+        return [Finding(f"{kind}_PROPERTY{with_default}_ADDED_TO_OPEN_CONTENT_MODEL")]
+    found = []
+    cover = _cover(ask, original, name)
+    if cover is not None and (changed := ask.compare(cover, after)):
+        why = "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+        found += [*changed, Finding(why)]
+    if wanted:
+        found.append(Finding("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL"))
+    return found
+
+
+def _cover(ask: _Comparison, shape: Shape, name: str) -> Node | None:
+    """Return the schema that a property has which the schema does not list."""
+    for pattern, raw in _named(shape, "patternProperties").items():
+        try:
+            if re.search(pattern, name):
+                return shape.node.inner(raw)
+        except re.error:  # a pattern of another language covers nothing that we can tell
+            continue
+    return _partial(ask, shape, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES)
+
+
+def _dependencies(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    found = []
+    old, new = _lists(original), _lists(update)
+    for name, names in new.items():
+        if name not in old:
+            found.append(Finding("DEPENDENCY_ARRAY_ADDED", name))
+        elif not names <= old[name]:
+            how = "EXTENDED" if names > old[name] else "CHANGED"
+            found.append(Finding(f"DEPENDENCY_ARRAY_{how}", name))
+    schemas_old, schemas_new = _schemas(original), _schemas(update)
+    for name, after in schemas_new.items():
+        if name not in schemas_old:
+            found.append(Finding("DEPENDENCY_SCHEMA_ADDED", name))
+        else:
+            found += _below(ask.compare(schemas_old[name], after), name)
+    return found
+
+
+def _lists(shape: Shape) -> dict[str, set[str]]:
+    both = {**_named(shape, "dependencies"), **_named(shape, "dependentRequired")}
+    return {name: set(value) for name, value in both.items() if isinstance(value, list)}
+
+
+def _schemas(shape: Shape) -> dict[str, Node]:
+    both = {**_named(shape, "dependencies"), **_named(shape, "dependentSchemas")}
+    return {
+        name: shape.node.inner(value)
+        for name, value in both.items()
+        if isinstance(value, bool | dict)
+    }
+
+
+def _array_differences(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    """Return what the update refuses of the arrays that the original allows."""
+    found = [*_all_items(ask, original, update), *_listed(ask, original, update)]
+    if _rest(original) == _rest(update):
+        found += _rest_differences(ask, original, update, _rest(update), "ADDITIONAL_ITEMS")
+    found += _unevaluated_differences(ask, original, update, _UNEVALUATED_ITEMS)
+    found += _bounds(original, update, "MAX_ITEMS", "MIN_ITEMS")
+    if original.node.modern and update.node.modern:
+        found += _bounds(original, update, "MAX_CONTAINS", "MIN_CONTAINS")
+    if update.get("uniqueItems") and not original.get("uniqueItems"):
+        found.append(Finding("UNIQUE_ITEMS_ADDED", "uniqueItems"))
+    return found
+
+
+def _rest(shape: Shape) -> str:
+    """Return the keyword for the items after those that are listed."""
+    prefixed = shape.node.prefixes and isinstance(shape.get("prefixItems"), list)
+    return "items" if prefixed else "additionalItems"
+
+
+def _every(shape: Shape) -> Node | None:
+    """Return the schema that all items have."""
+    return None if _rest(shape) == "items" else shape.at("items")
+
+
+def _each(shape: Shape) -> list[Node]:
+    """Return the schemas of the items that are listed one by one."""
+    listed = shape.get("prefixItems") if _rest(shape) == "items" else shape.get("items")
+    return [shape.node.inner(each) for each in listed] if isinstance(listed, list) else []
+
+
+def _all_items(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    before, after = _every(original), _every(update)
+    if after is None:
+        return []
+    if before is None:
+        return [Finding("SCHEMA_ADDED", "items")]
+    return _below(ask.compare(before, after), "items")
+
+
+def _listed(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
+    found = []
+    for index, (before, after) in enumerate(zip_longest(_each(original), _each(update))):
+        if after is None:
+            here = _removed_item(ask, before, update)
+        elif before is None:
+            here = _added_item(ask, original, after)
+        else:
+            here = ask.compare(before, after)
+        found += _below(here, f"items/{index}")
+    return found
+
+
+def _removed_item(ask: _Comparison, before: Node, update: Shape) -> list[Finding]:
+    if _is_open(ask, update, _rest(update), _UNEVALUATED_ITEMS):
+        return []
+    cover = _partial(ask, update, _rest(update), _UNEVALUATED_ITEMS)
+    if cover is None:
+        if ask.shape(before).kind is Kind.NOTHING:
+            return []
+        return [Finding("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL")]
+    found = ask.compare(before, cover)
+    why = "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+    return [*found, Finding(why)] if found else []
+
+
+def _added_item(ask: _Comparison, original: Shape, after: Node) -> list[Finding]:
+    if _is_open(ask, original, _rest(original), _UNEVALUATED_ITEMS):
+        if ask.shape(after).kind is Kind.ANYTHING:
+            return []
+        return [Finding("ITEM_ADDED_TO_OPEN_CONTENT_MODEL")]
+    cover = _partial(ask, original, _rest(original), _UNEVALUATED_ITEMS)
+    if cover is None:
+        return []
+    found = ask.compare(cover, after)
+    why = "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+    return [*found, Finding(why)] if found else []
+
+
+def _below(found: Iterable[Finding], *path: str) -> list[Finding]:
+    """Return findings as they are seen from further up."""
+    return [each.below(*path) for each in found]
+
+
+def _moved(keyword: str, name: str, how: str) -> Finding:
+    """Return the finding of a keyword whose value changed in a way that breaks."""
+    return Finding(f"{name}_{how}", keyword)
+
+
+def _bounds(original: Shape, update: Shape, most: str, least: str) -> list[Finding]:
+    """Return what an upper and a lower bound break.
+
+    Args:
+        original: The older schema.
+        update: The newer schema.
+        most: The upper bound's keyword, in upper case with underscores.
+        least: The lower bound's.
+    """
+    found = []
+    for name, sign in ((most, 1), (least, -1)):
+        keyword = _camel(name)
+        old, new = original.get(keyword), update.get(keyword)
+        if not _is_number(new):
+            continue
+        if not _is_number(old):
+            found.append(_moved(keyword, name, "ADDED"))
+        elif sign * (new - old) < 0:
+            found.append(_moved(keyword, name, "DECREASED" if sign > 0 else "INCREASED"))
+    return found
+
+
+def _number_steps(old: float | None, new: float | None) -> list[Finding]:
+    """Return what `multipleOf` breaks: every multiple of the old must be one of the new."""
+    if new is None or old == new:
+        return []
+    if old is None:
+        return [_moved("multipleOf", "MULTIPLE_OF", "ADDED")]
+    if math.isclose(math.remainder(old, new), 0, abs_tol=1e-12):
+        return []
+    expanded = math.isclose(math.remainder(new, old), 0, abs_tol=1e-12)
+    return [_moved("multipleOf", "MULTIPLE_OF", "EXPANDED" if expanded else "CHANGED")]
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.lower().split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

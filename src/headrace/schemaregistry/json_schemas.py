@@ -48,11 +48,6 @@ class JsonSchema:
         """See ParsedSchema."""
         return write_json(self.value, sort=True)
 
-    def shown(self, form: str) -> str:
-        """See ParsedSchema."""
-        del form
-        return self.text
-
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
         """See ParsedSchema."""
         assert isinstance(written, JsonSchema)

@@ -26,9 +26,6 @@ class ParsedSchema(Protocol):
     def normalized(self) -> str:
         """The text in one form for all schemas that mean the same."""
 
-    def shown(self, form: str) -> str:
-        """Return the text in a form that clients name; the usual one if there is no such."""
-
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
         """Return why data written with the other schema may not be read with this one.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headrace.model import Subject
 from headrace.sdk.schemaregistry import (
     InvalidSchemaError,
     SchemaReference,
@@ -35,62 +34,47 @@ def parse_schema(schema: SchemaText, references: dict[str, str]) -> ParsedSchema
 
 def read_stored(rows: RegistryRows, stored: StoredSchema) -> ParsedSchema:
     """Read a schema that is in the registry."""
-    references = referred_texts(rows, stored.context, stored.schema)
+    references = referred_texts(rows, stored.schema)
     return parse_schema(stored.schema, references)
 
 
-def fixed_references(rows: RegistryRows, context: str, schema: SchemaText) -> SchemaText:
-    """Return the schema with every reference naming a subject in full and a version.
+def fixed_references(rows: RegistryRows, schema: SchemaText) -> SchemaText:
+    """Return the schema with every reference naming a version.
 
     Raises InvalidSchemaError for a reference that leads nowhere.
     """
     fixed = []
     for each in schema.references:
-        subject = _in_context(each.subject, context)
         version = each.version
         if version == _NEWEST:
-            active = [row.version for row in rows.versions(subject) if not row.deleted]
+            active = [row.version for row in rows.versions(each.subject) if not row.deleted]
             version = active[-1] if active else version
-        fixed.append(SchemaReference(each.name, str(subject), version))
+        fixed.append(SchemaReference(each.name, each.subject, version))
     return SchemaText(schema.text, schema.type, tuple(fixed))
 
 
-def referred_texts(rows: RegistryRows, context: str, schema: SchemaText) -> dict[str, str]:
+def referred_texts(rows: RegistryRows, schema: SchemaText) -> dict[str, str]:
     """Return the texts of all that a schema refers to, dependencies first."""
     found: dict[str, str] = {}
-    _gather(rows, context, schema, found)
+    _gather(rows, schema, found)
     return found
 
 
-def guid_names(schema: SchemaText) -> list[list[str | int]]:
-    """Return the references as a schema's identity sees them."""
-    return [[each.name, each.subject, each.version] for each in schema.references]
-
-
-def _gather(
-    rows: RegistryRows, context: str, schema: SchemaText, found: dict[str, str]
-) -> None:
+def _gather(rows: RegistryRows, schema: SchemaText, found: dict[str, str]) -> None:
     for each in schema.references:
         if each.name in found:
             continue
-        subject = _in_context(each.subject, context)
-        versions = {row.version: row for row in rows.versions(subject)}
+        versions = {row.version: row for row in rows.versions(each.subject)}
         row = versions.get(each.version)
-        stored = None if row is None else rows.schema(subject.context, row.schema_id)
+        stored = None if row is None else rows.schema(row.schema_id)
         if stored is None:
             problem = (
                 f"No schema reference found for subject {each.subject!r} "
                 f"and version {each.version}."
             )
             raise InvalidSchemaError(problem, fix="Register what is referred to first.")
-        _gather(rows, subject.context, stored.schema, found)
+        _gather(rows, stored.schema, found)
         found[each.name] = stored.schema.text
-
-
-def _in_context(text: str, context: str) -> Subject:
-    """Return the subject of a reference, which is in its user's context if it names none."""
-    subject = Subject.parse(text)
-    return subject if text.startswith(":.") else Subject(subject.name, context)
 
 
 @lru_cache(maxsize=2048)

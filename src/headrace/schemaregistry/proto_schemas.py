@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from headrace.schemaregistry.proto_differences import differences
-from headrace.schemaregistry.proto_text import proto_text
 from headrace.sdk.schemaregistry import compile_proto
 
 if TYPE_CHECKING:
@@ -36,21 +35,10 @@ class ProtoSchema:
         """See ParsedSchema. Comments, layout and Base64 make no difference."""
         return base64.b64encode(self.file.SerializeToString(deterministic=True)).decode()
 
-    @cached_property
-    def normalized(self) -> str:
-        """See ParsedSchema."""
-        return proto_text(self.file)
-
     @property
-    def is_text(self) -> bool:
-        """Whether it was registered as a .proto file's text."""
-        return any(mark in self.text for mark in (";", "{", "\n"))
-
-    def shown(self, form: str) -> str:
-        """See ParsedSchema. `serialized` is the descriptor in Base64; else it is text."""
-        if form == "serialized":
-            return self.identity
-        return self.text if self.is_text else self.normalized
+    def normalized(self) -> str:
+        """See ParsedSchema. It is as it came, as `identity` leaves nothing to normalize."""
+        return self.text
 
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
         """See ParsedSchema."""

@@ -112,7 +112,8 @@ class CodeTransform(Transform):
         """Return the schema of values after this step, given that before it.
 
         Called on the driver for each schema of a stream. The default is no change. A value
-        may be null after any step. Raises ConfigError or UnfitRecordError as ``apply`` does.
+        may be null after any step. With a predicate it may only add fields that may be null:
+        spared records have them too. Raises ConfigError or UnfitRecordError as ``apply`` does.
         """
         return value
 
@@ -138,7 +139,8 @@ class FrameTransform(CodeTransform):
         be kept as they are, and ``applies``: whether the step is meant for the record, which
         is false where a predicate spares it or an earlier step dropped or rejected it.
 
-        Return exactly one row for each row, with all columns. ``value`` must be of the type
+        Give null to fields that ``output`` adds where it is false. Return exactly one row for
+        each row, with all columns. ``value`` must be of the type
         that ``output`` says. To drop a record, set ``dropped`` to this transform's alias; to
         reject it, set ``error``, see ``rejection``. A row that vanishes breaks the counts.
         """

@@ -32,13 +32,6 @@ class BoundaryKind(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-class Contract(StrEnum):
-    """The shape of a record's value that a reader gives and a writer accepts."""
-
-    ROW = "row"
-    CHANGE = "change"
-
-
 class SchemaMemory(Protocol):
     """Remembers the schema of each stream of a connector, across restarts."""
 
@@ -141,15 +134,8 @@ class TaskContext(Protocol):
 class Connector(ABC):
     """A kind of copy between one system and topics.
 
-    The runtime makes one with no arguments, calls ``start`` once, then
-    ``task_configs``, then one ``task`` for each of the configurations, and ``stop``
-    at the end. All calls come from one thread.
-
-    On a server it lives as long as it is to run, and ``task_configs`` is called again when
-    it asks its context for that: tasks whose configuration stays run on, the others are
-    started anew. Positions belong to a task's number: what a task reads must keep its
-    number, so new things come last, or in tasks of their own. It is started as well where
-    its tasks run, only to make them; what it asks its context for there is not heard.
+    What the class methods answer depends on the configuration alone: none of them needs a
+    connector that was started.
     """
 
     version: ClassVar[str] = "0"
@@ -158,8 +144,6 @@ class Connector(ABC):
     """The strongest promise the connector keeps."""
     boundaries: ClassVar[frozenset[BoundaryKind]] = frozenset()
     """The bounds an offline read may have."""
-    contracts: ClassVar[frozenset[Contract]] = frozenset({Contract.ROW})
-    """The shapes of value it gives or takes."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other systems' class names that a configuration may use for this connector."""
 
@@ -177,27 +161,12 @@ class Connector(ABC):
         """
         return ()
 
-    def start(self, config: Config, context: ConnectorContext) -> None:
-        """Keep the parsed configuration; connect to what planning needs."""
-        self.config = config
-        self.context = context
-
-    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Divide the work into at most ``max_tasks`` task configurations.
-
-        The default is a single task with the connector's own configuration.
-        """
-        return [dict(self.config.originals)]
-
-    def alter_offsets(self, position: Position) -> None:  # noqa: B027 - optional
+    @classmethod  # noqa: B027 - optional
+    def alter_offsets(cls, config: Config, position: Position) -> None:
         """Check offsets given by a person before they are stored.
 
-        Called on a connector that was not started: ``self.config`` is all that there is.
         ``position`` holds what the person changes: a source's own partitions, or for a sink
         ``{"topic": name} -> {"version": n}``, the last version that counts as written.
         Raises ConfigError with the reason for one that the connector could not go on from, or
         must not; nothing is changed then.
         """
-
-    def stop(self) -> None:  # noqa: B027 - optional
-        """Let go of what ``start`` took. Called once, also after a failed start."""

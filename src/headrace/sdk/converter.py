@@ -230,7 +230,7 @@ class ArrowDecoder(ABC):
 
         Raises ConfigError when there is none: the values of ``new`` are then faults.
         """
-        from headrace.sdk.evolution import evolve  # noqa: PLC0415 - spares executors
+        from headrace.sdk.schema_merge import evolve  # noqa: PLC0415 - spares executors
 
         return evolve(known, new)
 

@@ -35,7 +35,8 @@ class Record:
     them in place.
 
     Args:
-        topic: The topic that the record goes to or comes from.
+        topic: The topic that the record goes to or comes from; from a source empty for the
+            connector's own, and nothing else where transforms or sinks follow directly.
         value: The value; None is a tombstone: its key is deleted.
         key: The key, or None.
         partition: The topic's partition; None lets the topic choose.

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-__all__ = ["SCALAR_VALUES", "Fault", "Type"]
+__all__ = ["FLOATS", "NUMBERS", "SCALAR_VALUES", "WHOLE_NUMBERS", "Fault", "Type"]
 
 Fault = Callable[[object], str | None]
 
@@ -24,6 +24,12 @@ class Type(StrEnum):
     ARRAY = "ARRAY"
     MAP = "MAP"
     STRUCT = "STRUCT"
+
+
+WHOLE_NUMBERS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
+FLOATS = (Type.FLOAT32, Type.FLOAT64)
+NUMBERS = (*WHOLE_NUMBERS, *FLOATS)
+"""From narrow to wide: each may become any that follows it, as in Kafka Connect."""
 
 
 def _whole(bits: int) -> Fault:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from typing_extensions import override
 
 from headrace.sdk.connector import Connector
-from headrace.sdk.evolving import EvolutionPolicy
+from headrace.sdk.evolution_policy import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,11 +74,20 @@ class StagedWrite(Protocol):
         """
 
     def abort(self) -> None:
-        """Remove the staged data. Must not raise when there is none."""
+        """Remove the staged data. Must not raise when there is none.
+
+        Called when the batch does not come to its commit, as another sink failed or too many
+        records are bad. It is not called after a crash, nor for what ``write`` had staged when
+        it raised: ``write`` removes that itself, and ``commit`` what older attempts at the
+        batch, those of smaller epochs, have left.
+        """
 
 
 class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
-    """A running part of a sink. Call order: ``start``, gear calls, ``stop``."""
+    """A running part of a sink. Call order: ``start``, gear calls, ``stop``.
+
+    To make one takes nothing: ``start`` connects.
+    """
 
     ordered: ClassVar[bool] = False
     """Whether records are needed in their order. Frames then have the column ``position``, and
@@ -102,6 +111,10 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     what the call before has staged is aborted. Each is a Spark job, and each batch is kept
     for it: where the target's rules are known, ``refusals`` costs next to nothing.
     Without any, or where nothing is tolerated, every error ends the task."""
+
+    def __init__(self, config: Config) -> None:
+        """Keep the task's parsed configuration."""
+        self.config = config
 
     def start(self, context: TaskContext) -> None:
         """Connect to the target; raise ConfigError when it cannot be written to."""
@@ -218,7 +231,13 @@ class BatchSink(SinkTask):
         """Return the receipt of the batch if the target already holds it."""
 
     def abort(self, messages: Sequence[Mapping[str, object]], batch: SinkBatch) -> None:
-        """Remove staged parts."""
+        """Remove all that was staged under the batch's mark and its epoch.
+
+        Called as ``StagedWrite.abort`` is, and also when ``write`` failed for any partition:
+        ``messages`` is then empty, as those of the others are lost, so a sink finds their
+        parts by the mark. A newer epoch is another owner's, whose parts must stay. Must not
+        raise when there is nothing. What it misses, as after a crash, ``commit`` removes.
+        """
 
 
 class RecordSink(SinkTask):
@@ -236,7 +255,7 @@ class RecordSink(SinkTask):
 
 
 class SinkConnector(Connector):
-    """A connector that writes to a system."""
+    """A connector that writes to a system. It is never made: its tasks do all the work."""
 
     @classmethod
     def target(cls, config: Config) -> str:
@@ -249,6 +268,7 @@ class SinkConnector(Connector):
         """
         return ""
 
+    @classmethod
     @abstractmethod
-    def task(self, config: Config) -> FrameSink | BatchSink | RecordSink:
-        """Make the task for one of the ``task_configs``, parsed."""
+    def task(cls, config: Config) -> FrameSink | BatchSink | RecordSink:
+        """Make the task of a parsed configuration."""

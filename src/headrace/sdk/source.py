@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.config import Config
-    from headrace.sdk.connector import TaskContext
+    from headrace.sdk.connector import ConnectorContext, TaskContext
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
 
@@ -28,11 +28,15 @@ class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
     """A running part of a source; see the three gears below for what it does.
 
     Call order: ``start``, any number of gear calls, ``stop``. A task is used by one
-    thread at a time.
+    thread at a time. To make one takes nothing: ``start`` connects.
     """
 
     ends: ClassVar[bool] = False
     """Whether the source has an end, after which no more data can come."""
+
+    def __init__(self, config: Config) -> None:
+        """Keep the task's parsed configuration."""
+        self.config = config
 
     def start(self, context: TaskContext) -> None:
         """Take what is needed to plan and read. May block briefly."""
@@ -153,7 +157,11 @@ class SplitSource(ReplayableSource):
         """Yield the rows of one split, on an executor.
 
         May run more than once, also at the same time, for one split, and must give
-        the same rows. Raises RetriableError when the system is busy.
+        the same rows. Raises RetriableError when the system is busy: before the first
+        ``yield`` the runtime reads this split again, up to five times within some ten
+        seconds, or after ``after`` where that is no longer than half a minute. After a
+        ``yield`` the whole batch runs again, as rows that were given cannot be taken back.
+        So plan one request for each split, or try the later ones again here.
         """
 
 
@@ -173,7 +181,10 @@ class StreamSplitSource(ReplayableSource):
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield ``(stream, rows)`` of one split, on an executor, oldest first."""
+        """Yield ``(stream, rows)`` of one split, on an executor, oldest first.
+
+        See ``SplitSource.read`` for when it is called again.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +228,60 @@ class CaptureSource(SourceTask):
         """Learn that one record is durable. Only called for records, after each poll."""
 
 
+Gear = FrameSource | SplitSource | StreamSplitSource | CaptureSource
+"""What a source's task is, one of."""
+
+
 class SourceConnector(Connector):
-    """A connector that reads a system."""
+    """A connector that reads a system.
 
+    The runtime makes one with no arguments, calls ``start`` once, then ``task_configs``, and
+    ``stop`` at the end, one call at a time. Tasks are made of their configurations, without
+    the connector, wherever they run.
+
+    On a server it lives as long as it is to run, and ``task_configs`` is called again when
+    it asks its context for that: tasks whose configuration stays run on, the others are
+    started anew. Positions belong to a task's number: what a task reads must keep its
+    number, so new things come last, or in tasks of their own.
+    """
+
+    def start(self, config: Config, context: ConnectorContext) -> None:
+        """Keep the parsed configuration; connect to what planning needs."""
+        self.config = config
+        self.context = context
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Divide the work into at most ``max_tasks`` task configurations.
+
+        The default is a single task with the connector's own configuration.
+        """
+        return [dict(self.config.originals)]
+
+    @classmethod
     @abstractmethod
-    def task(
-        self, config: Config
-    ) -> FrameSource | SplitSource | StreamSplitSource | CaptureSource:
-        """Make the task for one of the ``task_configs``, parsed."""
+    def task_class(cls, config: Config) -> type[Gear]:
+        """Return the class of the tasks with a configuration, which says how they read.
 
-    def position_at(self, position: Position, time: datetime) -> Position | None:
+        Kafka Connect's ``taskClass``.
+        """
+
+    @classmethod
+    def task(cls, config: Config) -> Gear:
+        """Make the task for one of the ``task_configs``, parsed.
+
+        The default gives the configuration to the class of tasks.
+        """
+        return cls.task_class(config)(config)
+
+    def stop(self) -> None:
+        """Let go of what ``start`` took. Called once, also after a failed start."""
+
+    @classmethod
+    def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         """Return where a task goes that is to read again what came at ``time`` or later.
 
         Called when a person rewinds a connector that is stopped, for each of its tasks, with
-        where the task stands, on a connector that was not started: ``self.config`` is all that
-        there is. None says that the source cannot tell.
+        where the task stands. None says that the source cannot tell: the task goes back to
+        where it stood at that time, as its batches tell.
         """
         return None

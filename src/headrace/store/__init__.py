@@ -17,9 +17,7 @@ from headrace.store.errors import (
 )
 from headrace.store.memory import MemoryStore
 from headrace.store.protocol import Store
-from headrace.store.registry_memory import MemoryRegistryStore
-from headrace.store.registry_protocol import RegistryRows, RegistrySetting, RegistryStore
-from headrace.store.registry_sql import SqlRegistryStore
+from headrace.store.registry_sql import RegistryRows, SqlRegistryStore
 from headrace.store.replacement import (
     check_not_lost,
     go_on_from_earlier,
@@ -37,12 +35,9 @@ __all__ = [
     "ConnectorNotFoundError",
     "ConnectorStore",
     "MemoryConnectorStore",
-    "MemoryRegistryStore",
     "MemoryStore",
     "Place",
     "RegistryRows",
-    "RegistrySetting",
-    "RegistryStore",
     "ServerPlaces",
     "SqlConnectorStore",
     "SqlRegistryStore",

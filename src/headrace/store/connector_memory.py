@@ -56,7 +56,6 @@ class MemoryConnectorStore:
         target: TargetState,
         stamp: Stamp,
     ) -> Connector:
-        """See ConnectorStore."""
         with self._lock:
             rules.check_new(name, self._kept.get(name))
             uid = self._state.register(name)
@@ -66,12 +65,10 @@ class MemoryConnectorStore:
             return made
 
     def connector(self, name: str) -> Connector | None:
-        """See ConnectorStore."""
         with self._lock:
             return self._kept[name].connector if name in self._kept else None
 
     def connectors(self) -> Sequence[Connector]:
-        """See ConnectorStore."""
         with self._lock:
             return [self._kept[name].connector for name in sorted(self._kept)]
 
@@ -83,7 +80,6 @@ class MemoryConnectorStore:
         stamp: Stamp,
         seen: Connector | None = None,
     ) -> Connector:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._existing(name)
             found = kept.connector
@@ -99,12 +95,10 @@ class MemoryConnectorStore:
             return kept.connector
 
     def versions(self, name: str) -> Sequence[ConfigVersion]:
-        """See ConnectorStore."""
         with self._lock:
             return self._kept[name].versions[::-1] if name in self._kept else []
 
     def aim(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._existing(name)
             if kept.connector.target is not target:
@@ -115,7 +109,6 @@ class MemoryConnectorStore:
     def ask_restart(
         self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
     ) -> Connector:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._existing(name)
             rules.check_tasks(name, tasks, {task.number for task in kept.tasks})
@@ -130,7 +123,6 @@ class MemoryConnectorStore:
             return kept.connector
 
     def delete(self, name: str, stamp: Stamp) -> None:
-        """See ConnectorStore."""
         with self._lock:
             self._existing(name)
             del self._kept[name]
@@ -140,7 +132,6 @@ class MemoryConnectorStore:
     def plan(
         self, connector: Connector, configs: Mapping[int, Mapping[str, str]], now: datetime
     ) -> bool:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._current(connector)
             if kept is None:
@@ -153,18 +144,15 @@ class MemoryConnectorStore:
             return True
 
     def tasks(self, name: str) -> Sequence[TaskConfig]:
-        """See ConnectorStore."""
         with self._lock:
             return list(self._kept[name].tasks) if name in self._kept else []
 
     def all_tasks(self) -> Mapping[str, Sequence[TaskConfig]]:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._kept.items()
             return {name: list(each.tasks) for name, each in kept if each.tasks}
 
     def tell(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._current(connector)
             if kept is None:
@@ -182,7 +170,6 @@ class MemoryConnectorStore:
         action: str = "alter",
         seen: Mapping[TaskId, Position] | None = None,
     ) -> None:
-        """See ConnectorStore."""
         with self._lock:
             self._existing(name)
             stood = self._state.positions(name)
@@ -200,7 +187,6 @@ class MemoryConnectorStore:
             )
 
     def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
-        """See ConnectorStore."""
         with self._lock:
             rules.check_to_stop(self._existing(task.connector).connector)
             before = self._state.position(task).to_json()
@@ -210,19 +196,16 @@ class MemoryConnectorStore:
             return batch
 
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
-        """See ConnectorStore."""
         with self._lock:
             kept = self._kept.get(connector.name)
             if kept is not None and kept.connector.uid == connector.uid:
                 kept.topics |= set(topics)
 
     def topics(self, name: str) -> Sequence[str]:
-        """See ConnectorStore."""
         with self._lock:
             return sorted(self._kept[name].topics) if name in self._kept else []
 
     def reset_topics(self, name: str) -> None:
-        """See ConnectorStore."""
         with self._lock:
             if name in self._kept:
                 self._kept[name].topics.clear()
@@ -230,7 +213,6 @@ class MemoryConnectorStore:
     def add_event(
         self, kind: str, stamp: Stamp, detail: Mapping[str, object], connector: str = ""
     ) -> None:
-        """See ConnectorStore."""
         with self._lock:
             self._event(connector, kind, stamp, detail)
 
@@ -241,7 +223,6 @@ class MemoryConnectorStore:
         connector: str | None = None,
         kinds: Collection[str] | None = None,
     ) -> Sequence[Event]:
-        """See ConnectorStore."""
         with self._lock:
             later = [event for event in self._events if event.id > after]
         found = (
@@ -252,12 +233,10 @@ class MemoryConnectorStore:
         return list(islice(found, limit))
 
     def last_event(self) -> int:
-        """See ConnectorStore."""
         with self._lock:
             return self._events[-1].id if self._events else 0
 
     def prune(self, keep: Retention, now: datetime) -> int:
-        """See ConnectorStore."""
         with self._lock:
             seen: Counter[tuple[str, int | None]] = Counter()
             kept: list[Event] = []

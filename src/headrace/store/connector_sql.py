@@ -65,7 +65,6 @@ class SqlConnectorStore:
         target: TargetState,
         stamp: Stamp,
     ) -> Connector:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             hold(db, "connector", name)
             rules.check_new(name, _row(db, name))
@@ -93,13 +92,11 @@ class SqlConnectorStore:
             return _found(db, name)
 
     def connector(self, name: str) -> Connector | None:
-        """See ConnectorStore."""
         with self._engine.connect() as db:
             row = _row(db, name)
             return None if row is None else _connector(row)
 
     def connectors(self) -> Sequence[Connector]:
-        """See ConnectorStore."""
         with self._engine.connect() as db:
             return [_connector(row) for row in db.execute(_ROWS.order_by(_M.name))]
 
@@ -111,7 +108,6 @@ class SqlConnectorStore:
         stamp: Stamp,
         seen: Connector | None = None,
     ) -> Connector:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             found = _locked(db, name)
             if seen is not None:
@@ -126,7 +122,6 @@ class SqlConnectorStore:
             return _found(db, name)
 
     def versions(self, name: str) -> Sequence[ConfigVersion]:
-        """See ConnectorStore."""
         query = select(configs).where(configs.c.connector == name)
         with self._engine.connect() as db:
             return [
@@ -135,7 +130,6 @@ class SqlConnectorStore:
             ]
 
     def aim(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             found = _locked(db, name)
             if found.target is target:
@@ -147,7 +141,6 @@ class SqlConnectorStore:
     def ask_restart(
         self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
     ) -> Connector:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             found = _locked(db, name)
             rules.check_tasks(name, tasks, {task.number for task in _tasks(db, name)})
@@ -161,7 +154,6 @@ class SqlConnectorStore:
             return _found(db, name)
 
     def delete(self, name: str, stamp: Stamp) -> None:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             _locked(db, name)
             for table in (configs, task_configs, topics_in_use):
@@ -173,7 +165,6 @@ class SqlConnectorStore:
     def plan(
         self, connector: Connector, configs: Mapping[int, Mapping[str, str]], now: datetime
     ) -> bool:
-        """See ConnectorStore."""
         name = connector.name
         with self._writer.begin() as db:
             if not _is_current(db, connector):
@@ -194,12 +185,10 @@ class SqlConnectorStore:
             return True
 
     def tasks(self, name: str) -> Sequence[TaskConfig]:
-        """See ConnectorStore."""
         with self._engine.connect() as db:
             return _tasks(db, name)
 
     def all_tasks(self) -> Mapping[str, Sequence[TaskConfig]]:
-        """See ConnectorStore."""
         query = select(task_configs).order_by(task_configs.c.connector, task_configs.c.number)
         found: dict[str, list[TaskConfig]] = {}
         with self._engine.connect() as db:
@@ -208,7 +197,6 @@ class SqlConnectorStore:
         return found
 
     def tell(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             if not _is_current(db, connector):
                 return False
@@ -229,7 +217,6 @@ class SqlConnectorStore:
         action: str = "alter",
         seen: Mapping[TaskId, Position] | None = None,
     ) -> None:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             _locked(db, name)
             before = {}
@@ -248,7 +235,6 @@ class SqlConnectorStore:
             )
 
     def give_up(self, task: TaskId, batch_id: int, stamp: Stamp, *, skip: bool) -> Batch:
-        """See ConnectorStore."""
         name = task.connector
         with self._writer.begin() as db:
             rules.check_to_stop(_locked(db, name))
@@ -263,7 +249,6 @@ class SqlConnectorStore:
             return batch
 
     def add_topics(self, connector: Connector, topics: Collection[str]) -> None:
-        """See ConnectorStore."""
         name = connector.name
         with self._writer.begin() as db:
             row = _row(db, name, lock=True)
@@ -275,19 +260,16 @@ class SqlConnectorStore:
                 db.execute(insert(topics_in_use), rows)
 
     def topics(self, name: str) -> Sequence[str]:
-        """See ConnectorStore."""
         with self._engine.connect() as db:
             return _topics(db, name)
 
     def reset_topics(self, name: str) -> None:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             db.execute(delete(topics_in_use).where(topics_in_use.c.connector == name))
 
     def add_event(
         self, kind: str, stamp: Stamp, detail: Mapping[str, object], connector: str = ""
     ) -> None:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             add_event(db, connector, kind, stamp, detail)
 
@@ -298,7 +280,6 @@ class SqlConnectorStore:
         connector: str | None = None,
         kinds: Collection[str] | None = None,
     ) -> Sequence[Event]:
-        """See ConnectorStore."""
         query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
         if connector is not None:
             query = query.where(events.c.connector == connector)
@@ -308,17 +289,14 @@ class SqlConnectorStore:
             return [_event(row) for row in db.execute(query)]
 
     def last_event(self) -> int:
-        """See ConnectorStore."""
         with self._engine.connect() as db:
             return int(db.execute(select(func.max(events.c.id))).scalar() or 0)
 
     def prune(self, keep: Retention, now: datetime) -> int:
-        """See ConnectorStore."""
         with self._writer.begin() as db:
             return prune_events(db, keep, now)
 
     def close(self) -> None:
-        """See ConnectorStore."""
         self._engine.dispose()
 
 

@@ -6,6 +6,7 @@ import threading
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from headrace.model import (
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from headrace.sdk import Schema
+
+
+_ALL = 10**9
 
 
 def _now() -> datetime:
@@ -61,12 +65,10 @@ class MemoryStore:
         self._schemas: dict[tuple[str, str], list[Schema]] = {}
 
     def register(self, connector: str) -> str:
-        """See Store."""
         with self.lock:
             return self._connectors.setdefault(connector, uuid.uuid4().hex[:12])
 
     def remove(self, connector: str) -> None:
-        """See Store."""
         with self.lock:
             self._connectors.pop(connector, None)
             for task in [task for task in self._tasks if task.connector == connector]:
@@ -84,7 +86,6 @@ class MemoryStore:
         *,
         identity: str | None = None,
     ) -> Lease:
-        """See Store."""
         with self.lock:
             rules.check_identity(task.connector, self._connectors.get(task.connector), identity)
             # Guarantee 3: whoever holds an epoch of a removed task is refused by a new one.
@@ -101,7 +102,6 @@ class MemoryStore:
     def renew(
         self, leases: Collection[Lease], now: datetime, duration: timedelta
     ) -> Mapping[TaskId, Lease]:
-        """See Store."""
         renewed = {}
         with self.lock:
             for lease in leases:
@@ -113,14 +113,12 @@ class MemoryStore:
         return renewed
 
     def release(self, lease: Lease) -> None:
-        """See Store."""
         with self.lock:
             row = self._tasks.get(lease.task)
             if row and row.epoch == lease.epoch:
                 row.lease = None
 
     def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
         with self.lock:
             row = self._owned(lease.task, lease.epoch)
             was = row.status
@@ -128,7 +126,6 @@ class MemoryStore:
             self._tell(lease.task, was, row.status, Stamp(now, lease.owner))
 
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
         with self.lock:
             row = self._owned(lease.task, lease.epoch)
             was = row.status
@@ -140,24 +137,20 @@ class MemoryStore:
             self.told(task, status, stamp)
 
     def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
         with self.lock:
             self.end(lease, status, now)
             self._tasks[lease.task].epoch += 1
 
     def leases(self, connector: str | None = None) -> Sequence[Lease]:
-        """See Store."""
         with self.lock:
             leases = [row.lease for row in self._tasks.values() if row.lease is not None]
         return [each for each in leases if connector in {None, each.task.connector}]
 
     def position(self, task: TaskId) -> Position:
-        """See Store."""
         with self.lock:
             return self._tasks[task].position if task in self._tasks else Position()
 
     def positions(self, connector: str) -> Mapping[TaskId, Position]:
-        """See Store."""
         with self.lock:
             rows = self._tasks.items()
             return {t: row.position for t, row in rows if t.connector == connector}
@@ -186,14 +179,12 @@ class MemoryStore:
             return batch
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
-        """See Store."""
         with self.lock:
             row = self._owned(task, epoch)
             rules.check_none_unfinished(self.unfinished_batch(task))
             row.position = position
 
     def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
-        """See Store."""
         with self.lock:
             if epoch is not None:
                 self._owned(task, epoch)
@@ -211,7 +202,6 @@ class MemoryStore:
         *,
         routing: str | None = None,
     ) -> Batch:
-        """See Store."""
         with self.lock:
             row = self._owned(task, epoch)
             rules.check_none_unfinished(self.unfinished_batch(task))
@@ -239,7 +229,6 @@ class MemoryStore:
         *,
         keep_since: datetime | None = None,
     ) -> Batch:
-        """See Store."""
         with self.lock:
             row = self._owned(task, epoch)
             last = row.batches[-1] if row.batches else None
@@ -249,32 +238,36 @@ class MemoryStore:
             row.batches[-1] = batch
             row.position = batch.end
             row.totals = row.totals.plus(counts)
-            while len(row.batches) > rules.HISTORY and (
-                keep_since is None or row.batches[0].begun < keep_since
-            ):
-                del row.batches[0]
+            if rules.forgets(batch_id):
+                begun = [(each.id, each.begun) for each in row.batches]
+                old = set(rules.forgotten(begun, batch_id, now, keep_since))
+                row.batches = [each for each in row.batches if each.id not in old]
             return batch
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
-        """See Store."""
         with self.lock:
             row = self._owned(task, epoch)
             rules.expect(self.unfinished_batch(task), batch_id)
             row.batches.pop()
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
-        """See Store."""
         with self.lock:
             row = self._tasks.get(task)
             return list(reversed(row.batches))[:limit] if row else []
 
+    def batch_at(self, task: TaskId, time: datetime) -> Batch | None:
+        oldest_first = reversed(self.batches(task, _ALL))
+        earlier = list(takewhile(lambda each: each.begun <= time, oldest_first))
+        return earlier[-1] if earlier else None
+
+    def oldest_batch(self, task: TaskId) -> Batch | None:
+        return next(reversed(self.batches(task, _ALL)), None)
+
     def totals(self, task: TaskId) -> Counts:
-        """See Store."""
         with self.lock:
             return self._tasks[task].totals if task in self._tasks else Counts()
 
     def counts_since(self, task: TaskId, since: datetime) -> Counts:
-        """See Store."""
         total = Counts()
         with self.lock:
             for batch in self._tasks[task].batches if task in self._tasks else ():
@@ -283,25 +276,21 @@ class MemoryStore:
         return total
 
     def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
-        """See Store."""
         with self.lock:
             rows = self._tasks.items()
             return {t: row.totals for t, row in rows if connector in {None, t.connector}}
 
     def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
-        """See Store."""
         with self.lock:
             rows = self._tasks.items()
             return {t: row.status for t, row in rows if connector in {None, t.connector}}
 
     def schema(self, connector: str, stream: str) -> Schema | None:
-        """See Store."""
         with self.lock:
             versions = self._schemas.get((connector, stream))
             return versions[-1] if versions else None
 
     def schemas(self, connector: str) -> Mapping[str, Sequence[Schema]]:
-        """See Store."""
         with self.lock:
             found = self._schemas.items()
             return {s: list(each) for (name, s), each in found if name == connector}
@@ -309,7 +298,6 @@ class MemoryStore:
     def put_schema(
         self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
     ) -> int:
-        """See Store."""
         with self.lock:
             rules.check_identity(connector, self._connectors.get(connector), identity)
             versions = self._schemas.setdefault((connector, stream), [])
@@ -324,7 +312,6 @@ class MemoryStore:
         items: Sequence[Mapping[str, str | int]],
         after: int | None = None,
     ) -> int:
-        """See Store."""
         with self.lock:
             ledger = self._owned(task, epoch).ledger
             if after is not None and after != len(ledger):
@@ -333,12 +320,10 @@ class MemoryStore:
             return len(ledger)
 
     def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
-        """See Store."""
         with self.lock:
             return list(self._tasks[task].ledger[start:end]) if task in self._tasks else []
 
     def ledger_length(self, task: TaskId) -> int:
-        """See Store."""
         with self.lock:
             return len(self._tasks[task].ledger) if task in self._tasks else 0
 

@@ -131,7 +131,7 @@ class Store(Protocol):
 
         Finishing the newest finished batch again changes nothing. Raises StateError
         for any other id than the unfinished batch's. Old batches are forgotten, but for
-        those begun at ``keep_since`` or later.
+        those begun at ``keep_since`` or later, and for one of each hour of the last 30 days.
         """
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
@@ -142,6 +142,12 @@ class Store(Protocol):
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
         """Return the newest batches, newest first."""
+
+    def batch_at(self, task: TaskId, time: datetime) -> Batch | None:
+        """Return the last batch before the first that began after a time, if one is known."""
+
+    def oldest_batch(self, task: TaskId) -> Batch | None:
+        """Return the oldest batch that is known."""
 
     def totals(self, task: TaskId) -> Counts:
         """Return the sum of the counts of all finished batches."""

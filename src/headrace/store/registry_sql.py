@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, delete, insert, select, update
 from typing_extensions import override
 
-from headrace.model import DEFAULT_CONTEXT, StoredSchema, Subject, SubjectVersion
+from headrace.model import StoredSchema, SubjectVersion
 from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
 from headrace.store.database import open_database
 from headrace.store.modes import Mode, in_mode
@@ -25,86 +25,87 @@ from headrace.store.registry_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Engine, Row
+    from sqlalchemy import ColumnElement, Connection, Engine
 
     from headrace.store.database import Place
-    from headrace.store.registry_protocol import RegistryRows, RegistrySetting
 
 _V = registry_versions.c
 _S = registry_schemas.c
 _R = registry_references.c
+_C = registry_settings.c
+_HERE = "."
+"""What the column `context` holds in all rows."""
 
 
-class _Rows:
-    """See RegistryRows."""
+class RegistryRows:
+    """The rows of the registry as one transaction sees them."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
 
-    def subjects(self) -> Sequence[tuple[Subject, bool]]:
-        query = select(_V.context, _V.subject, _V.deleted).distinct()
-        found: dict[Subject, bool] = {}
-        for row in self._db.execute(query.order_by(_V.context, _V.subject)):
-            subject = Subject(row.subject, row.context)
-            found[subject] = found.get(subject, False) or not row.deleted
+    def subjects(self) -> Sequence[tuple[str, bool]]:
+        """Return each subject, and whether it has a version that is not deleted; sorted."""
+        query = select(_V.subject, _V.deleted).where(_V.context == _HERE).distinct()
+        found: dict[str, bool] = {}
+        for row in self._db.execute(query.order_by(_V.subject)):
+            found[row.subject] = found.get(row.subject, False) or not row.deleted
         return list(found.items())
 
-    def versions(self, subject: Subject) -> Sequence[SubjectVersion]:
-        return self._versions(_is(subject))
+    def versions(self, subject: str) -> Sequence[SubjectVersion]:
+        """Return all versions of a subject, deleted ones too, the oldest first."""
+        return self._versions(_V.subject == subject)
 
-    def versions_of(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
-        return self._versions(and_(_V.context == context, _V.schema_id == schema_id))
+    def versions_of(self, schema_id: int) -> Sequence[SubjectVersion]:
+        """Return the versions, deleted ones too, that are this schema."""
+        return self._versions(_V.schema_id == schema_id)
 
-    def users(self, subject: Subject, version: int) -> Sequence[SubjectVersion]:
+    def users(self, subject: str, version: int) -> Sequence[SubjectVersion]:
+        """Return the versions, deleted ones too, whose schemas refer to this version."""
         uses = select(_R.number).where(
             _R.context == _V.context,
             _R.schema_id == _V.schema_id,
-            _R.used_subject == str(subject),
+            _R.used_subject == subject,
             _R.used_version == version,
         )
         return self._versions(uses.exists())
 
-    def schema(self, context: str, schema_id: int) -> StoredSchema | None:
-        return self._schema(and_(_S.context == context, _S.id == schema_id))
+    def schema(self, schema_id: int) -> StoredSchema | None:
+        """Return a schema by its id."""
+        query = select(registry_schemas).where(_schema(schema_id))
+        row = self._db.execute(query).one_or_none()
+        if row is None:
+            return None
+        references = tuple(SchemaReference(**each) for each in json.loads(row.references))
+        schema = SchemaText(row.text, SchemaType(row.type), references)
+        return StoredSchema(row.id, row.guid, schema, row.extras)
 
-    def find(self, context: str, guid: str) -> int | None:
-        query = select(_S.id).where(_S.context == context, _S.guid == guid)
+    def find(self, fingerprint: str) -> int | None:
+        """Return the id of the schema, if it is there."""
+        query = select(_S.id).where(_S.context == _HERE, _S.guid == fingerprint)
         return self._db.execute(query.order_by(_S.id).limit(1)).scalar()
 
-    def by_guid(self, guid: str) -> StoredSchema | None:
-        return self._schema(_S.guid == guid)
-
-    def contexts(self) -> Sequence[str]:
-        known = self._db.execute(select(registry_ids.c.context)).scalars()
-        return sorted({DEFAULT_CONTEXT, *known})
-
-    def setting(self, kind: RegistrySetting, scope: str) -> str | None:
-        table = registry_settings.c
-        query = select(table.value).where(table.kind == kind.value, table.scope == scope)
+    def setting(self, scope: str) -> str | None:
+        """Return what is set for a subject, or with '' for all."""
+        query = select(_C.value).where(_setting(scope))
         return self._db.execute(query).scalar()
 
-    def add_schema(
-        self, context: str, guid: str, schema: SchemaText, extras: str, schema_id: int | None
-    ) -> int:
-        counter = registry_ids.c
-        query = select(counter.last).where(counter.context == context)
-        last = self._db.execute(query).scalar()
-        made = int(last or 0) + 1 if schema_id is None else schema_id
-        newest = {"last": max(int(last or 0), made)}
+    def add_schema(self, fingerprint: str, schema: SchemaText, extras: str) -> int:
+        """Keep a schema and return its id, one never used before."""
+        this = registry_ids.c.context == _HERE
+        last = self._db.execute(select(registry_ids.c.last).where(this)).scalar()
+        made = int(last or 0) + 1
         if last is None:
-            self._db.execute(insert(registry_ids).values(context=context, **newest))
+            self._db.execute(insert(registry_ids).values(last=made))
         else:
-            this = counter.context == context
-            self._db.execute(update(registry_ids).where(this).values(newest))
+            self._db.execute(update(registry_ids).where(this).values(last=made))
         uses = [
             {"name": each.name, "subject": each.subject, "version": each.version}
             for each in schema.references
         ]
         self._db.execute(
             insert(registry_schemas).values(
-                context=context,
                 id=made,
-                guid=guid,
+                guid=fingerprint,
                 type=schema.type.value,
                 text=schema.text,
                 references=json.dumps(uses),
@@ -112,23 +113,23 @@ class _Rows:
             )
         )
         for number, use in enumerate(schema.references):
-            row = {"context": context, "schema_id": made, "number": number}
+            row = {"schema_id": made, "number": number}
             used = {"used_subject": use.subject, "used_version": use.version}
             self._db.execute(insert(registry_references).values(**row, **used))
         return made
 
-    def remove_schema(self, context: str, schema_id: int) -> None:
-        schema = and_(_S.context == context, _S.id == schema_id)
-        self._db.execute(delete(registry_schemas).where(schema))
-        uses = and_(_R.context == context, _R.schema_id == schema_id)
+    def remove_schema(self, schema_id: int) -> None:
+        """Forget a schema; its id is not used again."""
+        self._db.execute(delete(registry_schemas).where(_schema(schema_id)))
+        uses = and_(_R.context == _HERE, _R.schema_id == schema_id)
         self._db.execute(delete(registry_references).where(uses))
 
     def put_version(self, version: SubjectVersion) -> None:
+        """Add a version, or replace the one of that subject and number."""
         self.remove_version(version)
         self._db.execute(
             insert(registry_versions).values(
-                context=version.subject.context,
-                subject=version.subject.name,
+                subject=version.subject,
                 version=version.version,
                 schema_id=version.schema_id,
                 deleted=version.deleted,
@@ -136,35 +137,31 @@ class _Rows:
         )
 
     def remove_version(self, version: SubjectVersion) -> None:
-        this = and_(_is(version.subject), _V.version == version.version)
+        """Forget a version."""
+        subject = and_(_V.context == _HERE, _V.subject == version.subject)
+        this = and_(subject, _V.version == version.version)
         self._db.execute(delete(registry_versions).where(this))
 
-    def put_setting(self, kind: RegistrySetting, scope: str, value: str | None) -> None:
-        table = registry_settings.c
-        this = and_(table.kind == kind.value, table.scope == scope)
-        self._db.execute(delete(registry_settings).where(this))
+    def put_setting(self, scope: str, value: str | None) -> None:
+        """Set or, with None, unset what holds for a subject, or with '' for all."""
+        self._db.execute(delete(registry_settings).where(_setting(scope)))
         if value is not None:
-            row = {"kind": kind.value, "scope": scope, "value": value}
-            self._db.execute(insert(registry_settings).values(row))
+            self._db.execute(insert(registry_settings).values(scope=scope, value=value))
 
     def _versions(self, where: ColumnElement[bool]) -> Sequence[SubjectVersion]:
-        query = select(registry_versions).where(where)
-        order = (_V.context, _V.subject, _V.version)
+        query = select(registry_versions).where(_V.context == _HERE, where)
         return [
-            SubjectVersion(
-                Subject(row.subject, row.context), row.version, row.schema_id, row.deleted
-            )
-            for row in self._db.execute(query.order_by(*order))
+            SubjectVersion(row.subject, row.version, row.schema_id, row.deleted)
+            for row in self._db.execute(query.order_by(_V.subject, _V.version))
         ]
-
-    def _schema(self, where: ColumnElement[bool]) -> StoredSchema | None:
-        query = select(registry_schemas).where(where).order_by(_S.context, _S.id).limit(1)
-        row = self._db.execute(query).one_or_none()
-        return None if row is None else _stored(row)
 
 
 class SqlRegistryStore:
-    """A RegistryStore in the database that holds the other state.
+    """The registry's durable state, in the database that holds the other state.
+
+    Any thread may use it. A transaction sees the rows as they are when it begins. What a
+    writing one did is durable when its block ends, and undone when the block raises; no two
+    writing ones overlap, in whatever process they are.
 
     It can be pickled: a copy opens the database anew, so that of a file serves on the same
     machine only.
@@ -182,18 +179,18 @@ class SqlRegistryStore:
 
     @contextmanager
     def read(self) -> Iterator[RegistryRows]:
-        """See RegistryStore."""
+        """Open a transaction that only reads."""
         with in_mode(self._engine, Mode.SNAPSHOT).begin() as db:
-            yield _Rows(db)
+            yield RegistryRows(db)
 
     @contextmanager
     def write(self) -> Iterator[RegistryRows]:
-        """See RegistryStore."""
+        """Open a transaction that may write."""
         with in_mode(self._engine, Mode.ALONE).begin() as db:
-            yield _Rows(db)
+            yield RegistryRows(db)
 
     def close(self) -> None:
-        """See RegistryStore."""
+        """Let go of files and connections."""
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:
@@ -207,11 +204,9 @@ class SqlRegistryStore:
             return self._opened
 
 
-def _is(subject: Subject) -> ColumnElement[bool]:
-    return and_(_V.context == subject.context, _V.subject == subject.name)
+def _schema(schema_id: int) -> ColumnElement[bool]:
+    return and_(_S.context == _HERE, _S.id == schema_id)
 
 
-def _stored(row: Row[Any]) -> StoredSchema:
-    references = tuple(SchemaReference(**each) for each in json.loads(row.references))
-    schema = SchemaText(row.text, SchemaType(row.type), references)
-    return StoredSchema(row.context, row.id, row.guid, schema, row.extras)
+def _setting(scope: str) -> ColumnElement[bool]:
+    return and_(_C.kind == "config", _C.scope == scope)

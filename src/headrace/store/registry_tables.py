@@ -15,10 +15,16 @@ from sqlalchemy import (
 
 from headrace.store.tables import Name, metadata
 
+
+def _context() -> Column[str]:
+    """Return a column that is the same in every row; it leads the keys of all tables."""
+    return Column("context", Name, primary_key=True, default=".")
+
+
 registry_schemas = Table(
     "registry_schemas",
     metadata,
-    Column("context", Name, primary_key=True),
+    _context(),
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("guid", Name, nullable=False, index=True),
     Column("type", String, nullable=False),
@@ -30,7 +36,7 @@ registry_schemas = Table(
 registry_versions = Table(
     "registry_versions",
     metadata,
-    Column("context", Name, primary_key=True),
+    _context(),
     Column("subject", Name, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("schema_id", BigInteger, nullable=False),
@@ -45,7 +51,7 @@ Index(
 registry_references = Table(
     "registry_references",
     metadata,
-    Column("context", Name, primary_key=True),
+    _context(),
     Column("schema_id", BigInteger, primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("used_subject", Name, nullable=False),
@@ -60,7 +66,7 @@ Index(
 registry_settings = Table(
     "registry_settings",
     metadata,
-    Column("kind", Name, primary_key=True),
+    Column("kind", Name, primary_key=True, default="config"),
     Column("scope", Name, primary_key=True),
     Column("value", Text, nullable=False),
 )
@@ -68,6 +74,6 @@ registry_settings = Table(
 registry_ids = Table(
     "registry_ids",
     metadata,
-    Column("context", Name, primary_key=True),
+    _context(),
     Column("last", BigInteger, nullable=False, comment="an id is never used twice"),
 )

@@ -10,10 +10,10 @@ from headrace.model import TaskId
 from headrace.store.tables import batches, connectors, ledger, retired_epochs, schemas, tasks
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Select, Table
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select
 
 
-def is_task(table: Table, task: TaskId) -> ColumnElement[bool]:
+def is_task(table: FromClause, task: TaskId) -> ColumnElement[bool]:
     """Return the condition of a task's rows."""
     return (table.c.connector == task.connector) & (table.c.number == task.number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.model import BatchState, TargetState, TaskState
@@ -15,16 +16,48 @@ from headrace.store.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.model import Batch, Connector, Lease, TaskId, TaskStatus
     from headrace.sdk import Position
 
 T = TypeVar("T")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HISTORY = 1000
 """How many batches of a task are kept; their counts stay in the totals for ever."""
+HOURLY = timedelta(days=30)
+"""How long the first batch of each hour is kept beyond those: it tells where a task stood."""
+
+
+_HOUR = timedelta(hours=1)
+
+
+def forgotten(
+    begun: Iterable[tuple[int, datetime]], newest: int, now: datetime, keep: datetime | None
+) -> list[int]:
+    """Return the ids of a task's batches that need not be kept.
+
+    Args:
+        begun: The ids of its batches, oldest first, with when each began.
+        newest: The id of the newest.
+        now: The present.
+        keep: Those that began then or later are kept, if there is such a time.
+    """
+    found: list[int] = []
+    hour: int | None = None
+    for id_, at in begun:
+        before, hour = hour, (at - _EPOCH) // _HOUR
+        is_wanted = keep is not None and at >= keep
+        is_first = hour != before and at >= now - HOURLY
+        if not (is_wanted or is_first or id_ > newest - HISTORY):
+            found.append(id_)
+    return found
+
+
+def forgets(batch: int) -> bool:
+    """Return whether old batches are looked for after one: that is done now and then."""
+    return batch % max(1, HISTORY // 10) == 0
 
 
 def check_free(lease: Lease | None, owner: str, now: datetime) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, schema_from_json, schema_to_json
@@ -26,6 +26,7 @@ from headrace.store.tables import (
 from headrace.store.task_rows import (
     batch_of,
     ensure_task,
+    forget_batches,
     locked_task,
     newest_batch,
     renew_leases,
@@ -59,11 +60,9 @@ class SqlStore:
         self.now = lease_clock(self._engine, machine)
 
     def close(self) -> None:
-        """See Store."""
         self._engine.dispose()
 
     def register(self, connector: str) -> str:
-        """See Store."""
         with self._writer.begin() as db:
             hold(db, "connector", connector)
             query = select(connectors.c.uid).where(connectors.c.name == connector)
@@ -75,7 +74,6 @@ class SqlStore:
             return uid
 
     def remove(self, connector: str) -> None:
-        """See Store."""
         with self._writer.begin() as db:
             forget(db, connector)
 
@@ -89,7 +87,6 @@ class SqlStore:
         *,
         identity: str | None = None,
     ) -> Lease:
-        """See Store."""
         with self._writer.begin() as db:
             _check_identity(db, task.connector, identity)
             row = ensure_task(db, task)
@@ -107,26 +104,21 @@ class SqlStore:
     def renew(
         self, leases: Collection[Lease], now: datetime, duration: timedelta
     ) -> Mapping[TaskId, Lease]:
-        """See Store."""
         with self._writer.begin() as db:
             return renew_leases(db, leases, now + duration)
 
     def release(self, lease: Lease) -> None:
-        """See Store."""
         with self._writer.begin() as db:
             where = (is_task(tasks, lease.task), tasks.c.epoch == lease.epoch)
             db.execute(update(tasks).where(*where).values(owner=None, expires_us=None))
 
     def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
         self._put(lease, status, now)
 
     def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
         self._put(lease, status, now, owner=None, expires_us=None)
 
     def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
-        """See Store."""
         self._put(lease, status, now, owner=None, expires_us=None, epoch=lease.epoch + 1)
 
     def _put(self, lease: Lease, status: TaskStatus, now: datetime, **more: int | None) -> None:
@@ -136,7 +128,6 @@ class SqlStore:
             add_state(db, lease.task, row, status, Stamp(now, lease.owner))
 
     def leases(self, connector: str | None = None) -> Sequence[Lease]:
-        """See Store."""
         query = select(tasks).where(tasks.c.owner.is_not(None))
         if connector is not None:
             query = query.where(tasks.c.connector == connector)
@@ -147,13 +138,11 @@ class SqlStore:
         ]
 
     def position(self, task: TaskId) -> Position:
-        """See Store."""
         with self._engine.connect() as db:
             text = db.execute(select(tasks.c.position).where(is_task(tasks, task))).scalar()
             return Position.from_json(text) if text else Position()
 
     def positions(self, connector: str) -> Mapping[TaskId, Position]:
-        """See Store."""
         query = select(tasks).where(tasks.c.connector == connector)
         with self._engine.connect() as db:
             return {
@@ -162,14 +151,12 @@ class SqlStore:
             }
 
     def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
-        """See Store."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
             rules.check_none_unfinished(unfinished_of(db, task))
             update_task(db, task, position=position.to_json())
 
     def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
-        """See Store."""
         if epoch is None:
             with self._engine.connect() as db:
                 return unfinished_of(db, task)
@@ -187,7 +174,6 @@ class SqlStore:
         *,
         routing: str | None = None,
     ) -> Batch:
-        """See Store."""
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
             rules.check_none_unfinished(unfinished_of(db, task))
@@ -218,7 +204,6 @@ class SqlStore:
         *,
         keep_since: datetime | None = None,
     ) -> Batch:
-        """See Store."""
         with self._writer.begin() as db:
             row = _check_epoch(db, task, epoch)
             last = newest_batch(db, task)
@@ -230,34 +215,42 @@ class SqlStore:
             db.execute(update(batches).where(*this).values(change))
             totals = Counts.from_json(row.totals).plus(counts)
             update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
-            old = [is_task(batches, task), batches.c.id <= batch_id - rules.HISTORY]
-            if keep_since is not None:
-                old.append(batches.c.begun_us < micros(keep_since))
-            db.execute(delete(batches).where(*old))
+            forget_batches(db, task, batch_id, now, keep_since)
             return batch
 
     def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
-        """See Store."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
             rules.expect(unfinished_of(db, task), batch_id)
             db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
 
     def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
-        """See Store."""
         query = select(batches).where(is_task(batches, task))
         with self._engine.connect() as db:
             rows = db.execute(query.order_by(batches.c.id.desc()).limit(limit))
             return [batch_of(row) for row in rows]
 
+    def batch_at(self, task: TaskId, time: datetime) -> Batch | None:
+        mine = is_task(batches, task)
+        after = batches.c.begun_us > micros(time)
+        later = select(func.min(batches.c.id)).where(mine, after).scalar_subquery()
+        query = select(batches).where(mine, or_(later.is_(None), batches.c.id < later))
+        with self._engine.connect() as db:
+            row = db.execute(query.order_by(batches.c.id.desc()).limit(1)).one_or_none()
+            return None if row is None else batch_of(row)
+
+    def oldest_batch(self, task: TaskId) -> Batch | None:
+        query = select(batches).where(is_task(batches, task)).order_by(batches.c.id).limit(1)
+        with self._engine.connect() as db:
+            row = db.execute(query).one_or_none()
+            return None if row is None else batch_of(row)
+
     def totals(self, task: TaskId) -> Counts:
-        """See Store."""
         with self._engine.connect() as db:
             text = db.execute(select(tasks.c.totals).where(is_task(tasks, task))).scalar()
             return Counts.from_json(text) if text else Counts()
 
     def counts_since(self, task: TaskId, since: datetime) -> Counts:
-        """See Store."""
         within = (is_task(batches, task), batches.c.begun_us >= micros(since))
         query = select(batches.c.counts).where(*within, batches.c.counts.is_not(None))
         total = Counts()
@@ -267,7 +260,6 @@ class SqlStore:
         return total
 
     def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
-        """See Store."""
         query = _tasks_of(connector, tasks.c.totals)
         with self._engine.connect() as db:
             return {
@@ -276,7 +268,6 @@ class SqlStore:
             }
 
     def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
-        """See Store."""
         columns = (tasks.c.state, tasks.c.trace, tasks.c.next_us, tasks.c.restarts)
         query = _tasks_of(connector, *columns)
         with self._engine.connect() as db:
@@ -291,13 +282,11 @@ class SqlStore:
             }
 
     def schema(self, connector: str, stream: str) -> Schema | None:
-        """See Store."""
         with self._engine.connect() as db:
             row = _newest_schema(db, connector, stream)
             return schema_from_json(row.schema) if row else None
 
     def schemas(self, connector: str) -> Mapping[str, Sequence[Schema]]:
-        """See Store."""
         column = schemas.c
         found: dict[str, list[Schema]] = {}
         query = select(column.stream, column.schema).where(column.connector == connector)
@@ -309,7 +298,6 @@ class SqlStore:
     def put_schema(
         self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
     ) -> int:
-        """See Store."""
         text = schema_to_json(schema)
         with self._writer.begin() as db:
             _check_identity(db, connector, identity)
@@ -329,18 +317,15 @@ class SqlStore:
         items: Sequence[Mapping[str, str | int]],
         after: int | None = None,
     ) -> int:
-        """See Store."""
         with self._writer.begin() as db:
             _check_epoch(db, task, epoch)
             return append_to_ledger(db, task, items, after)
 
     def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
-        """See Store."""
         with self._engine.connect() as db:
             return ledger_slice(db, task, start, end)
 
     def ledger_length(self, task: TaskId) -> int:
-        """See Store."""
         with self._engine.connect() as db:
             return ledger_length(db, task)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from headrace.model import Batch, BatchState, Counts, TaskId, TaskState
 from headrace.sdk import Position
+from headrace.store import rules
 from headrace.store.floors import floors_of
 from headrace.store.name_locks import hold
 from headrace.store.removing import is_task, retired_epoch
@@ -92,6 +93,22 @@ def newest_batch(db: Connection, task: TaskId) -> Batch | None:
     query = select(batches).where(is_task(batches, task)).order_by(batches.c.id.desc()).limit(1)
     row = db.execute(query).one_or_none()
     return batch_of(row) if row is not None else None
+
+
+def forget_batches(
+    db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
+) -> None:
+    """Delete a task's old batches, as ``rules.forgotten`` says."""
+    if not rules.forgets(newest):
+        return
+    old = select(batches.c.id, batches.c.begun_us).where(
+        is_task(batches, task), batches.c.id <= newest - rules.HISTORY
+    )
+    begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
+    ids = [{"old": id_} for id_ in rules.forgotten(begun, newest, now, keep_since)]
+    if ids:
+        this = (is_task(batches, task), batches.c.id == bindparam("old"))
+        db.execute(delete(batches).where(*this), ids)
 
 
 def unfinished_of(db: Connection, task: TaskId) -> Batch | None:

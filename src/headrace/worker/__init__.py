@@ -8,7 +8,6 @@ from headrace.worker.context import (
     StoredTaskContext,
 )
 from headrace.worker.events import Events, Outcome
-from headrace.worker.hosts import HostSupervisor
 from headrace.worker.listening import ConnectorEvents, Everyone, Measures
 from headrace.worker.loop import BatchLoop, Flow, Reader
 from headrace.worker.lost import LostTasks
@@ -17,14 +16,12 @@ from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
 from headrace.worker.restarts import Restarts, Verdict
-from headrace.worker.retry import Backoff
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
 from headrace.worker.tolerance import ToleranceGuard
 from headrace.worker.worker import Worker
 
 __all__ = [
-    "Backoff",
     "BatchLoop",
     "BatchTask",
     "CaptureKeeping",
@@ -33,7 +30,6 @@ __all__ = [
     "Events",
     "Everyone",
     "Flow",
-    "HostSupervisor",
     "LostTasks",
     "Measures",
     "Outcome",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from headrace.dataplane.host import error_from_json, error_to_json
-from headrace.model import Counts
+from headrace.capture import error_from_json, refusal
+from headrace.model import Backoff, Counts
 from headrace.sdk import (
     HeadraceError,
     Mark,
@@ -27,7 +27,6 @@ from headrace.sdk import (
 )
 from headrace.store import StoreUnavailableError
 from headrace.worker.context import StoredLedger, StoredSchemas
-from headrace.worker.retry import Backoff
 from headrace.worker.task import Step
 from headrace.worker.tolerance import ToleranceGuard
 
@@ -35,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from headrace.dataplane.host import CaptureSpec, Message
+    from headrace.capture import CaptureSpec, HostSupervisor, Message
     from headrace.model import Batch, Lease, TaskId
     from headrace.sdk import Lag
     from headrace.store import Store
-    from headrace.worker.hosts import HostSupervisor
 
 log = structlog.get_logger(__name__)
 
@@ -143,7 +141,6 @@ class CaptureTask:
         """Whether the source's newest polls found nothing."""
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
-        """See Task."""
         self._lease = lease
         self._spec = replace(self._spec, once=once)
         self._keeping.hosts.attach(self)
@@ -183,7 +180,6 @@ class CaptureTask:
         """See Task: it runs no Spark jobs."""
 
     def cancel(self) -> None:
-        """See Task: the lease is lost, or stopping took too long."""
         self._stop_capture(discard=True)
         self.fail(StaleEpochError(f"Task {self.id} was cancelled."))
 
@@ -260,8 +256,6 @@ class CaptureTask:
                 level = message["level"]
                 told = {"logger": message["logger"], **self._labels}
                 getattr(log, level, log.info)(message["text"], **told)
-            case "reconfigure":
-                log.info("capture asks for new task configurations", **self._labels)
             case "stopped":
                 self.completed = message["completed"]
                 self._ended.set()
@@ -382,8 +376,3 @@ def _failure(told: Message) -> HeadraceError:
     if told["code"] == StoreUnavailableError.code:
         return StoreUnavailableError(told["problem"])  # which hosts do not know
     return error_from_json(told)
-
-
-def refusal(message: Message, error: Exception) -> Message:
-    """Return the answer to a call that raises ``error`` in the host."""
-    return {"type": "answer", "call": message["call"], "error": error_to_json(error)}

@@ -26,11 +26,9 @@ class StoredSchemas:
     identity: str | None = None
 
     def get(self, stream: str) -> Schema | None:
-        """See SchemaMemory."""
         return self.store.schema(self.connector, stream)
 
     def put(self, stream: str, schema: Schema) -> None:
-        """See SchemaMemory."""
         self.store.put_schema(self.connector, stream, schema, identity=self.identity)
 
 
@@ -42,15 +40,12 @@ class StoredLedger:
     lease: Lease
 
     def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
-        """See Ledger."""
         return self.store.ledger_append(self.lease.task, self.lease.epoch, items, after)
 
     def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
-        """See Ledger."""
         return self.store.ledger_slice(self.lease.task, start, end)
 
     def __len__(self) -> int:
-        """See Ledger."""
         return self.store.ledger_length(self.lease.task)
 
 
@@ -66,36 +61,29 @@ class StoredTaskContext:
 
     @property
     def connector(self) -> str:
-        """See TaskContext."""
         return self.lease.task.connector
 
     @property
     def task(self) -> int:
-        """See TaskContext."""
         return self.lease.task.number
 
     @property
     def schemas(self) -> StoredSchemas:
-        """See TaskContext."""
         return StoredSchemas(self.store, self.connector, self.identity)
 
     @property
     def ledger(self) -> StoredLedger:
-        """See TaskContext."""
         return StoredLedger(self.store, self.lease)
 
     @property
     def scratch(self) -> Path:
-        """See TaskContext."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder
 
     def position(self) -> Position:
-        """See TaskContext."""
         return self.store.position(self.lease.task)
 
     def stopping(self) -> bool:
-        """See TaskContext."""
         return self.stop_asked.is_set()
 
 
@@ -111,25 +99,20 @@ class StoredConnectorContext:
 
     @property
     def schemas(self) -> StoredSchemas:
-        """See ConnectorContext."""
         return StoredSchemas(self.store, self.name, self.identity)
 
     def position(self) -> Position:
-        """See ConnectorContext."""
         merged = Position()
         for _, position in sorted(self.positions().items()):
             merged = merged.merged(position)
         return merged
 
     def positions(self) -> Mapping[int, Position]:
-        """See ConnectorContext."""
         stored = self.store.positions(self.name)
         return {task.number: position for task, position in stored.items()}
 
     def request_task_reconfiguration(self) -> None:
-        """See ConnectorContext."""
         self.reconfigure()
 
     def raise_error(self, error: Exception) -> None:
-        """See ConnectorContext."""
         self.fail(error)

@@ -52,16 +52,13 @@ class Everyone:
     listeners: Collection[Events]
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """See Events."""
         for each in self.listeners:
             each.batch_finished(batch, took)
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See Events."""
         for each in self.listeners:
             each.state_changed(task, state, error)
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        """See Events."""
         for each in self.listeners:
             each.retrying(task, error, wait)

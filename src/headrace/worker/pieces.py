@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.sdk import SinkError, SparkMemoryError
+from headrace.model import SparkMemoryError
+from headrace.sdk import SinkError
 
 if TYPE_CHECKING:
     from headrace.sdk import RetriableError

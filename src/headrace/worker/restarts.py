@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.model import RestartPolicy, TaskId
+from headrace.model import (
+    RestartPolicy,
+    SchemaChangeError,
+    TaskId,
+    ToleranceExceededError,
+    TooManyRejectedError,
+)
 from headrace.sdk import (
     DataLostError,
     HeadraceError,
     RecordError,
     RetriableError,
-    SchemaChangeError,
     StaleEpochError,
-    ToleranceExceededError,
-    TooManyRejectedError,
     UnfitRecordError,
 )
 from headrace.sdk.errors import Category

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.sdk import ReadLimit, SparkMemoryError, SparkUnavailableError
+from headrace.model import Backoff, SparkMemoryError, SparkUnavailableError
+from headrace.sdk import ReadLimit
 from headrace.worker.pieces import Pieces
-from headrace.worker.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,16 +146,13 @@ class _TaggedFlow:
 
     @property
     def untouched(self) -> bool:
-        """See Flow."""
         return self.flow.untouched
 
     @property
     def routing(self) -> str:
-        """See Flow."""
         return self.flow.routing
 
     def run(self, batch: Batch) -> Counts:
-        """See Flow."""
         return self.jobs.run(batch.task, lambda: self.flow.run(batch))
 
 
@@ -219,7 +216,6 @@ class BatchTask:
         return parts.loop.lag if parts is not None else None
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
-        """See Task."""
         self.stop()  # parts of a start that failed, or of a session that has ended
         jobs = self._jobs = self._open_jobs()
         self._once = once
@@ -233,7 +229,6 @@ class BatchTask:
                 loop.limit = replace(loop.limit, until=end)
 
     def step(self) -> Step:
-        """See Task."""
         assert self._parts is not None
         assert self._jobs is not None
         loop = self._parts.loop
@@ -249,17 +244,14 @@ class BatchTask:
         return Step(batch, ended=ended, commit=loop.commit)
 
     def cancel(self) -> None:
-        """See Task."""
         if self._jobs is not None and not self._jobs.lost():
             self._jobs.cancel(self.id)
 
     def activity(self) -> object | None:
-        """See Task."""
         jobs = self._jobs
         return None if jobs is None or jobs.lost() else jobs.activity(self.id)
 
     def stop(self) -> None:
-        """See Task."""
         parts, self._parts = self._parts, None
         if parts is None:
             return

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.model import ToleranceLimits
-from headrace.sdk import TooManyRejectedError
+from headrace.model import ToleranceLimits, TooManyRejectedError
 
 if TYPE_CHECKING:
     from datetime import datetime

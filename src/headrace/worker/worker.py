@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.model import TaskState, TaskStatus
+from headrace.model import SparkUnavailableError, TaskState, TaskStatus
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import (
     HeadraceError,
     RetriableError,
     SourceError,
-    SparkUnavailableError,
     StaleEpochError,
     StateError,
     StorageUnavailableError,
@@ -52,9 +51,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.2  # how often it is looked whether threads have ended
-_OURS = (SparkUnavailableError, StoreUnavailableError)
-"""What is away here, and comes back: a task is not failed for it, however long it takes."""
 _HEART_SECONDS = 5.0  # how long a renewal that runs is waited for in the end
+
+
+class HeldElsewhereError(RetriableError):
+    """Another worker has the task, or had it when it died; its lease runs out."""
+
+    code = "task.held_elsewhere"
+
+
+_OURS = (SparkUnavailableError, StoreUnavailableError, HeldElsewhereError)
+"""What is away here, and comes back: a task is not failed for it, however long it takes."""
 
 
 @dataclass(kw_only=True)
@@ -307,7 +314,8 @@ class Worker:
         except StateError as error:
             if not self.serving:
                 raise
-            raise RetriableError(error.problem, after=self.lease / 10, fix=error.fix) from error
+            wait = self.lease / 10
+            raise HeldElsewhereError(error.problem, after=wait, fix=error.fix) from error
 
     def _stepped(self, entry: Entry, step: Step, finished: bool, took: timedelta) -> None:  # noqa: FBT001 - private
         if step.batch is not None:

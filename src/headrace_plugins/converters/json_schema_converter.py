@@ -75,7 +75,6 @@ class JsonSchemaConverter(Converter):
         )
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
-        """See Converter."""
         super().__init__(config, context)
         self._schemas = RemoteSchemas(config, context, SchemaType.JSON)
 

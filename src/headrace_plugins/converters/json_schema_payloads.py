@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Type
+from headrace.sdk.scalars import WHOLE_NUMBERS
 from headrace_plugins.converters.json_schema_words import (
     KEY,
     VALUE,
@@ -21,9 +22,8 @@ from headrace_plugins.converters.json_schema_words import (
 if TYPE_CHECKING:
     from headrace.sdk import Schema
 
-_WHOLE = {Type.INT8, Type.INT16, Type.INT32, Type.INT64}
 _KINDS: Mapping[Type, tuple[type, ...]] = {
-    **dict.fromkeys(_WHOLE, (int,)),
+    **dict.fromkeys(WHOLE_NUMBERS, (int,)),
     **dict.fromkeys((Type.FLOAT32, Type.FLOAT64), (int, float, Decimal)),
     Type.BOOLEAN: (bool,),
     Type.STRING: (str,),

@@ -43,7 +43,6 @@ class ProtobufConverter(Converter):
         return converter_def().merged(remote_config()).merged(protobuf_def())
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
-        """See Converter. Raises SetupError where the extra is not installed."""
         super().__init__(config, context)
         if find_spec("grpc_tools") is None:
             problem = "ProtobufConverter needs protoc, which is not installed."

@@ -20,7 +20,6 @@ from headrace.sdk import (
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda
 from headrace_plugins.transforms.cast_sql import CAST_TARGETS, sql_cast, supported
 from headrace_plugins.transforms.cast_values import cast_value
-from headrace_plugins.transforms.field_lists import hash_order
 from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
 
 if TYPE_CHECKING:
@@ -85,14 +84,11 @@ class Cast(Transform):
         }
 
     def _casts(self, part: Part, targets: Mapping[FieldPath, Type]) -> dict[FieldPath, Schema]:
-        """Give the new schema of each field, in Kafka Connect's order.
+        """Give the new schema of each field, in the record's order.
 
         The order decides which error a record has, and defaults come before values.
         """
-        order = list(part.columns())
-        if part.schemaless:
-            order = hash_order(path.steps[0] for path in targets)
-        places = {name: number for number, name in enumerate(order)}
+        places = {name: number for number, name in enumerate(part.columns())}
         casts = {}
         for path in sorted(targets, key=lambda path: places.get(path.steps[0], len(places))):
             found = _found(part, path)

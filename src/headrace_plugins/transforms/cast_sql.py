@@ -13,26 +13,17 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema, Type, java_class, literal, sql_null, sql_type
 from headrace.sdk.logical import DATE, DECIMAL, TIME, scale_of
+from headrace.sdk.scalars import FLOATS, NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 __all__ = ["CAST_TARGETS", "SqlCast", "moment_text", "sql_cast", "supported", "unsupported"]
 
-CAST_TARGETS = (
-    Type.INT8,
-    Type.INT16,
-    Type.INT32,
-    Type.INT64,
-    Type.FLOAT32,
-    Type.FLOAT64,
-    Type.BOOLEAN,
-    Type.STRING,
-)
+CAST_TARGETS = (*NUMBERS, Type.BOOLEAN, Type.STRING)
 """The types that values can be cast to; those and BYTES can be cast."""
 
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_FLOATS = (Type.FLOAT32, Type.FLOAT64)
 _WHOLE = literal(r"\A[+-]?[0-9]+\z")
 # What Java reads and what Spark reads on top of it, as names of special numbers.
 _SPECIAL = literal(r"\A[\x00-\x20]*[+-]?(NaN|Infinity)[\x00-\x20]*\z")
@@ -185,7 +176,7 @@ def _saturated(sql: str, bits: int) -> str:
 def _from_decimal(sql: str, scale: int, target: Type) -> str:
     if target is Type.STRING:
         return _decimal_text(sql, scale)
-    if target in _FLOATS:
+    if target in FLOATS:
         return f"CAST({sql} AS {sql_type(Schema(target))})"
     whole = sql if scale == 0 else f"IF({sql} < 0, ceil({sql}), floor({sql}))"
     low = f"pmod(CAST({whole} AS DECIMAL(38, 0)), 18446744073709551616BD)"
@@ -220,7 +211,7 @@ def _from_string(sql: str, target: Type) -> SqlCast:
     if target is Type.BOOLEAN:
         return SqlCast(f"(lower({sql}) = 'true')")
     cast = f"try_cast({sql} AS {sql_type(Schema(target))})"
-    if target in _FLOATS:
+    if target in FLOATS:
         # Words give what no digits do but by far too many, so that few texts are looked at.
         word = f"{sql} RLIKE {_LETTERS} AND NOT {sql} RLIKE {_SPECIAL}"
         number = f"IF(abs({cast}) > {sys.float_info.max!r}D AND {word}, NULL, {cast})"

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, UnfitRecordError
-from headrace.sdk.config import (
-    ConfigDef,
-    ConfigType,
-    Importance,
-    Lambda,
-    ValidString,
-    invalid,
-)
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyList, ValidString
 from headrace.sdk.edits import defaulted
 from headrace.sdk.fieldpath import field_paths, with_field_syntax
 from headrace.sdk.headers import header_sql, text_sql, with_headers
@@ -27,11 +20,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Part, Shape
     from headrace.sdk.fieldpath import FieldPath
 
-_MISSING = (
-    'Cannot invoke "org.apache.kafka.connect.data.Field.schema()" because the return value '
-    'of "org.apache.kafka.connect.data.Schema.field(String)" is null'
-)
-
 
 class HeaderFrom(Transform):
     """Moves or copies fields of the key or the value to headers, in the order given."""
@@ -41,13 +29,12 @@ class HeaderFrom(Transform):
     @override
     @classmethod
     def config_def(cls) -> ConfigDef:
-        filled = Lambda(_check_filled, "non-empty list")
         definition = (
             ConfigDef()
             .define(
                 "fields",
                 ConfigType.LIST,
-                validator=filled,
+                validator=NonEmptyList(),
                 importance=Importance.HIGH,
                 doc="Field names in the record whose values are to be copied or moved to "
                 "headers.",
@@ -55,7 +42,7 @@ class HeaderFrom(Transform):
             .define(
                 "headers",
                 ConfigType.LIST,
-                validator=filled,
+                validator=NonEmptyList(),
                 importance=Importance.HIGH,
                 doc="Header names, in the same order as the field names listed in the fields "
                 "configuration property.",
@@ -88,9 +75,11 @@ class HeaderFrom(Transform):
         if part is None:
             return shape
         paths = field_paths(self.config, self.config.get_list("fields"))
-        if not part.schemaless and any(part.find(path) is None for path in paths):
+        missing = [".".join(path.steps) for path in paths if part.find(path) is None]
+        if missing and not part.schemaless:
             error = UnfitRecordError(
-                message=_MISSING, exception="java.lang.NullPointerException"
+                message=f"Field does not exist: {missing[0]}",
+                exception="java.lang.NullPointerException",
             )
             return replace(self.refusing(shape, error), unfit=True)
         names = self.config.get_list("headers")
@@ -116,11 +105,6 @@ class HeaderFrom(Transform):
             sql, schema = defaulted(column)
         kind = None if part.schemaless else type_name(schema)
         return header_sql(name, text_sql(sql, schema), kind)
-
-
-def _check_filled(name: str, value: object) -> None:
-    if not value:
-        raise invalid(name, value, "Empty list", fix="Name at least one.")
 
 
 def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:

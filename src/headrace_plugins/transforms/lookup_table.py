@@ -58,7 +58,9 @@ class TableLookup(LookupPart, FrameTransform):
         prefix = self.config.get_str("prefix")
         added = parse_ddl(self.config.get_str("fields"), field="fields").fields
         columns = {name: f"value.{quote(name)}" for name in kind.fieldNames()}  # type: ignore[attr-defined]  # a struct
-        columns |= {prefix + field.name: f"__field{n}" for n, field in enumerate(added)}
+        for n, name in enumerate(prefix + field.name for field in added):
+            # A record that is spared keeps what it has.
+            columns[name] = f"IF(applies, __field{n}, {columns.get(name, 'NULL')})"
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in columns.items())
         return f"IF(value IS NULL, NULL, named_struct({pairs}))"
 

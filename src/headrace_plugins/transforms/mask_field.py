@@ -21,9 +21,16 @@ from headrace.sdk import (
     sql_value,
     with_field_syntax,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString, NullOr
+from headrace.sdk.config import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    NonEmptyList,
+    NonEmptyString,
+    NullOr,
+)
 from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
-from headrace_plugins.transforms.field_lists import NonEmptyList, hash_order
+from headrace.sdk.scalars import FLOATS
 from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
 
 if TYPE_CHECKING:
@@ -33,9 +40,8 @@ if TYPE_CHECKING:
 
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _DIGITS = Context(prec=MAX_PRECISION)
-_FLOATS = (Type.FLOAT32, Type.FLOAT64)
 _NOTHING: Mapping[Type, str] = {
-    **dict.fromkeys((*_BITS, *_FLOATS), "0"),
+    **dict.fromkeys((*_BITS, *FLOATS), "0"),
     Type.BOOLEAN: "false",
     Type.STRING: "''",
     Type.ARRAY: "array()",
@@ -94,12 +100,9 @@ class MaskField(Transform):
         return self.with_part(shape, part)
 
     def _paths(self, part: Part) -> list[FieldPath]:
-        """Give the fields in Kafka Connect's order, as the first error of a record counts."""
+        """Give the fields in the record's order, as the first error of a record counts."""
         paths = field_paths(self.config, self.config.get_list("fields"))
-        order = list(part.columns())
-        if part.schemaless:
-            order = hash_order(path.steps[0] for path in paths)
-        places = {name: number for number, name in enumerate(order)}
+        places = {name: number for number, name in enumerate(part.columns())}
         return sorted(paths, key=lambda path: places.get(path.steps[0], len(places)))
 
     def _mask(self, shape: Shape, part: Part, path: FieldPath) -> tuple[Shape, Part]:
@@ -149,13 +152,13 @@ def _replaced(schema: Schema, text: str) -> str:
         return sql_value(bare, _decimal(text, scale_of(schema.parameters) or 0))
     if not schema.is_logical and schema.type is Type.STRING:
         return literal(text)
-    if schema.is_logical or schema.type not in (*_BITS, *_FLOATS):
+    if schema.is_logical or schema.type not in (*_BITS, *FLOATS):
         message = (
             f"Cannot mask value of type class {java_class(schema)} with custom replacement."
         )
         raise UnfitRecordError(message=message)
     number = _number(text, "a number")
-    if schema.type in _FLOATS:
+    if schema.type in FLOATS:
         return sql_value(bare, float(number))
     half = 1 << (_BITS[schema.type] - 1)
     return sql_value(bare, (int(number) + half) % (2 * half) - half)

@@ -1,4 +1,4 @@
-"""The key of most field transforms that says what a null field with a default is."""
+"""The key by which transforms of fields replace nulls with the defaults of schemas."""
 
 from __future__ import annotations
 

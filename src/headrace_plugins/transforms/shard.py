@@ -25,13 +25,13 @@ from headrace.sdk.config import (
 )
 from headrace.sdk.fieldpath import FieldPath
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
+from headrace.sdk.scalars import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.sdk import Schema, Shape
 
-_NUMBERS = {Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64}
 # https://spark.apache.org/docs/latest/sql-ref-datetime-pattern.html; weeks are not among them.
 _LETTERS = frozenset("GyDMLdQqEFahKkHmsSVzOXxZ")
 _QUOTED = re.compile(r"'(?:[^']|'')*'")
@@ -165,7 +165,7 @@ def _time(text: str) -> datetime:
 
 # How a field's bounds are read, and what they are called.
 _BOUNDS: Mapping[Type | str, tuple[Callable[[str], Any], str]] = {
-    **dict.fromkeys((*_NUMBERS, DECIMAL), (_number, "number")),
+    **dict.fromkeys((*NUMBERS, DECIMAL), (_number, "number")),
     Type.STRING: (str, "text"),
     DATE: (date.fromisoformat, "date such as 2026-01-31"),
     TIMESTAMP: (_time, "time such as 2026-01-31T12:00:00Z"),

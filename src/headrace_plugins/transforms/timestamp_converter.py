@@ -35,9 +35,7 @@ _SCHEMAS: Mapping[str, Callable[..., Schema]] = {
     "Time": Schema.time,
     "Timestamp": Schema.timestamp,
 }
-_NO_FORMAT = (
-    'Cannot invoke "java.text.SimpleDateFormat.parse(String)" because "config.format" is null'
-)
+_NO_FORMAT = "A timestamp cannot be read from a text, as no format is set"
 # What texts are without a format to read them by.
 _NEVER = Instant("CAST(NULL AS BIGINT)")
 _PURPOSE = "converting timestamp formats"

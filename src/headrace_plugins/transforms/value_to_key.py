@@ -17,8 +17,7 @@ from headrace.sdk import (
     sql_null,
     with_field_syntax,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance
-from headrace_plugins.transforms.field_lists import NonEmptyList
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyList
 from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
 
 if TYPE_CHECKING:

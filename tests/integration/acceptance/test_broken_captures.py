@@ -34,8 +34,8 @@ QUEUE = {"queue": "q"}
 class Taker(CaptureSource):
     """Takes messages, a file each, from a queue; removes them once they are durable."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, config: Config) -> None:
+        self.folder = Path(config.get_str("path"))
 
     def poll(self) -> list[Record] | CapturedBatch | None:
         files = [file for file in self.waiting() if int(file.stem) >= self.durable()]
@@ -124,8 +124,9 @@ class Queue(SourceConnector):
     def config_def(cls) -> ConfigDef:
         return ConfigDef().define("path", ConfigType.STRING, doc="The folder.")
 
-    def task(self, config: Config) -> CaptureSource:
-        return self.taker(Path(config.get_str("path")))
+    @classmethod
+    def task_class(cls, config: Config) -> type[CaptureSource]:
+        return cls.taker
 
 
 class QueueDriver(SourceDriver):

@@ -40,8 +40,9 @@ class Scale(SourceConnector):
         if config.get_int("width") < 1:
             yield ConfigError("must be 1 or more.", field="width", fix="Leave it out.")
 
-    def task(self, config: Config) -> FrameSource:
-        return Reader()
+    @classmethod
+    def task_class(cls, config: Config) -> type[FrameSource]:
+        return Reader
 
 
 class ScaleDriver(SourceDriver):
@@ -67,8 +68,9 @@ class Closes(Reader):
 class FailsToStop(Scale):
     """Makes tasks that fail to stop."""
 
-    def task(self, config: Config) -> FrameSource:
-        return Closes()
+    @classmethod
+    def task_class(cls, config: Config) -> type[FrameSource]:
+        return Closes
 
 
 class ChecksNothing(Scale):

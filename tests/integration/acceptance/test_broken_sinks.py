@@ -103,8 +103,9 @@ class Folder(SinkConnector):
     def config_def(cls) -> ConfigDef:
         return ConfigDef().define("path", ConfigType.STRING, doc="The folder.")
 
-    def task(self, config: Config) -> FrameSink:
-        return self.writer(Path(config.get_str("path")))
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
+        return cls.writer(Path(config.get_str("path")))
 
 
 class FolderDriver(SinkDriver):

@@ -52,8 +52,8 @@ FILE = {"file": "journal"}
 class Reader(FrameSource):
     """Reads a file of JSON, a row a line; its position counts lines."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, config: Config) -> None:
+        self.path = Path(config.get_str("path"))
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         end = len(self.lines())
@@ -86,8 +86,9 @@ class Journal(SourceConnector):
     def config_def(cls) -> ConfigDef:
         return ConfigDef().define("path", ConfigType.STRING, doc="The file.")
 
-    def task(self, config: Config) -> FrameSource:
-        return self.reader(Path(config.get_str("path")))
+    @classmethod
+    def task_class(cls, config: Config) -> type[FrameSource]:
+        return cls.reader
 
 
 class JournalDriver(SourceDriver):
@@ -249,7 +250,8 @@ class TooManyTasks(Journal):
 class RefusesItsPositions(Journal):
     """Knows no position."""
 
-    def alter_offsets(self, position: Position) -> None:
+    @classmethod
+    def alter_offsets(cls, config: Config, position: Position) -> None:
         raise ConfigError(field="offsets")
 
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.no_keys import NO_KEYS
+
 from headrace.dataplane import (
     DeadLetters,
     Flow,
     FrameReader,
     Step,
-    TopicReader,
-    Topics,
     TopicSource,
     TopicWriter,
     as_frame_sink,
@@ -28,6 +28,7 @@ from headrace.sdk import (
     SinkBatch,
     rows,
 )
+from headrace.topics import TopicReader, Topics
 from headrace_plugins.predicates.condition import Condition
 from headrace_plugins.transforms.cast import Cast
 
@@ -126,7 +127,7 @@ def flow(
         spark=spark,
         application="copy-uid-0",
         topic="numbers",
-        source=source or FrameReader(Numbers()),
+        source=source or FrameReader(Numbers(NO_KEYS)),
         steps=steps,
         sinks=[as_frame_sink(sink) for sink in sinks],
         staging=staging or Path(tempfile.gettempdir()) / "headrace-test-staging",

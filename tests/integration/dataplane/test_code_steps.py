@@ -16,6 +16,7 @@ from tests.integration.dataplane.flow_doubles import (
     transform,
     values,
 )
+from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
@@ -166,6 +167,27 @@ def test_a_new_shape_and_a_predicate_do_not_go_together(spark) -> None:
         flow(spark, [Kept()], step).run(batch(1, 0, 10))
 
 
+class Widening(Plain, RecordTransform):
+    """Adds a field that may be null."""
+
+    def output(self, value: Schema) -> Schema:
+        fields = {field.name: field.schema for field in value.fields}
+        return value.with_fields(fields | {"more": Schema.string(optional=True)})
+
+    def transform(self, record: Record) -> Record:
+        return record.with_value({"id": record.value["id"], "text": "t", "more": "m"})
+
+
+def test_what_a_predicate_spares_has_null_in_the_fields_that_a_step_adds(spark) -> None:
+    sink = Kept()
+    step = Step(transform(Widening, "widen"), condition("id > 0"))
+    assert flow(spark, [sink], step).run(batch(1, 0, 2)).written == 2
+    assert sorted(values(sink), key=lambda value: value["id"]) == [
+        {"id": 0, "text": "0", "more": None},
+        {"id": 1, "text": "t", "more": "m"},
+    ]
+
+
 class Counting(Plain, RecordTransform):
     """Reads a map, also one inside an array."""
 
@@ -191,5 +213,5 @@ class Mapped(FrameSource):
 def test_code_of_records_reads_and_writes_maps(spark) -> None:
     sink = Kept()
     step = Step(transform(Counting, "counting"))
-    flow(spark, [sink], step, source=FrameReader(Mapped())).run(batch(1, 0, 1))
+    flow(spark, [sink], step, source=FrameReader(Mapped(NO_KEYS))).run(batch(1, 0, 1))
     assert values(sink) == [{"tags": {"a": 1, "n": 1}, "deep": [{"b": 2}, {"z": 1}]}]

@@ -19,25 +19,14 @@ from tests.integration.dataplane.flow_doubles import (
     transform,
     values,
 )
+from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import (
-    ConvertingReader,
-    FrameReader,
-    Step,
-    TopicReader,
-    Topics,
-    TopicSource,
-)
+from headrace.dataplane import ConvertingReader, FrameReader, Step, TopicSource
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.records import record_frame
-from headrace.model import Batch, Counts
-from headrace.sdk import (
-    FrameSource,
-    Position,
-    ReadLimit,
-    RecordPart,
-    ToleranceExceededError,
-)
+from headrace.model import Batch, Counts, ToleranceExceededError
+from headrace.sdk import FrameSource, Position, ReadLimit, RecordPart
+from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark
@@ -58,7 +47,7 @@ class Raws(FrameSource):
 
 
 def reading(folder: Path, *converters) -> ConvertingReader:
-    return ConvertingReader(FrameReader(Raws()), converters, folder)
+    return ConvertingReader(FrameReader(Raws(NO_KEYS)), converters, folder)
 
 
 def test_a_value_that_no_step_changed_is_encoded_without_being_made_anew(spark) -> None:

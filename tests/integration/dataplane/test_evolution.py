@@ -20,15 +20,8 @@ from tests.integration.dataplane.flow_doubles import (
 )
 from tests.task_doubles import Schemas
 
-from headrace.dataplane import (
-    Evolution,
-    Flow,
-    FrameReader,
-    TopicReader,
-    Topics,
-    TopicSource,
-)
-from headrace.model import Batch
+from headrace.dataplane import Evolution, Flow, FrameReader, TopicSource
+from headrace.model import Batch, SchemaChangeError
 from headrace.sdk import (
     ChangeKind,
     EvolutionPolicy,
@@ -36,9 +29,9 @@ from headrace.sdk import (
     Handling,
     Position,
     ReadLimit,
-    SchemaChangeError,
     rows,
 )
+from headrace.topics import TopicReader, Topics
 from headrace_plugins.connectors.delta import DeltaSink
 
 if TYPE_CHECKING:
@@ -186,7 +179,7 @@ def test_changes_go_through_a_topic_into_a_delta_table(
         FrameReader(Changing(BEFORE, after)),
         policy,
     )
-    task = DeltaSink().task(DeltaSink.config_def().parse({"path": str(tmp_path / "d")}))
+    task = DeltaSink.task(DeltaSink.config_def().parse({"path": str(tmp_path / "d")}))
     reader = TopicReader(Topics(tmp_path).get("t"))
     out = flow(spark, [task], TopicSource(reader, ordered=True), policy)
     start = Position()

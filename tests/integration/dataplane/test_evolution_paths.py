@@ -11,10 +11,11 @@ from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import batch, flow, place, row_of, topic_writer
 from tests.task_doubles import Schemas, copying
 
-from headrace.dataplane import Evolution, FrameReader, SplitReader, Topics
-from headrace.dataplane.host import Targets
-from headrace.dataplane.host.gathering import Gathering
-from headrace.dataplane.host.staging import Stager
+from headrace.capture import Targets
+from headrace.capture.gathering import Gathering
+from headrace.capture.staging import Stager
+from headrace.dataplane import Evolution, FrameReader, SplitReader
+from headrace.model import SchemaChangeError
 from headrace.sdk import (
     CapturedBatch,
     ChangeKind,
@@ -27,12 +28,12 @@ from headrace.sdk import (
     ReadLimit,
     Record,
     Schema,
-    SchemaChangeError,
     Split,
     SplitSource,
     from_arrow,
     rows,
 )
+from headrace.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

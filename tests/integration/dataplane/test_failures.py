@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.dataplane import SparkJobs
 from headrace.dataplane.failures import CancelledError, translated
-from headrace.model import TaskId
-from headrace.sdk import HeadraceError, SinkError, SparkMemoryError
+from headrace.model import SparkMemoryError, TaskId
+from headrace.sdk import HeadraceError, SinkError
+from headrace.spark import SparkJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,24 +22,12 @@ from tests.integration.dataplane.flow_doubles import (
     transform,
     values,
 )
+from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import (
-    FrameReader,
-    Step,
-    TopicReader,
-    Topics,
-    TopicSource,
-)
-from headrace.model import Batch, Counts
-from headrace.sdk import (
-    ConfigError,
-    FrameSource,
-    Position,
-    ReadLimit,
-    StaleEpochError,
-    ToleranceExceededError,
-    rows,
-)
+from headrace.dataplane import FrameReader, Step, TopicSource
+from headrace.model import Batch, Counts, ToleranceExceededError
+from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, StaleEpochError, rows
+from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
 from headrace_plugins.transforms.filter import Filter
 from headrace_plugins.transforms.insert_field import InsertField
@@ -221,7 +209,7 @@ class Widening(FrameSource):
 
 
 def test_a_schema_change_in_mid_stream_reaches_the_sink(spark, tmp_path: Path) -> None:
-    into = flow(spark, [topic_writer(tmp_path, "t")], source=FrameReader(Widening()))
+    into = flow(spark, [topic_writer(tmp_path, "t")], source=FrameReader(Widening(NO_KEYS)))
     into.run(batch(1, 0, 10))
     reader = TopicReader(Topics(tmp_path).get("t"))
     source = TopicSource(reader, ordered=False)

@@ -13,6 +13,7 @@ from tests.integration.dataplane.flow_doubles import (
     transform,
     values,
 )
+from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
@@ -55,7 +56,7 @@ def of(counting: Counting, kind: type[Kept] = Kept) -> Kept:
 @pytest.mark.parametrize("source", [Numbers, Numbered])
 def test_counts_are_the_same_wherever_they_come_from(spark, counting, source) -> None:
     sink = of(counting)
-    counts = flow(spark, [sink], source=FrameReader(source())).run(batch(1, 0, 20))
+    counts = flow(spark, [sink], source=FrameReader(source(NO_KEYS))).run(batch(1, 0, 20))
     assert counts == Counts(read=20, written=20)
     assert len(values(sink)) == 20
 
@@ -66,7 +67,7 @@ def test_filtered_records_are_counted_wherever_counts_come_from(
     spark, counting, source
 ) -> None:
     even = Step(transform(Filter, "even"), condition("id % 2 = 1"))
-    reader = FrameReader(source())
+    reader = FrameReader(source(NO_KEYS))
     counts = flow(spark, [of(counting)], even, source=reader).run(batch(1, 0, 20))
     assert counts == Counts(read=20, written=10, filtered=10, filters={"even": 10})
 
@@ -75,7 +76,7 @@ def test_filtered_records_are_counted_wherever_counts_come_from(
 def test_a_sink_that_claims_less_than_it_got_stops_the_task(spark, source) -> None:
     sink = of(Counting.CLAIMED, Loses)
     with pytest.raises(SourceError, match="read 20 records but wrote 19"):
-        flow(spark, [sink], source=FrameReader(source())).run(batch(1, 0, 20))
+        flow(spark, [sink], source=FrameReader(source(NO_KEYS))).run(batch(1, 0, 20))
     assert sink.aborted == 1
     assert values(sink) == []
 
@@ -83,5 +84,5 @@ def test_a_sink_that_claims_less_than_it_got_stops_the_task(spark, source) -> No
 def test_a_source_that_holds_other_rows_than_it_says_stops_the_task(spark) -> None:
     sink = of(Counting.MEASURED)
     with pytest.raises(SourceError, match="read 21 records but wrote 20"):
-        flow(spark, [sink], source=FrameReader(Wrong())).run(batch(1, 0, 20))
+        flow(spark, [sink], source=FrameReader(Wrong(NO_KEYS))).run(batch(1, 0, 20))
     assert values(sink) == []

@@ -1,11 +1,14 @@
 """The flow over every gear of source and sink, on real Spark."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 from tests.integration.dataplane.flow_doubles import (
     NOW,
     TASK,
@@ -17,16 +20,10 @@ from tests.integration.dataplane.flow_doubles import (
     topic_writer,
     values,
 )
+from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import (
-    Evolution,
-    SplitReader,
-    StreamReader,
-    TopicReader,
-    Topics,
-    TopicSource,
-)
-from headrace.model import Batch, Counts
+from headrace.dataplane import Evolution, SplitReader, StreamReader, TopicSource
+from headrace.model import Batch, Counts, SchemaChangeError
 from headrace.sdk import (
     BatchSink,
     ChangeKind,
@@ -36,12 +33,14 @@ from headrace.sdk import (
     ReadLimit,
     Record,
     RecordSink,
+    RetriableError,
     Schema,
-    SchemaChangeError,
+    SourceError,
     Split,
     SplitSource,
     StreamSplitSource,
 )
+from headrace.topics import TopicReader, Topics
 
 pytestmark = pytest.mark.spark
 
@@ -65,9 +64,49 @@ class Parts(SplitSource):
         yield pa.RecordBatch.from_pydict({"name": [f"n{n}" for n in ids], "id": ids})
 
 
+class BusyParts(Parts):
+    """Each split fails at its first reading."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(NO_KEYS)
+        self.folder = folder
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        try:
+            (self.folder / str(split.payload["first"])).touch(exist_ok=False)
+        except FileExistsError:
+            return super().read(split)
+        raise RetriableError(problem="The system is busy.")
+
+
+def test_splits_of_a_busy_system_are_read_again_and_told_once_for_a_batch(
+    spark, tmp_path: Path
+) -> None:
+    sink, reader = Kept(), SplitReader(BusyParts(tmp_path))
+    assert flow(spark, [sink], source=reader).run(batch(1, 0, 20)).written == 20
+    assert sorted(value["id"] for value in values(sink)) == list(range(20))
+    with capture_logs() as told:
+        reader.acknowledge(place(20))
+        reader.acknowledge(place(20))
+    assert [line["retries"] for line in told] == [4]
+
+
+def test_what_a_system_asks_for_reaches_the_driver(spark) -> None:
+    class Away(Parts):
+        def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+            raise RetriableError(
+                problem="The system is away.", after=timedelta(minutes=5), fix="Wait."
+            )
+
+    with pytest.raises(RetriableError) as told:
+        flow(spark, [Kept()], source=SplitReader(Away(NO_KEYS))).run(batch(1, 0, 20))
+    assert told.value.after == timedelta(minutes=5)
+    assert (told.value.problem, told.value.fix) == ("The system is away.", "Wait.")
+
+
 def test_splits_are_read_on_executors_and_fitted_to_the_schema(spark) -> None:
     sink = Kept()
-    counts = flow(spark, [sink], source=SplitReader(Parts())).run(batch(1, 0, 20))
+    counts = flow(spark, [sink], source=SplitReader(Parts(NO_KEYS))).run(batch(1, 0, 20))
     assert counts == Counts(read=20, written=20)
     found = sorted(values(sink), key=lambda value: value["id"])
     assert found == [{"id": n, "name": f"n{n}"} for n in range(20)]
@@ -91,7 +130,7 @@ class Streams(StreamSplitSource):
 
 def test_many_streams_travel_packed_and_are_unpacked_by_stream(spark, tmp_path: Path) -> None:
     writer = topic_writer(tmp_path, "packed")
-    counts = flow(spark, [writer], source=StreamReader(Streams())).run(batch(1, 0, 2))
+    counts = flow(spark, [writer], source=StreamReader(Streams(NO_KEYS))).run(batch(1, 0, 2))
     assert counts == Counts(read=6, written=6)
     reader = TopicReader(Topics(tmp_path).get("packed"))
     end = reader.latest(Position(), ReadLimit())
@@ -119,7 +158,7 @@ def test_a_rejected_change_of_a_packed_stream_stops_the_task_with_nothing_writte
     writer = topic_writer(tmp_path, "packed")
     policy = EvolutionPolicy(handlings={ChangeKind.ADD: Handling.REJECT})
     running = replace(
-        flow(spark, [writer], source=StreamReader(Streams())),
+        flow(spark, [writer], source=StreamReader(Streams(NO_KEYS))),
         evolution=Evolution(policies=[policy]),
     )
     running.run(batch(1, 0, 1))
@@ -151,6 +190,36 @@ class ToFiles(BatchSink):
     def committed(self, mark, topic):
         path = self.folder / f"{mark.batch}.receipt"
         return path.read_text() if path.exists() else None
+
+
+class ToTidyFiles(ToFiles):
+    def abort(self, messages, batch) -> None:
+        for file in self.folder.glob(".*"):
+            file.unlink()
+
+
+class LastBroken(Parts):
+    """The last split fails when the three others are staged."""
+
+    def __init__(self, staged: Path) -> None:
+        super().__init__(NO_KEYS)
+        self.staged = staged
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if split.payload["first"] == 15:
+            while len(list(self.staged.glob(".*"))) < 3:
+                time.sleep(0.05)
+            raise SourceError(problem="It is broken.")
+        yield from super().read(split)
+
+
+def test_what_other_executors_have_staged_is_aborted_when_one_fails(
+    spark, tmp_path: Path
+) -> None:
+    source = SplitReader(LastBroken(tmp_path))
+    with pytest.raises(SourceError, match="It is broken"):
+        flow(spark, [ToTidyFiles(tmp_path)], source=source).run(batch(1, 0, 20))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_batch_sink_commits_the_parts_of_the_executors_once(spark, tmp_path: Path) -> None:

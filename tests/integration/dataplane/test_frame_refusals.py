@@ -14,6 +14,7 @@ from tests.integration.dataplane.flow_doubles import (
     flow,
     read_topic,
 )
+from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader
 from headrace.model import Counts
@@ -54,8 +55,8 @@ def test_a_table_with_constraints_and_comments_refuses_single_records(
         f"CREATE TABLE delta.`{table}` (name STRING NOT NULL COMMENT 'who', Date BIGINT) "
         f'USING delta TBLPROPERTIES ("delta.constraints.warm" = "{check}")'
     )
-    sink = DeltaSink().task(DeltaSink.config_def().parse({"path": str(table)}))
-    reader = FrameReader(Warmth())
+    sink = DeltaSink.task(DeltaSink.config_def().parse({"path": str(table)}))
+    reader = FrameReader(Warmth(NO_KEYS))
     running = flow(spark, [sink], source=reader, dead_letters=dead_letters(tmp_path))
     counts = running.run(batch(1, 0, 5))
     assert (counts.read, counts.written, counts.rejected) == (5, 2, 3)

@@ -29,20 +29,19 @@ from tests.integration.dataplane.test_evolution_paths import (
 )
 from tests.task_doubles import Schemas
 
-from headrace.dataplane import Evolution, StreamReader, TopicReader, Topics
-from headrace.model import Counts
+from headrace.dataplane import Evolution, StreamReader
+from headrace.model import Counts, SchemaChangeError, ToleranceExceededError
 from headrace.sdk import (
     ChangeKind,
     EvolutionPolicy,
     Handling,
     Position,
     ReadLimit,
-    SchemaChangeError,
     Split,
     StateError,
     StreamSplitSource,
-    ToleranceExceededError,
 )
+from headrace.topics import TopicReader, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,12 @@ from tests.integration.dataplane.flow_doubles import (
     topic_writer,
     transform,
 )
+from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import FrameReader, Step, Topics
+from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Mark
+from headrace.topics import Topics
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.file import FileSink
 from headrace_plugins.transforms.replace_field import ReplaceField
@@ -44,7 +46,7 @@ class Texts(FrameSource):
 
 
 def made(kind, path: Path, **config: str):
-    return kind().task(kind.config_def().parse({"path": str(path), **config}))
+    return kind.task(kind.config_def().parse({"path": str(path), **config}))
 
 
 def good(number: int, *, again: bool = False):
@@ -56,7 +58,7 @@ def texts(number: int, *, again: bool = False):
 
 
 def copy(spark, sink, folder: Path):
-    reader = FrameReader(Texts())
+    reader = FrameReader(Texts(NO_KEYS))
     return flow(spark, [sink], RENAME, source=reader, dead_letters=dead_letters(folder))
 
 

@@ -19,6 +19,7 @@ from tests.integration.dataplane.flow_doubles import (
     row_of,
     transform,
 )
+from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
@@ -205,7 +206,7 @@ def test_equal_records_are_refused_one_by_one(spark, tmp_path: Path) -> None:
             return spark.range(0, row_of(end), 1, 2).selectExpr(value)
 
     sink = Once(tmp_path / "out")
-    reader = FrameReader(Tripled())
+    reader = FrameReader(Tripled(NO_KEYS))
     running = flow(spark, [sink], source=reader, dead_letters=dead_letters(tmp_path))
     counts = running.run(batch(1, 0, 12))
     assert (counts.read, counts.written, counts.rejected) == (12, 4, 8)
@@ -259,8 +260,8 @@ def test_a_frame_sink_says_beforehand_what_it_cannot_take(
     table = tmp_path / "out"
     plugin = DeltaSink if kind == "delta" else FileSink
     config = {"path": str(table)} | ({"format": "json"} if kind == "file" else {})
-    sink = plugin().task(plugin.config_def().parse(config))
-    reader = FrameReader(Tombstones())
+    sink = plugin.task(plugin.config_def().parse(config))
+    reader = FrameReader(Tombstones(NO_KEYS))
     running = flow(spark, [sink], source=reader, dead_letters=dead_letters(tmp_path))
     counts = running.run(batch(1, 0, 20))
     error = "TASK_PUT headrace.sdk.errors.RecordError"
@@ -275,7 +276,7 @@ def test_a_null_where_a_table_wants_none_is_dead_lettered_with_its_field(
     table = tmp_path / "out"
     spark.sql(f"CREATE TABLE delta.`{table}` (id BIGINT, text STRING NOT NULL) USING delta")
     null = Step(transform(Cast, "c", spec="id:int64"))
-    sink = DeltaSink().task(DeltaSink.config_def().parse({"path": str(table)}))
+    sink = DeltaSink.task(DeltaSink.config_def().parse({"path": str(table)}))
 
     class Nulls(FrameSource):
         def latest(self, start, limit):
@@ -286,7 +287,11 @@ def test_a_null_where_a_table_wants_none_is_dead_lettered_with_its_field(
             return spark.range(0, 6, 1, 2).selectExpr(f"{value} AS value")
 
     running = flow(
-        spark, [sink], null, source=FrameReader(Nulls()), dead_letters=dead_letters(tmp_path)
+        spark,
+        [sink],
+        null,
+        source=FrameReader(Nulls(NO_KEYS)),
+        dead_letters=dead_letters(tmp_path),
     )
     counts = running.run(batch(1, 0, 6))
     assert (counts.read, counts.written, counts.rejected) == (6, 5, 1)

@@ -15,12 +15,13 @@ from tests.integration.dataplane.flow_doubles import (
     flow,
     read_topic,
 )
+from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import ErrorLog, FrameReader
+from headrace.dataplane import FrameReader
 from headrace.dataplane.portable import CORRUPT, json_sql, parse_sql, value_sql
 from headrace.dataplane.records import frame_schema
-from headrace.model import Counts
-from headrace.sdk import FrameSource, TooManyRejectedError
+from headrace.model import Counts, ErrorLog, TooManyRejectedError
+from headrace.sdk import FrameSource
 
 pytestmark = pytest.mark.spark
 
@@ -70,7 +71,9 @@ def test_a_letter_has_all_of_kafkas_context_and_the_record_as_it_came(
             )
 
     letters = dead_letters(tmp_path)
-    copy = flow(spark, [Kept()], CAST, source=FrameReader(Numbered()), dead_letters=letters)
+    copy = flow(
+        spark, [Kept()], CAST, source=FrameReader(Numbered(NO_KEYS)), dead_letters=letters
+    )
     copy.run(batch(1, 0, 1))
     (row,) = read_topic(spark, tmp_path, "copy.dlq")
     assert (row["key"], row["value"]) == ('{"k":1}', '{"text":"x"}')

@@ -15,19 +15,14 @@ from tests.integration.dataplane.flow_doubles import (
     transform,
 )
 from tests.integration.dataplane.test_flow_gears import Streams, ToLines
+from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import Step, StreamReader, Topics, TopicsWriter
+from headrace.dataplane import Step, StreamReader, TopicsWriter
 from headrace.dataplane.constant import constant_text
-from headrace.model import Counts
-from headrace.sdk import (
-    FrameSink,
-    Mark,
-    SinkBatch,
-    StateError,
-    ToleranceExceededError,
-    Transform,
-)
+from headrace.model import Counts, ToleranceExceededError
+from headrace.sdk import FrameSink, Mark, SinkBatch, StateError, Transform
 from headrace.sdk.config import ConfigDef, ConfigType
+from headrace.topics import Topics
 from headrace_plugins.transforms.filter import Filter
 
 pytestmark = pytest.mark.spark
@@ -248,7 +243,7 @@ def test_a_record_sink_sees_the_topics_in_one_go(spark, tmp_path: Path) -> None:
 def test_streams_can_be_merged_into_one_topic(spark, tmp_path: Path) -> None:
     to = Appended(tmp_path)
     steps = [to_topic("regexp_replace(record.topic, '^[ab]$', 'all')")]
-    counts = to.flow(spark, *steps, source=StreamReader(Streams())).run(batch(1, 0, 2))
+    counts = to.flow(spark, *steps, source=StreamReader(Streams(NO_KEYS))).run(batch(1, 0, 2))
     assert counts == Counts(read=6, written=6)
     assert to.topics() == ["all"]
     assert len(read_topic(spark, tmp_path / "topics", "all")) == 6

@@ -63,7 +63,7 @@ def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
 
     def start(path: Path | str, **keys: str) -> Reading:
         props = {"name": "c", "connector.class": "file", "path": str(path), "settle.ms": "0"}
-        task = FileSource().task(definition.parse(props | text_keys(keys)))
+        task = FileSource.task(definition.parse(props | text_keys(keys)))
         assert isinstance(task, FileSet)
         task.start(context)
         return Reading(spark, context, task)
@@ -78,7 +78,7 @@ def sink(context: Context) -> Callable[..., FrameSink]:
 
     def start(path: Path | str, **keys: str) -> FrameSink:
         given = {"name": "c", "connector.class": "file", "topics": "t", "path": str(path)}
-        task = FileSink().task(definition.parse({**given, **text_keys(keys)}))
+        task = FileSink.task(definition.parse({**given, **text_keys(keys)}))
         task.start(context)
         return task
 

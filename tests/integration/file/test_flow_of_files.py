@@ -13,9 +13,10 @@ import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import transform
 
-from headrace.dataplane import DeadLetters, Flow, FrameReader, Step, Topics
-from headrace.model import Batch, TaskId
-from headrace.sdk import Position, ReadLimit, ToleranceExceededError
+from headrace.dataplane import DeadLetters, Flow, FrameReader, Step
+from headrace.model import Batch, TaskId, ToleranceExceededError
+from headrace.sdk import Position, ReadLimit
+from headrace.topics import Topics
 from headrace_plugins.transforms.cast import Cast
 
 pytestmark = pytest.mark.spark

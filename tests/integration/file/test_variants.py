@@ -18,19 +18,10 @@ from tests.integration.dataplane.flow_doubles import (
     values,
 )
 
-from headrace.dataplane import (
-    Flow,
-    FrameReader,
-    Step,
-    Topic,
-    TopicReader,
-    Topics,
-    TopicSource,
-    preview,
-)
-from headrace.dataplane.topics import peek
+from headrace.dataplane import Flow, FrameReader, Step, TopicSource, preview
 from headrace.model import Batch
 from headrace.sdk import ConfigError, Position, ReadLimit, Schema
+from headrace.topics import Topic, TopicReader, Topics, peek
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.transforms import Filter, Sql
 
@@ -116,7 +107,7 @@ def test_every_target_gets_what_it_can_hold(
 ) -> None:
     reader = TopicReader(topic)
     props = {"path": str(tmp_path / "delta")}
-    delta = DeltaSink().task(DeltaSink.config_def().parse(props))
+    delta = DeltaSink.task(DeltaSink.config_def().parse(props))
     files = [sink(tmp_path / kind, format=kind) for kind in ("json", "parquet", "avro")]
     out = flow(spark, tmp_path, TopicSource(reader, ordered=True), [delta, *files])
     end = reader.latest(Position(), ReadLimit())
@@ -164,7 +155,7 @@ def test_records_that_share_no_shape_reach_every_target(
     assert sorted(str(record["value"]) for record in peek(whole, 10)) == sorted(WHOLE)
     reader = TopicReader(whole)
     props = {"path": str(tmp_path / "delta")}
-    delta = DeltaSink().task(DeltaSink.config_def().parse(props))
+    delta = DeltaSink.task(DeltaSink.config_def().parse(props))
     kinds = ("json", "parquet", "avro", "csv", "text")
     files = [sink(tmp_path / kind, format=kind) for kind in kinds]
     out = flow(spark, tmp_path, TopicSource(reader, ordered=True), [delta, *files])

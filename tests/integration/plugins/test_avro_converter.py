@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,11 +26,10 @@ from tests.registry_server import served
 
 from headrace.dataplane import ConvertingReader, FrameReader
 from headrace.model import Counts
-from headrace.schemaregistry import EmbeddedRegistry, RegistryService
+from headrace.schemaregistry import EmbeddedRegistry, RegistryService, service_in
 from headrace.sdk import FrameSource, Position, ReadLimit, RetriableError, Schema
 from headrace.sdk.schemaregistry import SchemaText
 from headrace.sdk.wireform import head_of
-from headrace.store import MemoryRegistryStore
 
 pytestmark = pytest.mark.spark
 
@@ -74,8 +74,9 @@ NEWER = {
 
 
 @pytest.fixture
-def service() -> RegistryService:
-    return RegistryService(MemoryRegistryStore())
+def service(tmp_path: Path) -> Iterator[RegistryService]:
+    with closing(service_in(tmp_path / "registry.db")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.dataplane.topics.made_topics import Clock, append, at, part, tending
+from tests.unit.topics.made_topics import Clock, append, at, part, tending
 
-from headrace.dataplane import Topic, TopicReader, Topics, TopicSource, TopicWriter
+from headrace.dataplane import TopicSource, TopicWriter
 from headrace.dataplane.packed import StagedPacked, packed_source
-from headrace.dataplane.topics import UpkeepPolicy, topic_row_schema
 from headrace.sdk import Mark, Position, ReadLimit, RetriableError, Schema, SinkBatch
+from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy, topic_row_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -141,7 +141,7 @@ MASK: list[Case] = [
         MaskField,
         {"fields": "h,b,c", "replacement": "1"},
         without_schema({"h": [1], "b": True, "c": [2]}),
-        fault("Cannot mask value of type class java.lang.Boolean with custom replacement."),
+        fault("Cannot mask value of type class java.util.ArrayList with custom replacement."),
     ),
     (MaskField, {"fields": "d", "replacement": "7.5"}, PRICE, {"d": Decimal("7.50")}),
     (

@@ -146,6 +146,7 @@ def test_records_that_have_no_fields_for_headers_are_rejected_in_kafkas_words(sp
         "Only Struct objects supported for [header copy], found: null",
         f"{MAPS} [header move], found: null",
     ]
+    assert messages[4] == "Field does not exist: zz"
     assert found[4]["error"]["exception"] == "java.lang.NullPointerException"
     assert headers(found[5]) == [("zz", None, None)]
     assert messages[7] == messages[2]

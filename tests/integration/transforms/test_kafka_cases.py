@@ -16,11 +16,10 @@ from tests.integration.transforms.outcomes import (
     without_schema,
 )
 
-from headrace.sdk import ConfigErrors, Part, RecordError, Schema, Struct, Transform, sql_value
+from headrace.sdk import ConfigErrors, Part, Schema, Transform, sql_value
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.connectpayload import json_from_native, native_from_json, value_from_native
 from headrace.sdk.javatypes import java_class
-from headrace.sdk.projection import project
 from headrace.sdk.values import parse_string, to_string
 from headrace_plugins import transforms
 from headrace_plugins.converters.json_decoding import EnvelopeDecoder
@@ -219,22 +218,4 @@ def _required(envelope: dict[str, Any]) -> dict[str, Any]:
     return envelope | {"schema": envelope["schema"] | {"optional": False}}
 
 
-@pytest.mark.parametrize("case", cases("project"), ids=lambda case: str(case[0]["target"]))
-def test_values_are_projected(case: Case) -> None:
-    given, out = case
-    source, target = connect_schema(given["v"]["schema"]), connect_schema(given["target"])
-    assert source is not None
-    assert target is not None
-    native = native_from_json(source, given["v"]["payload"])
-    value = value_from_native(source, native)
-    if "error" in out:
-        with pytest.raises(RecordError) as caught:
-            project(source, value, target)
-        assert caught.value.problem == out["message"]
-        return
-    projected = project(source, value, target)
-    assert isinstance(projected, Struct)
-    assert str(projected) == out["value"]
-
-
-TESTED = ("smt", "parse", "roundtrip", "project")
+TESTED = ("smt", "parse", "roundtrip")

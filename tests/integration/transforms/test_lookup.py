@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.integration.dataplane.flow_doubles import (
     Kept,
     batch,
+    condition,
     dead_letters,
     flow,
     read_topic,
@@ -59,6 +61,19 @@ def test_fields_come_from_a_table_and_are_null_for_what_it_lacks(spark, tmp_path
     assert found[2] == {"id": 2, "text": "2", "the_name": "name 2", "the_rate": 2.5}
     assert (found[5]["the_name"], found[5]["the_rate"]) == ("five", None)
     assert found[9]["the_name"] is None
+
+
+@pytest.mark.parametrize(("name", "spared"), [("more", None), ("text", "2")])
+def test_a_record_that_is_spared_keeps_what_it_has(
+    spark, tmp_path: Path, name: str, spared: str | None
+) -> None:
+    file = write_names(tmp_path)
+    file.write_text(file.read_text().replace("name,", f"{name},", 1))
+    look = step(table=str(file), fields=f"{name} string", on="id:number", format="csv")
+    sink = Kept()
+    flow(spark, [sink], replace(look, predicate=condition("id > 2"))).run(batch(1, 0, 4))
+    found = {value["id"]: value[name] for value in values(sink)}
+    assert (found[2], found[3]) == (spared, "name 3")
 
 
 def test_what_a_table_lacks_can_be_dropped_or_rejected(spark, tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from headrace.dataplane import Topics
-from headrace.dataplane.topics import topic_row_schema
 from headrace.sdk import Schema
+from headrace.topics import Topics, topic_row_schema
 
 GOOD = "name: gen\nsource: {connector: datagen, rows: 10}\ntopic: gen\n"
 BAD = """\

@@ -11,15 +11,8 @@ from headrace.cli.run import _show as show_summary
 from headrace.cli.scoreboard import TaskScore
 from headrace.cli.summary import Summary
 from headrace.cli.terminal import Terminal
-from headrace.model import TaskId
-from headrace.sdk import (
-    ConfigError,
-    ConfigErrors,
-    PluginNotFoundError,
-    SetupError,
-    SinkError,
-    SourceError,
-)
+from headrace.model import PluginNotFoundError, TaskId
+from headrace.sdk import ConfigError, ConfigErrors, SetupError, SinkError, SourceError
 
 
 @pytest.mark.parametrize(

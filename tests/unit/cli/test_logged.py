@@ -5,8 +5,8 @@ from datetime import timedelta
 from structlog.testing import capture_logs
 
 from headrace.cli.logged import LoggedEvents
-from headrace.model import TaskId
-from headrace.sdk import RetriableError, SparkUnavailableError
+from headrace.model import SparkUnavailableError, TaskId
+from headrace.sdk import RetriableError
 
 
 def test_a_wait_is_told_only_where_it_is_kept() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.cli.app import main
-from headrace.dataplane import Topics
-from headrace.dataplane.topics import packed_row_schema, topic_row_schema
 from headrace.sdk import Mark, Schema
+from headrace.topics import Topics, packed_row_schema, topic_row_schema
 
 OLD = Schema.struct({"id": Schema.int32(optional=True), "s": Schema.string(optional=True)})
 NEW = Schema.struct({"id": Schema.int64(optional=True), "b": Schema.boolean(optional=True)})

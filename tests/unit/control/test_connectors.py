@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
+from structlog.testing import capture_logs
 from typing_extensions import override
 
 from headrace.control import ConfigVersions, Connectors, Offset, Offsets
@@ -101,6 +102,15 @@ def test_keys_that_two_change_at_once_are_both_changed() -> None:
     config = mine.get("c").config
     assert (config["file"], config["topic"]) == ("/else", "more")
     assert mine.get("c").version == 3
+
+
+def test_a_key_that_nothing_knows_is_told_in_the_log() -> None:
+    connectors, _ = Crowded().interfering()
+    with capture_logs() as told:
+        connectors.create("c", {**CONFIG, "fille": "/typo"}, "ann")
+    [warning] = told
+    assert (warning["connector"], warning["key"]) == ("c", "fille")
+    assert "Did you mean file" in warning["fix"]
 
 
 def test_a_configuration_is_given_to_what_is_made_or_deleted_meanwhile() -> None:

@@ -30,7 +30,8 @@ class HangingSink(SinkConnector):
         return ()
 
     @override
-    def task(self, config: Config) -> FrameSink:
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
         raise NotImplementedError
 
 

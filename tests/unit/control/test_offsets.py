@@ -7,19 +7,20 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.unit.dataplane.topics.made_topics import START, part
+from tests.unit.topics.made_topics import START, part
 from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
 from headrace.control.places import AnyPlace
-from headrace.dataplane.topics import TopicPlaces, Topics, parse_start
-from headrace.model import ConnectorState, ConnectorStatus, TargetState, TaskId
+from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
 from headrace.store import MemoryConnectorStore, MemoryStore
+from headrace.topics import TopicPlaces, Topics, parse_start
 
 FILES = {"connector.class": "FileStreamSource", "file": "/in", "topic": "t"}
 ROWS = Schema.struct({"id": Schema.int64(optional=True)})
+FILE = {"filename": "/in"}
 PATHS = st.sampled_from(["/a", "/b"])
 
 
@@ -233,16 +234,102 @@ def test_a_sink_goes_back_to_a_time(sink: Bench, tmp_path: Path) -> None:
     assert begun.offset["kafka_offset"] <= 1
 
 
-def test_a_source_goes_back_to_a_time_only_if_it_can_tell() -> None:
+def test_a_sink_never_goes_forward_to_a_time(sink: Bench, tmp_path: Path) -> None:
+    sink.offsets.alter("c", [kafka(1)], "x")
+    assert sink.offsets.rewind("c", now() + timedelta(hours=20), "x") == []
+    assert sink.offsets.view("c") == [kafka(1)]
+
+
+def test_a_source_goes_back_to_rows_of_a_time_if_it_can_tell() -> None:
     bench = Bench()
     bench.make({"connector.class": "headrace_plugins.connectors.datagen.DatagenSource"})
     bench.run(Position.of({"generator": "c"}, {"row": 90_000}))
     bench.offsets.rewind("c", datetime(2025, 1, 1, 0, 1, tzinfo=UTC), "x")
     assert bench.offsets.view("c") == [Offset({"generator": "c"}, {"row": 60_000})]
-    bench.make(FILES, "f")
-    bench.run(Position.of({"filename": "/in"}, {"position": 9}), "f")
-    with pytest.raises(ConfigError, match="cannot say where it stood"):
-        bench.offsets.rewind("f", now(), "x")
+
+
+def run_batches(
+    bench: Bench, *places: int, task: int = 0, partition: dict[str, str] = FILE
+) -> datetime:
+    """Run a batch up to each place, an hour apart; return when the first began."""
+    first = now() - timedelta(hours=100)
+    id_ = TaskId("c", task)
+    lease = bench.state.lease(id_, "w", now(), timedelta(seconds=60))
+    for number, place in enumerate(places):
+        begun = first + timedelta(hours=number)
+        start, end = bench.state.position(id_), Position.of(partition, {"position": place})
+        batch = bench.state.begin_batch(id_, lease.epoch, start, end, begun)
+        finished = begun + timedelta(minutes=10)
+        bench.state.finish_batch(id_, lease.epoch, batch.id, Counts(), finished)
+    bench.state.release(lease)
+    return first
+
+
+@pytest.mark.parametrize(
+    ("minutes", "place"), [(-1, None), (9, None), (10, 3), (60, 3), (130, 7), (250, 9)]
+)
+def test_a_source_that_cannot_tell_goes_back_to_where_it_stood(
+    minutes: int, place: int | None
+) -> None:
+    bench = Bench()
+    bench.make(FILES)
+    first = run_batches(bench, 3, 5, 7, 9)
+    bench.offsets.rewind("c", first + timedelta(minutes=minutes), "x")
+    assert [each.offset for each in bench.offsets.view("c")] == (
+        [] if place is None else [{"position": place}]
+    )
+
+
+def test_a_source_does_not_go_forward_to_a_time_after_its_offsets_were_altered() -> None:
+    bench = Bench()
+    bench.make(FILES)
+    run_batches(bench, 3, 5)
+    bench.offsets.alter("c", [Offset(FILE, {"position": 1})], "x")
+    altered = bench.offsets.history("c")[0].at
+    assert bench.offsets.rewind("c", altered, "x") == []
+    [change] = bench.offsets.rewind("c", altered - timedelta(seconds=1), "x")
+    assert bench.offsets.view("c") == [Offset(FILE, {"position": 5})]
+    assert change.effect is OffsetEffect.SKIPPED
+
+
+def test_what_is_behind_a_capture_stays_where_it_is() -> None:
+    bench = Bench()
+    bench.make(FILES)
+    first = run_batches(bench, 3, 5)
+    chain = TaskId("c", 1)
+    lease = bench.state.lease(chain, "w", now(), timedelta(seconds=60))
+    behind = Position.of({"topic": "c.capture"}, {"version": 4})
+    bench.state.set_position(chain, lease.epoch, behind)
+    bench.state.release(lease)
+    bench.offsets.rewind("c", first + timedelta(minutes=30), "x")
+    assert bench.offsets.view("c") == [Offset(FILE, {"position": 3})]
+    bench.offsets.reset("c", "x")
+    assert bench.offsets.view("c") == []
+    assert bench.state.position(chain) == behind
+
+
+def test_each_task_goes_back_to_where_it_stood_itself() -> None:
+    bench = Bench()
+    bench.make(FILES)
+    first = run_batches(bench, 3, 5)
+    other = {"filename": "/other"}
+    run_batches(bench, 10, 20, task=1, partition=other)
+    changes = bench.offsets.rewind("c", first + timedelta(minutes=30), "x")
+    assert [each.effect for each in changes] == [OffsetEffect.REPEATED] * 2
+    view = {str(each.partition["filename"]): each.offset for each in bench.offsets.view("c")}
+    assert view == {"/in": {"position": 3}, "/other": {"position": 10}}
+
+
+def test_a_source_does_not_go_back_further_than_is_known(monkeypatch) -> None:
+    monkeypatch.setattr("headrace.store.rules.HISTORY", 1)
+    monkeypatch.setattr("headrace.store.rules.HOURLY", timedelta(hours=2))
+    bench = Bench()
+    bench.make(FILES)
+    first = run_batches(bench, 3, 5, 7, 9, 11)
+    with pytest.raises(ConfigError, match=r"not known where .*, only since"):
+        bench.offsets.rewind("c", first, "x")
+    bench.offsets.rewind("c", first + timedelta(hours=3), "x")
+    assert bench.offsets.view("c") == [Offset(FILE, {"position": 7})]
 
 
 def test_nothing_goes_back_to_a_time_that_is_to_come(sink: Bench) -> None:

@@ -4,8 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from headrace.assembly import sink_names
 from headrace.control import SinkPlan
+from headrace.runtime.build import sink_names
 from headrace.sdk import SinkConnector
 from headrace_plugins.connectors.console import ConsoleSink
 from headrace_plugins.connectors.delta import DeltaSink

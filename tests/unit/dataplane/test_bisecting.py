@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.no_keys import NO_KEYS
 
 from headrace.dataplane.bisecting import PartBisection, Spool, put_records
 from headrace.sdk import (
@@ -81,7 +82,7 @@ def test_an_outage_is_no_refusal(error: Exception) -> None:
             raise error
 
     with pytest.raises(type(error)):
-        put_records(Down(), records(5))
+        put_records(Down(NO_KEYS), records(5))
 
 
 def test_a_rejection_of_records_that_were_not_given_is_an_error_of_the_sink() -> None:

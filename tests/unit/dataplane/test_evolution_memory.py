@@ -7,7 +7,8 @@ import pytest
 from tests.task_doubles import Schemas
 
 from headrace.dataplane.evolution import Evolution, Target
-from headrace.sdk import EvolutionPolicy, Handling, Schema, SchemaChangeError
+from headrace.model import SchemaChangeError
+from headrace.sdk import EvolutionPolicy, Handling, Schema
 
 BEFORE = Schema.struct({"id": Schema.int64()})
 AFTER = Schema.struct({"id": Schema.int64(), "more": Schema.int64(optional=True)})

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from headrace.control import check_definition, try_transforms
 from headrace.control.infos import config_infos
 from headrace.control.meanings import check_access
-from headrace.model import Definition, PluginSpec, StepSpec
+from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import Access, PluginKind, ProviderSettings, Registry
-from headrace.sdk import ConfigError, ConfigErrors, PluginNotFoundError, ProviderContext
+from headrace.sdk import ConfigError, ConfigErrors, ProviderContext
 from headrace.sdk.config import ConfigDef, ConfigType, Meaning
 
 SECRET = "hunter2-of-the-tests"  # noqa: S105 - no secret

@@ -2,8 +2,9 @@
 
 import pytest
 
+from headrace.model import PluginNotFoundError
 from headrace.plugins import PluginKind, Registry
-from headrace.sdk import ConfigError, PluginNotFoundError
+from headrace.sdk import ConfigError
 
 
 @pytest.mark.parametrize(

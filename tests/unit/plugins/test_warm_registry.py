@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.model import PluginNotFoundError
 from headrace.plugins import PluginKind, Registry
-from headrace.sdk import PluginNotFoundError
 
 SOURCE = """
 from headrace.sdk import SourceConnector

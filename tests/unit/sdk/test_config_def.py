@@ -253,6 +253,11 @@ def test_unknown_keys_are_told_with_a_close_match() -> None:
     assert len(definition.unknown(props)) == 3
 
 
+def test_an_unknown_key_is_not_told_to_be_the_one_that_it_begins_with() -> None:
+    definition = ConfigDef().define("predicates", ConfigType.LIST, "", doc="d")
+    assert definition.unknown({"predicates.even.type": "x"}) == [("predicates.even.type", None)]
+
+
 def test_the_answer_to_validation_has_kafkas_form() -> None:
     definition = ConfigDef().define(
         "tasks.max",

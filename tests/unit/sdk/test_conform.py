@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sdk.arrow import from_arrow, to_arrow
-from headrace.sdk.conform import conform
+from headrace.sdk.arrow_cast import conform
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema import Schema
 

@@ -6,7 +6,8 @@ import pytest
 
 from headrace.sdk.config import ConfigDef, sink_connector_config, source_connector_config
 
-# key, type, importance, default, validator, group, place; as Kafka Connect 4.3 shows them
+# key, type, importance, default, validator, group, place; as Kafka Connect 4.3 shows them, but
+# for errors.retry.timeout: its 0 means never for transforms and for ever for connectors
 COMMON = """
 name|STRING|HIGH|REQUIRED|non-empty string without ISO control characters|Common|1
 connector.class|STRING|HIGH|REQUIRED|-|Common|2
@@ -22,7 +23,7 @@ header.converter.plugin.version|STRING|LOW|null|*|Common|11
 transforms|LIST|LOW||non-null string, unique transformation aliases|Transforms|12
 predicates|LIST|LOW||non-null string, unique predicate aliases|Predicates|13
 config.action.reload|STRING|LOW|restart|[none, restart]|Common|14
-errors.retry.timeout|LONG|MEDIUM|0|-|Error Handling|1
+errors.retry.timeout|LONG|MEDIUM|-1|-|Error Handling|1
 errors.retry.delay.max.ms|LONG|MEDIUM|60000|-|Error Handling|2
 errors.tolerance|STRING|MEDIUM|none|[none, all]|Error Handling|3
 errors.log.enable|BOOLEAN|MEDIUM|false|-|Error Handling|4

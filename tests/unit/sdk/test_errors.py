@@ -5,15 +5,14 @@ from datetime import timedelta
 
 import pytest
 
+from headrace.model import PluginNotFoundError, ToleranceExceededError
 from headrace.sdk import errors
 from headrace.sdk.errors import (
     Category,
     ConfigError,
     ConfigErrors,
     HeadraceError,
-    PluginNotFoundError,
     RetriableError,
-    ToleranceExceededError,
 )
 
 NOT_TOLERATED = ToleranceExceededError(

@@ -1,6 +1,8 @@
 """The client of a schema registry, against a real HTTP server."""
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,6 @@ from pytest_httpserver import HTTPServer
 from headrace.sdk import RetriableError
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.schemaregistry import (
-    Address,
     HttpSchemaRegistry,
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -44,7 +45,7 @@ def server(shared_server: HTTPServer) -> HTTPServer:
 def client(url: str, **values: str) -> HttpSchemaRegistry:
     keys = {key.replace("_", "."): value for key, value in values.items()}
     return HttpSchemaRegistry(
-        Address.of(registry_config().parse({"schema.registry.url": url, **QUICK, **keys}))
+        registry_config().parse({"schema.registry.url": url, **QUICK, **keys})
     )
 
 
@@ -63,13 +64,14 @@ def test_registering_sends_what_confluent_expects_and_asks_once(server: HTTPServ
         "schemaType": "JSON",
         "references": [{"name": "a.json", "subject": "a", "version": 2}],
     }
-    server.expect_oneshot_request(
-        "/subjects/a%2Fb/versions".replace("%2F", "/"), method="POST", json=body
-    ).respond_with_json({"id": 7})
+    server.expect_oneshot_request("/subjects/a/b/versions", method="POST").respond_with_json(
+        {"id": 7}
+    )
     registry = client(base(server))
     assert [registry.register("a/b", schema) for _ in range(2)] == [7, 7]
     request = server.log[0][0]
-    assert request.environ["REQUEST_URI"] == "/subjects/a%2Fb/versions"
+    assert request.environ["REQUEST_URI"].startswith("/subjects/a%2Fb/versions?")
+    assert {key: value for key, value in request.json.items() if value} == body
     assert request.content_type == "application/vnd.schemaregistry.v1+json"
 
 
@@ -81,15 +83,15 @@ def test_a_schema_by_id_is_asked_for_once(server: HTTPServer) -> None:
     assert [registry.by_id(3), registry.by_id(3)] == [expected, expected]
 
 
-def test_the_newest_version_is_remembered_until_its_time_is_over(server: HTTPServer) -> None:
+@pytest.mark.parametrize(("seconds", "asked"), [("60", 1), ("0", 2)])
+def test_the_newest_version_is_remembered_until_its_time_is_over(
+    server: HTTPServer, seconds: str, asked: int
+) -> None:
     answer = {"subject": "s", "version": 1, "id": 1, "schema": '"string"'}
     server.expect_request("/subjects/s/versions/latest").respond_with_json(answer)
-    now = [0.0]
-    address = Address.of(registry_config().parse({"schema.registry.url": base(server)}))
-    registry = HttpSchemaRegistry(address, clock=lambda: now[0])
-    for now[0] in (0.0, 59.0, 61.0):
-        assert registry.latest("s").schema == STRING
-    assert answered("GET", server) == 2
+    registry = client(base(server), latest_cache_ttl_sec=seconds)
+    assert [registry.latest("s").schema for _ in range(2)] == [STRING, STRING]
+    assert answered("GET", server) == asked
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ def test_the_newest_version_is_remembered_until_its_time_is_over(server: HTTPSer
     [
         (404, 40401, SchemaNotFoundError),
         (404, 40403, SchemaNotFoundError),
+        (404, 404, RegistryRefusedError),
         (409, 409, IncompatibleSchemaError),
         (422, 42201, InvalidSchemaError),
         (422, 42205, RegistryRefusedError),
@@ -187,7 +190,7 @@ def test_secrets_are_sent_and_shown_nowhere(
 def test_a_bad_address_is_refused_without_its_secret(values: dict[str, str]) -> None:
     config = registry_config().parse({"schema.registry.url": CLOSED, **values})
     with pytest.raises(ConfigError) as caught:
-        Address.of(config)
+        HttpSchemaRegistry(config)
     assert "s3cret" not in str(caught.value)
 
 
@@ -196,6 +199,18 @@ def test_a_pickled_client_opens_its_own_connections(server: HTTPServer) -> None:
     registry = client(base(server))
     registry.subjects()
     assert pickle.loads(pickle.dumps(registry)).subjects() == ["s"]  # noqa: S301 - our own
+
+
+def test_without_confluents_client_the_extra_is_named() -> None:
+    code = (
+        "import sys; sys.modules['confluent_kafka'] = None\n"
+        "from headrace.sdk.schemaregistry import HttpSchemaRegistry, registry_config\n"
+        f"keys = registry_config().parse({{'schema.registry.url': '{CLOSED}'}})\n"
+        "HttpSchemaRegistry(keys).subjects()"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "Install headrace[registry]." in ended.stderr
 
 
 def test_references_are_resolved_dependencies_first(server: HTTPServer) -> None:

@@ -1,21 +1,25 @@
 """The schemas of records in a registry: their subjects, ids, and the bytes that name them."""
 
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
-from headrace.schemaregistry import EmbeddedRegistry, RegistryService
+from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk import ConfigError, ConverterContext, RecordPart, RetriableError
 from headrace.sdk.remoteschemas import UNWANTED, RemoteSchemas, refusing, remote_config
 from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
 from headrace.sdk.wireform import head_of, heads, id_of, payloads
-from headrace.store import MemoryRegistryStore
 
 NUMBER, TEXT = SchemaText('"int"'), SchemaText('"string"')
 
 
 @pytest.fixture
-def registry() -> EmbeddedRegistry:
-    return EmbeddedRegistry(RegistryService(MemoryRegistryStore()))
+def registry(tmp_path: Path) -> Iterator[EmbeddedRegistry]:
+    with closing(EmbeddedRegistry(service_in(tmp_path / "registry.db"))) as made:
+        yield made
 
 
 def remote(

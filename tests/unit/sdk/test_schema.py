@@ -15,7 +15,6 @@ from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.frozen import FrozenMap
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Field, Schema, validate_value
-from headrace.sdk.schema_builder import SchemaBuilder
 from headrace.sdk.struct import Struct
 
 PLACE = Schema.struct({"a": Schema.int32(), "b": Schema.string(optional=True)}, name="Place")
@@ -167,72 +166,9 @@ def test_attributes_that_do_not_go_together_are_refused(attributes: dict[str, An
 
 
 def test_a_field_name_may_be_there_once() -> None:
-    builder = SchemaBuilder(Type.STRUCT).field("a", Schema.int8())
-    with pytest.raises(ConfigError, match="field name duplication a"):
-        builder.field("a", Schema.int8())
     twice = tuple(Field("a", index, Schema.int8()) for index in range(2))
     with pytest.raises(ConfigError, match="field name duplication a"):
         Schema(Type.STRUCT, fields=twice)
-
-
-def test_the_builder_builds_what_the_constructor_does() -> None:
-    built = (
-        SchemaBuilder(Type.STRUCT)
-        .name("n")
-        .version(2)
-        .doc("d")
-        .optional()
-        .parameter("p", "q")
-        .field("a", Schema.int8())
-        .build()
-    )
-    assert built == Schema.struct(
-        {"a": Schema.int8()}, name="n", version=2, doc="d", optional=True, parameters={"p": "q"}
-    )
-
-
-def test_the_builder_sets_each_attribute_once() -> None:
-    builder = SchemaBuilder(Type.INT8).optional()
-    with pytest.raises(ConfigError, match="optional has already been set"):
-        builder.required()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("default", 1), ("name", "a"), ("version", 1), ("doc", "a")],
-)
-def test_the_builder_refuses_a_second_value_of_an_attribute(name: str, value: Any) -> None:
-    builder = SchemaBuilder(Type.INT8)
-    getattr(builder, name)(value)
-    message = f"Invalid SchemaBuilder call: {name} has already been set"
-    with pytest.raises(ConfigError, match=message):
-        getattr(builder, name)(value)
-
-
-def test_the_last_value_of_a_parameter_counts() -> None:
-    builder = SchemaBuilder(Type.INT8).parameter("a", "1").parameters({"a": "2", "b": "3"})
-    assert builder.build().parameters == {"a": "2", "b": "3"}
-
-
-def test_the_builder_refuses_fields_of_what_is_no_struct_and_the_same_field_twice() -> None:
-    with pytest.raises(ConfigError, match="Cannot create fields on type INT8"):
-        SchemaBuilder(Type.INT8).field("a", Schema.int8())
-    struct = SchemaBuilder(Type.STRUCT).field("a", Schema.int8())
-    message = "Cannot create field because of field name duplication a"
-    with pytest.raises(ConfigError, match=message):
-        struct.field("a", Schema.int8())
-
-
-@pytest.mark.parametrize("value", ["x", None, 128])
-def test_the_builder_checks_the_default(value: Any) -> None:
-    with pytest.raises(ConfigError, match="Invalid default value"):
-        SchemaBuilder(Type.INT8).default(value)
-
-
-def test_an_optional_schema_may_have_null_as_its_default() -> None:
-    assert SchemaBuilder(Type.INT8).optional().default(None).build() == Schema.int8(
-        optional=True
-    )
 
 
 MISFITS: list[tuple[Schema, Any, str]] = [

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from headrace.model import Batch, Counts, Lease, TaskId, TaskState
+from headrace.model import Backoff, Batch, Counts, Lease, TaskId, TaskState
 from headrace.sdk import Lag, Position
 from headrace.store import MemoryStore
-from headrace.worker import Backoff, Step, Worker
+from headrace.worker import Step, Worker
 
 SOON = timedelta(milliseconds=5)
 

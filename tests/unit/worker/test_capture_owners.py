@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.unit.dataplane.topics.made_topics import part
+from tests.unit.topics.made_topics import part
 
-from headrace.dataplane.host import CaptureSpec
-from headrace.dataplane.host.targets import Addition, Targets
-from headrace.dataplane.topics import Topic, Topics
+from headrace.capture import CaptureSpec
+from headrace.capture.targets import Addition, Targets
 from headrace.model import Counts, TaskId
 from headrace.sdk import Mark, Position, StaleEpochError
 from headrace.store import MemoryStore, SqlStore, Store, StoreUnavailableError
+from headrace.topics import Topic, Topics
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 
 TASK, APP = TaskId("c", 0), "c-uid-0"

@@ -63,7 +63,7 @@ def test_others_are_started_paused_and_removed_while_one_plans(bench: Bench) -> 
     bench.wanted.aim("b", TargetState.PAUSED, ANN)
     bench.wanted.delete("c", ANN)
     bench.runs()
-    assert bench.is_("b", ConnectorState.PAUSED)
+    until(lambda: bench.is_("b", ConnectorState.PAUSED))
     assert bench.is_("hanging", ConnectorState.UNASSIGNED)
     Hanging.may.set()
     bench.runs("hanging-0")

@@ -5,16 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.model import Batch, Counts, Lease, TaskId
-from headrace.sdk import (
-    Lag,
-    Position,
-    ReadLimit,
-    RetriableError,
-    SinkError,
-    SparkMemoryError,
-    SparkUnavailableError,
-)
+from headrace.model import Batch, Counts, Lease, SparkMemoryError, SparkUnavailableError, TaskId
+from headrace.sdk import Lag, Position, ReadLimit, RetriableError, SinkError
 from headrace.store import MemoryStore
 from headrace.worker import BatchLoop, BatchTask
 

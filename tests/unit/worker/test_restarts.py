@@ -4,11 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.model import RestartKeys, RestartPolicy, TaskId
+from headrace.model import PluginNotFoundError, RestartKeys, RestartPolicy, TaskId
 from headrace.sdk import (
     ConfigError,
     DataLostError,
-    PluginNotFoundError,
     RetriableError,
     SetupError,
     SinkError,

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from headrace.worker import Backoff
+from headrace.model import Backoff
 
 
 def seconds(*waits: timedelta) -> list[float]:
@@ -29,5 +29,8 @@ def test_a_system_that_asks_for_more_time_gets_it() -> None:
 
 
 def test_without_a_timeout_there_is_no_end() -> None:
-    for backoff in (Backoff(), Backoff(timeout=timedelta())):
-        assert not backoff.expired(timedelta(days=9))
+    assert not Backoff().expired(timedelta(days=9))
+
+
+def test_a_timeout_of_zero_is_for_not_at_all() -> None:
+    assert Backoff(timeout=timedelta()).expired(timedelta())

@@ -19,9 +19,9 @@ from tests.unit.worker.scripts import (
     working,
 )
 
-from headrace.model import TaskId, TaskState, TaskStatus
+from headrace.model import Backoff, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, RetriableError, SourceError, StaleEpochError
-from headrace.worker import Backoff, Step, Worker
+from headrace.worker import Step, Worker
 
 HERE = Position()
 
@@ -142,7 +142,7 @@ def test_a_task_that_waits_for_a_busy_thread_is_ended_without_it() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_task_that_another_process_runs_is_taken_when_it_is_free() -> None:
-    told, task = Told(), Script("a", IDLE)
+    told, task = Told(), Script("a", IDLE, backoff=Backoff(timeout=timedelta()))
     run = worker(told, serving=True, lease=timedelta(milliseconds=100))
     other = run.store.lease(task.id, "other", now(), timedelta(hours=1))
     with working(run):

@@ -6,16 +6,16 @@ import pytest
 from tests.unit.worker.reconciled import Reconciled
 from tests.unit.worker.scripts import SOON
 
-from headrace import standalone
-from headrace.standalone import Standalone
-from headrace.worker import HostSupervisor
+from headrace.capture import HostSupervisor
+from headrace.runtime import server
+from headrace.runtime.server import Standalone
 
 
 @pytest.mark.timeout(60)
 def test_a_server_ends_though_a_connector_hangs_while_it_plans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(standalone, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(server, "_END_SECONDS", 0.1)
     hangs, may = threading.Event(), threading.Event()
     bench = Reconciled()
     bench.reconciler.grace = SOON

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model import Counts, TaskId, ToleranceLimits
-from headrace.sdk import Position, TooManyRejectedError
+from headrace.model import Counts, TaskId, ToleranceLimits, TooManyRejectedError
+from headrace.sdk import Position
 from headrace.store import SqlStore
 from headrace.worker import ToleranceGuard
 

@@ -7,16 +7,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.dataplane.topics.made_topics import append, at, ids, tend_after
+from tests.unit.topics.made_topics import append, at, ids, tend_after
 
-from headrace.assembly import Assembler
-from headrace.dataplane import TopicReader, Topics
-from headrace.dataplane.topics import Topic, UpkeepPolicy
-from headrace.making import Planner
 from headrace.model import Batch, Counts, Definition, PluginSpec, TaskId
 from headrace.plugins import Registry
+from headrace.runtime.build import Assembler
+from headrace.runtime.tasks import Planner
 from headrace.sdk import DataLostError, Mark, ReadLimit
 from headrace.store import MemoryStore
+from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy
 from headrace.worker import BatchLoop
 
 TASK = TaskId("sink", 0)

@@ -20,10 +20,10 @@ from tests.unit.worker.scripts import (
     working,
 )
 
-from headrace.model import Lease, TaskId, TaskState, TaskStatus
-from headrace.sdk import RetriableError, SourceError, SparkUnavailableError
+from headrace.model import Backoff, Lease, SparkUnavailableError, TaskId, TaskState, TaskStatus
+from headrace.sdk import RetriableError, SourceError
 from headrace.store import MemoryStore, StoreUnavailableError
-from headrace.worker import Backoff, Step, Worker
+from headrace.worker import Step, Worker
 
 LEASE = timedelta(seconds=30)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.worker.scripts import IDLE, SOON, Script, Told, moved, now, until, worker
 
 from headrace.model import (
+    Backoff,
     Batch,
     Lease,
     RestartPolicy,
@@ -20,7 +21,7 @@ from headrace.model import (
 )
 from headrace.sdk import RetriableError, SinkError, SourceError
 from headrace.store import MemoryStore, StoreUnavailableError
-from headrace.worker import Backoff, Restarts, Step, Worker
+from headrace.worker import Restarts, Step, Worker
 
 pytestmark = pytest.mark.timeout(60)
 LONG = timedelta(hours=1)

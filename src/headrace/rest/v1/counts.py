@@ -135,8 +135,8 @@ class Since(BaseModel):
 
     since: Moment | None = Field(
         default=None,
-        description="Only batches that began then or later. The store keeps the newest "
-        "thousand of a task, and more where a limit of the connector needs them.",
+        description="Only batches that began then or later. The counts are complete within "
+        "the newest thousand of a task, or as far back as a limit of the connector needs.",
     )
 
 

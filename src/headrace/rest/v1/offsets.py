@@ -162,7 +162,9 @@ def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
     @router.post(
         "/rewind",
         summary="Make a connector go back to a time",
-        description=f"{_STOPPED} Sinks can, and sources that know when their data came.",
+        description=f"{_STOPPED} A source that does not know when its data came goes back to "
+        "where it stood then: exactly within its last 1,000 batches, to the hour before them, "
+        "for 30 days.",
         responses=problems(404, 409),
     )
     def rewind(name: Encoded, body: Rewind, request: Request) -> OffsetSteps:

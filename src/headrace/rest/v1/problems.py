@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from headrace.control import ConfigVersionNotFoundError
+from headrace.model import TopicNotFoundError
 from headrace.plugins import Secrets
 from headrace.rest.requests import PROBLEM, methods_at, tellable
 from headrace.sdk import (
@@ -25,7 +26,6 @@ from headrace.sdk import (
     SourceError,
     StaleEpochError,
     StateError,
-    TopicNotFoundError,
 )
 from headrace.store import (
     BackupNotSupportedError,

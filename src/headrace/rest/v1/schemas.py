@@ -14,7 +14,7 @@ from headrace.rest.v1.workbench import Workbench
 from headrace.sdk import Schema, to_spark_json
 
 if TYPE_CHECKING:
-    from headrace.dataplane.topics import SchemaVersion
+    from headrace.topics import SchemaVersion
 
 _FORM = "As Spark writes a field: its type, whether it may be null, and metadata."
 

@@ -14,7 +14,7 @@ from headrace.rest.v1.problems import problems
 from headrace.rest.v1.workbench import Workbench
 
 if TYPE_CHECKING:
-    from headrace.dataplane.topics import Topic
+    from headrace.topics import Topic
 
 _NO_LIMIT = -1
 _MS = "After how many milliseconds rows are removed; -1 for never."

@@ -9,19 +9,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.control import Backups, ServerLog
+from headrace.model import TopicNotFoundError
 from headrace.rest.v1.slots import Slots
-from headrace.sdk import StateError, TopicNotFoundError
+from headrace.sdk import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from headrace.bootstrap import Runtime
     from headrace.control import BatchTargets
-    from headrace.dataplane import Claimed, Letterbox, LetterFilter, Stage, Topics
-    from headrace.dataplane.topics import Topic
+    from headrace.dataplane import Claimed, Letterbox, LetterFilter, Stage
     from headrace.model import Definition, Reading
+    from headrace.runtime.app import Runtime
+    from headrace.topics import Topic, Topics
     from headrace.worker import Events, Outcome
 
 

@@ -217,10 +217,12 @@ class ConfigDef:
         strangers = [
             key for key in props if key not in self.keys and not key.startswith(tuple(prefixes))
         ]
-        return [
-            (key, next(iter(difflib.get_close_matches(key, self.keys, n=1)), None))
-            for key in strangers
-        ]
+        return [(key, self._close_to(key)) for key in strangers]
+
+    def _close_to(self, stranger: str) -> str | None:
+        # Whoever writes predicates.even.type means no other key by it than predicates.
+        others = [key for key in self.keys if not stranger.startswith(f"{key}.")]
+        return next(iter(difflib.get_close_matches(stranger, others, n=1)), None)
 
     def to_markdown(self) -> str:
         """Give the reference of the keys, for the generated documentation."""

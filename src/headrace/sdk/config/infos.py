@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.sdk.config.key import ConfigKey
 from headrace.sdk.config.parsing import ConfigType, to_text
-from headrace.sdk.errors import ConfigError
+from headrace.sdk.errors import ConfigError, HeadraceError
 
 __all__ = ["ConfigInfos", "ConfigValue"]
 
@@ -55,12 +55,14 @@ class ConfigInfos:
         keys: The definitions, by name.
         values: What was found, in the order to show it.
         groups: The groups, in the order to show them.
+        warnings: What does not keep it from running, such as keys that nothing knows.
     """
 
     name: str
     keys: Mapping[str, ConfigKey]
     values: Sequence[ConfigValue]
     groups: Sequence[str]
+    warnings: Sequence[HeadraceError] = ()
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:

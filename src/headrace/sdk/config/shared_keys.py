@@ -181,9 +181,10 @@ def _with_errors(definition: ConfigDef) -> ConfigDef:
         definition.define(
             "errors.retry.timeout",
             ConfigType.LONG,
-            0,
-            doc="For how many milliseconds a failed operation is tried again; 0 for not at "
-            "all, -1 for ever.",
+            -1,
+            doc="For how many milliseconds a system that is away is tried again; 0 for not at "
+            "all, -1 for ever. Where it is not given, `headrace run --once` ends after ten "
+            "minutes without a success.",
             group=ERRORS,
             order=1,
             width=Width.MEDIUM,

@@ -15,6 +15,7 @@ __all__ = [
     "CaseInsensitiveValidString",
     "Composite",
     "Lambda",
+    "NonEmptyList",
     "NonEmptyString",
     "NonEmptyStringWithoutControlChars",
     "NonNull",
@@ -188,6 +189,21 @@ class NonEmptyString:
     @override
     def __str__(self) -> str:
         return "non-empty string"
+
+
+@dataclass(frozen=True, slots=True)
+class NonEmptyList:
+    """A list of one text at least."""
+
+    def check(self, name: str, value: object) -> None:
+        """See `Validator`."""
+        if not value:
+            shown = "null" if value is None else "[]"
+            raise invalid(name, shown, "Empty list", fix="Name at least one.")
+
+    @override
+    def __str__(self) -> str:
+        return "non-empty list"
 
 
 # ISO control characters: C0, DEL and C1.

@@ -1,7 +1,6 @@
 """Schema registries: what they hold, what is asked of them, and a client over HTTP."""
 
-from headrace.sdk.schemaregistry.address import Address
-from headrace.sdk.schemaregistry.client import HttpSchemaRegistry
+from headrace.sdk.schemaregistry.client import HttpSchemaRegistry, open_registry
 from headrace.sdk.schemaregistry.errors import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -10,7 +9,6 @@ from headrace.sdk.schemaregistry.errors import (
     SchemaRegistryError,
 )
 from headrace.sdk.schemaregistry.keys import EMBEDDED, URL_KEY, registry_config
-from headrace.sdk.schemaregistry.opening import open_registry
 from headrace.sdk.schemaregistry.protoc import compile_proto
 from headrace.sdk.schemaregistry.protocol import (
     SchemaRegistry,
@@ -27,7 +25,6 @@ from headrace.sdk.schemaregistry.schema import (
 __all__ = [
     "EMBEDDED",
     "URL_KEY",
-    "Address",
     "HttpSchemaRegistry",
     "IncompatibleSchemaError",
     "InvalidSchemaError",

@@ -1,17 +1,22 @@
 """The keys by which a converter, or anyone else, says where the schema registry is."""
 
+from urllib.parse import SplitResult, unquote, urlsplit
+
 from headrace.sdk.config import (
+    Config,
     ConfigDef,
     ConfigType,
     Importance,
     Meaning,
     NullOr,
+    Password,
     Range,
     ValidString,
     Width,
 )
+from headrace.sdk.errors import ConfigError
 
-__all__ = ["EMBEDDED", "URL_KEY", "registry_config"]
+__all__ = ["EMBEDDED", "URL_KEY", "client_settings", "registry_config"]
 
 EMBEDDED = "embedded"
 """In place of a URL: the registry in this installation's own store."""
@@ -98,7 +103,7 @@ def _with_authentication(definition: ConfigDef) -> ConfigDef:
 
 def _with_tls(definition: ConfigDef) -> ConfigDef:
     texts = {
-        "ca.location": "A PEM file of the certificates to trust; the system's if null.",
+        "ca.location": "A PEM file of the certificates to trust; Mozilla's if null.",
         "certificate.location": "A PEM file of the client's certificate.",
         "key.location": "A PEM file of the client's key; the certificate's file if null.",
     }
@@ -126,7 +131,7 @@ def _with_tls(definition: ConfigDef) -> ConfigDef:
 
 def _with_retries(definition: ConfigDef) -> ConfigDef:
     numbers = {
-        "max.retries": (3, "How often all the URLs are tried again."),
+        "max.retries": (3, "How often each of the URLs is tried again."),
         "retries.wait.ms": (1000, "The longest first wait before trying again; it doubles."),
         "retries.max.wait.ms": (20000, "The longest wait before trying again."),
         "latest.cache.ttl.sec": (60, "How long a subject's newest version is remembered."),
@@ -143,3 +148,65 @@ def _with_retries(definition: ConfigDef) -> ConfigDef:
             display_name=name.replace(".", " ").capitalize(),
         )
     return definition
+
+
+def client_settings(config: Config) -> dict[str, str | int | float | Password]:
+    """Return the settings of Confluent's Python client. Raises ConfigError, with no secret."""
+    given = [part.strip() for part in config.get_str(URL_KEY).split(",") if part.strip()]
+    if not given:
+        problem = "No URL is given."
+        raise ConfigError(problem, field=URL_KEY, fix="Give one, or embedded.")
+    parts = [_split(url) for url in given]
+    settings: dict[str, str | int | float | Password | None] = {
+        "url": ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts),
+        "timeout": config.get_int("schema.registry.request.timeout.ms") / 1000,
+        "cache.latest.ttl.sec": config.get_int("latest.cache.ttl.sec"),
+        "cache.capacity": 10_000,
+        "ssl.key.password": config.find_password(f"{_SSL}.key.password"),
+        **_credentials(config, parts),
+    }
+    for name in ("ca.location", "certificate.location", "key.location"):
+        settings[f"ssl.{name}"] = config.find_str(f"{_SSL}.{name}")
+    for name in ("max.retries", "retries.wait.ms", "retries.max.wait.ms"):
+        settings[name] = config.get_int(name)
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        found = urlsplit(url)
+        _ = found.port  # which raises when it is no number
+    except ValueError:
+        found = SplitResult("", "", "", "", "")
+    if found.scheme not in {"http", "https"} or not found.hostname:
+        # The text is not shown: it may hold a password.
+        problem = "A schema registry's URL begins with http:// or https:// and names a host."
+        fix = "Correct it, as in http://registry.example.com:8081."
+        raise ConfigError(problem, field=URL_KEY, fix=fix)
+    return found
+
+
+def _credentials(config: Config, parts: list[SplitResult]) -> dict[str, str | Password]:
+    source = config.find_str("bearer.auth.credentials.source")
+    if source is not None:
+        token = config.find_password("bearer.auth.token")
+        if token is None or not token.value.isascii() or not token.value.isprintable():
+            problem = "The token is missing, or is not one line of plain characters."
+            fix = "Give it, or take bearer.auth.credentials.source out."
+            raise ConfigError(problem, field="bearer.auth.token", fix=fix)
+        return {
+            "bearer.auth.credentials.source": source,
+            "bearer.auth.token": token,
+            "bearer.auth.logical.cluster": "",
+        }
+    user = "basic.auth.user.info"
+    if config.get_str("basic.auth.credentials.source") == "USER_INFO":
+        given = config.find_password(user)
+        if given is None or ":" not in given.value:
+            problem = "User and password are missing, or have no colon between them."
+            raise ConfigError(problem, field=user, fix="Write it as user:password.")
+        return {user: given}
+    for part in parts:
+        if part.username is not None:
+            return {user: Password(f"{unquote(part.username)}:{unquote(part.password or '')}")}
+    return {}

@@ -31,11 +31,10 @@ class SchemaRegistry(Protocol):
         Raises SchemaNotFoundError when the subject does not have it.
         """
 
-    def by_id(self, schema_id: int, *, subject: str | None = None) -> SchemaText:
+    def by_id(self, schema_id: int) -> SchemaText:
         """Return the schema that records name by this id; deleted versions count.
 
-        The answer never changes, so it is kept. `subject` says in which context to look, and
-        matters only where contexts are used. Raises SchemaNotFoundError.
+        The answer never changes, so it is kept. Raises SchemaNotFoundError.
         """
 
     def latest(self, subject: str) -> RegisteredSchema:

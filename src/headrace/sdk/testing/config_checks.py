@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.sdk.config import ConfigDef, ConfigType
 from headrace.sdk.connector import Connector
 from headrace.sdk.sink import SinkTask
+from headrace.sdk.source import SourceConnector
 from headrace.sdk.testing.promise import BrokenPromiseError
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def check_documented(driver: SourceDriver | SinkDriver) -> None:
 def check_stop_without_start(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
     """Check that ``stop`` bears a start that failed or never was."""
     promise = "stop is called once, also after a failed start, and does not raise."
-    connector = driver.connector()
-    _stop(connector, promise, Connector.stop)
+    if issubclass(driver.connector, SourceConnector):
+        _stop(driver.connector(), promise, SourceConnector.stop)
     task = harness.unstarted(driver.connector, driver.config())
     _stop(task, promise, SinkTask.stop)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from headrace.sdk.connector import Connector
+from headrace.sdk.source import SourceConnector
 from headrace.sdk.testing.promise import BrokenPromiseError
 
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def check_leaks(cycle: Callable[[], None]) -> None:
             raise BrokenPromiseError(
                 promise="After stop nothing is left of a connector and its tasks.",
                 seen=f"{_CYCLES} starts and stops left {more}.",
-                read=Connector.stop,
+                read=SourceConnector.stop,
             )
         time.sleep(0.1)

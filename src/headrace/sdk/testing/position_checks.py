@@ -103,7 +103,8 @@ def check_positions(bench: SourceBench, driver: SourceDriver) -> None:
     opened = bench.open(rows=3)
     batches = drain(opened)
     opened.close()
-    connector = driver.connector()
+    connector = driver.connector
+    config = connector.config_def().parse(driver.config())
     for moved in batches:
         stored = Position.from_json(moved.end.to_json())
         if stored != moved.end or not len(stored):
@@ -113,7 +114,7 @@ def check_positions(bench: SourceBench, driver: SourceDriver) -> None:
                 read=Position,
             )
         try:
-            connector.alter_offsets(moved.end)
+            connector.alter_offsets(config, moved.end)
         except HeadraceError as error:
             raise BrokenPromiseError(
                 promise="alter_offsets takes the positions that the source itself gave.",

@@ -70,7 +70,8 @@ class ConsoleSink(SinkConnector):
         )
 
     @override
-    def task(self, config: Config) -> FrameSink:
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
         return ConsoleTask(
             limit=config.get_int("limit"),
             as_table=config.get_str("format") == "table",
@@ -115,7 +116,6 @@ class _Shown:
     output: TextIO
 
     def commit(self, receipt: str) -> None:
-        """See StagedWrite."""
         if self.as_table:
             self._print_table([json.loads(line) for line in self.lines])
         else:

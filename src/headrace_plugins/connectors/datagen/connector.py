@@ -41,12 +41,6 @@ from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.sdk import (
-        CaptureSource,
-        FrameSource,
-        SplitSource,
-        StreamSplitSource,
-    )
     from headrace.sdk.config import Config
 
 __all__ = ["DEFAULT_SCHEMA", "DatagenSource"]
@@ -59,6 +53,7 @@ DEFAULT_SCHEMA = (
 )
 _PART, _PARTS = "task.part", "task.of"
 _GROUP = "Generator"
+Generators = StreamGenerator | SplitGenerator | CaptureGenerator | FrameGenerator
 
 
 class DatagenSource(SourceConnector):
@@ -114,25 +109,29 @@ class DatagenSource(SourceConnector):
         ]
 
     @override
-    def task(
-        self, config: Config
-    ) -> FrameSource | SplitSource | StreamSplitSource | CaptureSource:
-        settings = _settings(config)
-        if settings.streams > 1:
-            return StreamGenerator(settings)
+    @classmethod
+    def task_class(cls, config: Config) -> type[Generators]:
+        if config.get_int("streams") > 1:
+            return StreamGenerator
         match config.find_str("gear"):
             case "split":
-                return SplitGenerator(settings)
+                return SplitGenerator
             case "capture":
-                return CaptureGenerator(settings)
+                return CaptureGenerator
             case _:
-                return FrameGenerator(settings)
+                return FrameGenerator
 
     @override
-    def position_at(self, position: Position, time: datetime) -> Position | None:
+    @classmethod
+    def task(cls, config: Config) -> Generators:
+        return cls.task_class(config)(_settings(config))
+
+    @override
+    @classmethod
+    def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         if any("part" in partition for partition, _ in position.items()):
             return None  # each task counts its own rows, of blocks here and there
-        row = _row_at(_settings(self.config), time)
+        row = _row_at(_settings(config), time)
         return Position(
             (partition, {"row": min(row, int(offset["row"]))})
             for partition, offset in position.items()
@@ -140,7 +139,8 @@ class DatagenSource(SourceConnector):
         )
 
     @override
-    def alter_offsets(self, position: Position) -> None:
+    @classmethod
+    def alter_offsets(cls, config: Config, position: Position) -> None:
         for partition, offset in position.items():
             row = offset.get("row")
             if "generator" not in partition or type(row) is not int or row < 0:

@@ -139,7 +139,7 @@ class CaptureGenerator(Generator, CaptureSource):
         schema = self.settings.plan.schema
         values = {m.name: _plain(m.schema, row[m.name]) for m in schema.fields}
         return Record(
-            topic=self.context.connector,
+            topic="",
             value=Struct.of(schema, values),
             value_schema=schema,
             source_partition=self.partition,

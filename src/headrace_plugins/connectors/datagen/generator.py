@@ -106,7 +106,6 @@ class Generator(SourceTask):
         return Position.of(self.partition, {"row": row})
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        """See ReplayableSource; the rate counts from the task's start."""
         row = self.row(start)
         wanted = self._left(row)
         if limit.until is not None:
@@ -123,7 +122,6 @@ class Generator(SourceTask):
         return self.rows(start, end) * self._row_bytes
 
     def rows(self, start: Position, end: Position) -> int:
-        """See ReplayableSource."""
         return self.row(end) - self.row(start)
 
     def parts(self, start: int, end: int) -> list[tuple[int, int]]:

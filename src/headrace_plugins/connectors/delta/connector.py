@@ -74,7 +74,8 @@ class DeltaSink(SinkConnector):
             )
 
     @override
-    def task(self, config: Config) -> DeltaTask:
+    @classmethod
+    def task(cls, config: Config) -> DeltaTask:
         properties = dict(_property(text) for text in config.get_list("table.properties"))
         return DeltaTask(
             Settings(

@@ -121,11 +121,9 @@ class StagedAppend:
 
     @property
     def rows(self) -> int:
-        """See StagedWrite."""
         return sum(file.rows for file in self.files)
 
     def commit(self, receipt: str) -> None:
-        """See StagedWrite."""
         table = self.to.ready()
         if self.mark.wrote(find_receipt(table, self.mark)):
             return
@@ -135,7 +133,6 @@ class StagedAppend:
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 
     def abort(self) -> None:
-        """See StagedWrite."""
         discard_staged(self.to.path, self.mark)
 
 
@@ -160,7 +157,6 @@ class StagedRows:
     merge_bytes: int
 
     def commit(self, receipt: str) -> None:
-        """See StagedWrite."""
         table = self.to.ready()
         if not self.mark.wrote(find_receipt(table, self.mark)):
             work: dict[str, Any] = {
@@ -182,7 +178,6 @@ class StagedRows:
         self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
 
     def abort(self) -> None:
-        """See StagedWrite."""
         discard_staged(self.to.path, self.mark, folder=HIDDEN)
 
     def _needs_spark(self, table: DeltaTable) -> bool:

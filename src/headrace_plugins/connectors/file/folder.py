@@ -186,7 +186,6 @@ class _StagedFiles:
     rows: int
 
     def commit(self, receipt: str) -> None:
-        """See StagedWrite."""
         root = self.folder.root
         moves = []
         for number, path in enumerate(self.files):
@@ -198,7 +197,6 @@ class _StagedFiles:
         self.folder.commit(Committed.of(self.mark, receipt, tuple(moves)), self.mark)
 
     def abort(self) -> None:
-        """See StagedWrite."""
         discard(self.staging)
 
 

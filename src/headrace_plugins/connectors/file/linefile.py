@@ -84,11 +84,9 @@ class _StagedLines:
     rows: int
 
     def commit(self, receipt: str) -> None:
-        """See StagedWrite."""
         self.target.commit(self.mark, receipt, self.staging if self.rows else None)
 
     def abort(self) -> None:
-        """See StagedWrite."""
         self.target.discard(self.staging)
 
 

@@ -128,7 +128,6 @@ class LogFile:
 
     @property
     def may_close(self) -> bool:
-        """See ``Owner``."""
         return self.present and not self.is_packed
 
     @property

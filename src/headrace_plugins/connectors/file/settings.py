@@ -96,8 +96,8 @@ class SourceSettings:
         path = configured_path(config)
         listing = Listing(local_path(config), recursive=config.get_bool("recursive"))
         alias = config.originals.get("connector.class", "") in OTHER_SOURCES
-        mode = config.find_str("mode") or ("grow" if alias else "set")
-        format_ = _format(config, listing, grows=mode == "grow", alias=alias)
+        grows = follows(config)
+        format_ = _format(config, listing, grows=grows, alias=alias)
         ddl = config.get_str("schema").strip()
         whole = ddl.upper() == "VARIANT"
         if whole and format_ is not Format.JSON:
@@ -109,7 +109,7 @@ class SourceSettings:
         return cls(
             path=path,
             listing=listing,
-            grows=mode == "grow",
+            grows=grows,
             format=format_,
             dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
             schema=Schema.variant(optional=True) if whole else _schema(ddl),
@@ -123,6 +123,12 @@ class SourceSettings:
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),
         )
+
+
+def follows(config: Config) -> bool:
+    """Return whether files are followed as they grow, instead of read as wholes."""
+    alias = config.originals.get("connector.class", "") in OTHER_SOURCES
+    return (config.find_str("mode") or ("grow" if alias else "set")) == "grow"
 
 
 def _schema(ddl: str) -> Schema | None:

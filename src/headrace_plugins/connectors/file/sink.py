@@ -15,7 +15,7 @@ from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
 from headrace_plugins.connectors.file.writing import SinkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     from headrace.sdk import FrameSink
     from headrace.sdk.config import Config, ConfigDef
@@ -64,11 +64,8 @@ class FileSink(SinkConnector):
             )
 
     @override
-    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        return [dict(self.config.originals)] * max_tasks
-
-    @override
-    def task(self, config: Config) -> FrameSink:
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
         settings = SinkSettings.from_config(config)
         return LineFileSink(settings) if settings.appends else FolderSink(settings)
 

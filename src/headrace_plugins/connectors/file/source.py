@@ -28,12 +28,13 @@ from headrace_plugins.connectors.file.settings import (
     OTHER_SOURCES,
     SHARE_KEY,
     SourceSettings,
+    follows,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.sdk import CaptureSource, FrameSource, Position
+    from headrace.sdk import Position
     from headrace.sdk.config import Config, ConfigDef
 
 __all__ = ["FileSource"]
@@ -101,14 +102,21 @@ class FileSource(SourceConnector):
         return configs
 
     @override
-    def task(self, config: Config) -> FrameSource | CaptureSource:
+    @classmethod
+    def task_class(cls, config: Config) -> type[FileSet | GrowingFiles]:
+        return GrowingFiles if follows(config) else FileSet
+
+    @override
+    @classmethod
+    def task(cls, config: Config) -> FileSet | GrowingFiles:
         settings = SourceSettings.from_config(config)
         if settings.grows:
             return GrowingFiles(settings, stood=config.originals.get(POSITION_KEY, "[]"))
         return FileSet(settings)
 
     @override
-    def alter_offsets(self, position: Position) -> None:
+    @classmethod
+    def alter_offsets(cls, config: Config, position: Position) -> None:
         for partition, offset in position.items():
             whole = "path" in partition
             if not whole and "filename" not in partition:

@@ -37,8 +37,9 @@ class NoopSink(SinkConnector):
         return ConfigDef()
 
     @override
-    def task(self, config: Config) -> FrameSink:
-        return _Noop()
+    @classmethod
+    def task(cls, config: Config) -> FrameSink:
+        return _Noop(config)
 
 
 class _Noop(FrameSink):

@@ -25,7 +25,7 @@ Records = Callable[..., DataFrame]
 
 def sink(path: Path | str, **texts: str) -> FrameSink:
     props = {"path": str(path)} | {key.replace("_", "."): text for key, text in texts.items()}
-    task = DeltaSink().task(DeltaSink.config_def().parse(props))
+    task = DeltaSink.task(DeltaSink.config_def().parse(props))
     assert isinstance(task, FrameSink)
     return task
 

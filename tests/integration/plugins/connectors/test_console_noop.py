@@ -78,7 +78,7 @@ def test_a_limit_of_zero_only_counts(records: DataFrame) -> None:
 
 
 def noop() -> FrameSink:
-    task = NoopSink().task(NoopSink.config_def().parse({}))
+    task = NoopSink.task(NoopSink.config_def().parse({}))
     assert isinstance(task, FrameSink)
     return task
 
@@ -103,4 +103,4 @@ def test_noop_does_not_count_what_is_known(records: DataFrame) -> None:
 def test_the_console_is_configured_by_format_and_limit() -> None:
     definition = ConsoleSink.config_def()
     assert dict(definition.parse({})) == {"format": "json", "limit": 20}
-    assert isinstance(ConsoleSink().task(definition.parse({"limit": "5"})), ConsoleTask)
+    assert isinstance(ConsoleSink.task(definition.parse({"limit": "5"})), ConsoleTask)

@@ -39,7 +39,7 @@ Records = Callable[..., DataFrame]
 def sink(path: Path, **texts: str) -> FrameSink:
     props = {"path": str(path), "mode": "upsert"}
     props |= {key.replace("__", "."): text for key, text in texts.items()}
-    task = DeltaSink().task(DeltaSink.config_def().parse(props))
+    task = DeltaSink.task(DeltaSink.config_def().parse(props))
     assert isinstance(task, FrameSink)
     return task
 

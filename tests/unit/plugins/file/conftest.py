@@ -36,7 +36,7 @@ def follow(
         props = {k.replace("_", "."): v for k, v in keys.items()}
         # A test does not wait; what a rotation waits for has tests of its own.
         props = {"path": str(path), "mode": "grow", "rotate.wait.ms": "0", **props}
-        task = FileSource().task(config(props))
+        task = FileSource.task(config(props))
         assert isinstance(task, CaptureSource)
         task.start(context)
         started.append(task)

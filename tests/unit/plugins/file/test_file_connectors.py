@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_kafkas_definition_is_taken_as_it_is(config: Parse, tmp_path: Path) -> N
         {"connector.class": KAFKA, "file": str(path), "topic": "t", "batch.size": "9"}
     )
     assert problems(parsed) == {}
-    assert isinstance(FileSource().task(parsed), CaptureSource)
+    assert isinstance(FileSource.task(parsed), CaptureSource)
     assert KAFKA in FileSource.aliases
 
 
@@ -136,22 +137,22 @@ def test_every_file_belongs_to_one_share() -> None:
         assert sum(Share(number, 3).has(path) for number in range(3)) == 1
 
 
-def test_offsets_given_by_a_person_are_checked() -> None:
-    source = FileSource()
-    source.alter_offsets(Position.of({"filename": "/p"}, {"position": 9}))
-    source.alter_offsets(Position.of({"path": "/p"}, {"files": 0}))
+def test_offsets_given_by_a_person_are_checked(config: Parse) -> None:
+    alter = partial(FileSource.alter_offsets, config({"path": "/p"}))
+    alter(Position.of({"filename": "/p"}, {"position": 9}))
+    alter(Position.of({"path": "/p"}, {"files": 0}))
     with pytest.raises(
         ConfigError, match="Partition objects should contain the key 'filename'"
     ):
-        source.alter_offsets(Position.of({"file": "/p"}, {"position": 9}))
+        alter(Position.of({"file": "/p"}, {"position": 9}))
     for offset in ({"position": -1}, {"position": "x"}, {"position": True}, {}):
         with pytest.raises(ConfigError, match="whole number"):
-            source.alter_offsets(Position.of({"filename": "/p"}, offset))
+            alter(Position.of({"filename": "/p"}, offset))
 
 
 def test_a_set_of_files_is_a_frame_source(config: Parse, tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
-    assert isinstance(FileSource().task(config({"path": str(tmp_path)})), FrameSource)
+    assert isinstance(FileSource.task(config({"path": str(tmp_path)})), FrameSource)
 
 
 @pytest.mark.parametrize(

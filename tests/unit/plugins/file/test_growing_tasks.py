@@ -52,7 +52,7 @@ class Connector:
         """Plan and run that many tasks; return the lines they found."""
         found: list[str] = []
         for number, config in enumerate(self.configs(tasks)):
-            task = FileSource().task(self.parse(config))
+            task = FileSource.task(self.parse(config))
             assert isinstance(task, CaptureSource)
             task.start(Context(task=number, at=self.stored.get(number, Position())))
             for _ in range(polls):

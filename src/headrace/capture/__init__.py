@@ -1,0 +1,21 @@
+"""Plugin hosts: long-lived processes whose threads capture into topics, and their supervisor.
+
+In it: both ends of the line between a worker and a host. Never: Spark, or the store.
+"""
+
+from headrace.capture.channel import Message, error_from_json, refusal
+from headrace.capture.process import HostProcess
+from headrace.capture.spec import CaptureSpec, Pace
+from headrace.capture.supervisor import HostSupervisor
+from headrace.capture.targets import Targets
+
+__all__ = [
+    "CaptureSpec",
+    "HostProcess",
+    "HostSupervisor",
+    "Message",
+    "Pace",
+    "Targets",
+    "error_from_json",
+    "refusal",
+]

@@ -1,0 +1,296 @@
+"""One capture at work: polls its source and appends what it gives, batch by batch."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from typing_extensions import override
+
+from headrace.capture.channel import error_to_json
+from headrace.capture.context import (
+    HostTaskContext,
+    RemoteLedger,
+    RemoteSchemas,
+)
+from headrace.capture.gathering import Gathering
+from headrace.capture.staging import Stager
+from headrace.capture.targets import Targets
+from headrace.capture.tempo import Tempo
+from headrace.sdk import (
+    CaptureSource,
+    ConfigError,
+    HeadraceError,
+    Mark,
+    RetriableError,
+    SourceConnector,
+    storage_error,
+)
+from headrace.sdk.config import Password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.capture.calls import Calls
+    from headrace.capture.channel import Message
+    from headrace.capture.logs import Voice
+    from headrace.capture.spec import CaptureSpec
+    from headrace.capture.staging import Staged
+    from headrace.sdk import Position
+    from headrace.sdk.config import Config
+
+T = TypeVar("T")
+
+_FIRST_WAIT = 0.01
+"""Seconds to wait after a poll that found nothing; doubled up to the poll interval."""
+_ONCE_POLLS = 2
+"""How many polls in a row must find nothing before a capture counts as idle."""
+
+_WRITERS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="writer")
+"""Few threads write for all captures: Arrow and deltalake keep some MB for each thread."""
+
+_TEMPO = Tempo()
+
+log = logging.getLogger("headrace.host")
+
+
+class _StopAskedError(HeadraceError):
+    """The capture was asked to stop while it waited to try again."""
+
+
+class CaptureThread(threading.Thread):
+    """Runs one capture until it is stopped, fails, or has nothing more to do.
+
+    Args:
+        capture: The capture's name on the channel.
+        spec: What to run.
+        position: Where it stood last.
+        epoch: The lease under which it runs.
+        calls: Asks the worker.
+        tell: Sends a message to the worker.
+        voice: Sends log lines.
+    """
+
+    def __init__(
+        self,
+        capture: str,
+        spec: CaptureSpec,
+        *,
+        position: Position,
+        epoch: int,
+        calls: Calls,
+        tell: Callable[[Message], None],
+        voice: Voice,
+    ) -> None:
+        super().__init__(name=f"capture-{capture}", daemon=True)
+        self._name = capture
+        self._spec = spec
+        self._epoch = epoch
+        self._calls = calls
+        self._tell = tell
+        self._voice = voice
+        self._stop_asked = threading.Event()
+        self._discard = False
+        self._gathering = Gathering(position)
+        self._appended_at = float("-inf")
+        self._wait = _FIRST_WAIT
+        self._schemas = RemoteSchemas(self._ask)
+        self._targets = Targets(Path(spec.topics_dir), spec.topic, spec.application)
+        self._stager = Stager(spec, self._targets, self._schemas)
+
+    def ask_to_stop(self, *, discard: bool) -> None:
+        """Make the capture end after its poll; ``discard`` what is not appended then."""
+        self._discard = discard
+        self._stop_asked.set()
+
+    @override
+    def run(self) -> None:
+        """Run; tell the worker how it ended."""
+        self._voice.speak_for(self._name)
+        source: CaptureSource | None = None
+        ended: Message = {"type": "stopped", "completed": False}
+        try:
+            source = self._opened(self._connector())
+            ended["completed"] = self._live(source)
+        except _StopAskedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its task fails alone
+            ended = {"type": "failed", "error": self._described(error)}
+        if source is not None:
+            self._close(source)
+        self._tell({**ended, "capture": self._name})
+
+    def _described(self, error: Exception) -> Message:
+        storage = None if isinstance(error, RetriableError) else storage_error(error)
+        if storage is None and not isinstance(error, HeadraceError):
+            log.error("the plugin raised an error", exc_info=error)
+        told = error_to_json(storage or error)
+        return {k: self._voice.clean(v) if isinstance(v, str) else v for k, v in told.items()}
+
+    def _connector(self) -> type[SourceConnector]:
+        module, _, name = self._spec.class_path.rpartition(".")
+        found: type[SourceConnector] = getattr(importlib.import_module(module), name)
+        return found
+
+    def _opened(self, connector: type[SourceConnector]) -> CaptureSource:
+        spec, position = self._spec, self._gathering.start
+        config = connector.config_def().parse(spec.config)
+        for value in config.values():
+            if isinstance(value, Password):
+                self._voice.hide(value.value)
+        context = HostTaskContext(
+            spec.connector,
+            spec.task,
+            self._schemas,
+            RemoteLedger(self._ask),
+            spec.scratch,
+            position,
+            self._stop_asked,
+        )
+        return self._insist(lambda: self._start_source(connector, config, context))
+
+    def _start_source(
+        self, connector: type[SourceConnector], config: Config, context: HostTaskContext
+    ) -> CaptureSource:
+        source = connector.task(config)
+        if not isinstance(source, CaptureSource):
+            problem = f"{self._spec.class_path} is not a capture."
+            raise ConfigError(problem, field="connector.class")
+        shutil.rmtree(context.folder, ignore_errors=True)
+        try:
+            source.start(context)
+        except BaseException:
+            self._close(source)
+            raise
+        return source
+
+    def _close(self, source: CaptureSource) -> None:
+        try:
+            source.stop()
+        except Exception:
+            log.warning("the plugin did not stop cleanly", exc_info=True)
+
+    def _live(self, source: CaptureSource) -> bool:
+        """Poll and append until the end; return whether the source came to its end."""
+        self._commit_start(source)
+        ends = self._spec.once or source.ends
+        empty_polls = 0
+        while not self._stop_asked.is_set():
+            if self._poll(source):
+                empty_polls = 0
+                if self._due():
+                    self._append(source)
+            elif ends or not self._rests():
+                self._append(source)
+                empty_polls += 1
+                if empty_polls == _ONCE_POLLS:
+                    if ends:
+                        return True
+                    self._tell({"type": "idle", "capture": self._name})
+        if not self._discard:
+            self._append(source)
+        return False
+
+    def _commit_start(self, source: CaptureSource) -> None:
+        """A crash may have come between the last append and its acknowledgement."""
+        position = self._gathering.start
+        if len(position):
+            self._insist(lambda: source.commit(position))
+
+    def _poll(self, source: CaptureSource) -> bool:
+        """Poll once, and wait when nothing came; return whether something came."""
+        began = time.monotonic()
+        polled = self._insist(source.poll)
+        if polled:
+            self._gathering.add(polled)
+            self._wait = _FIRST_WAIT
+            return True
+        if self._gathering.empty:
+            # A poll that blocks has waited already.
+            self._stop_asked.wait(self._wait - (time.monotonic() - began))
+            self._wait = min(2 * self._wait, self._spec.pace.poll_interval_ms / 1000)
+        return False
+
+    def _due(self) -> bool:
+        pace = self._spec.pace
+        quiet = time.monotonic() - self._appended_at
+        linger = max(pace.linger_ms / 1000, _TEMPO.linger)
+        return quiet >= linger or self._gathering.full(pace)
+
+    def _rests(self) -> bool:
+        """Wait a while if other captures are to append before; return whether it did."""
+        rest = self._appended_at + _TEMPO.linger - time.monotonic()
+        if rest <= 0 or self._gathering.empty:
+            return False
+        self._stop_asked.wait(min(rest, self._wait))
+        self._wait = min(2 * self._wait, self._spec.pace.poll_interval_ms / 1000)
+        return True
+
+    def _append(self, source: CaptureSource) -> None:
+        """Make what was gathered durable, then let the source know."""
+        gathering = self._gathering
+        if gathering.empty:
+            return
+        staged = _WRITERS.submit(self._stage, gathering).result()
+        self._commit(staged, gathering.end)
+        self._gathering = Gathering(gathering.end)
+        self._appended_at = time.monotonic()
+        _TEMPO.appended(self._name)
+        if staged.rejected:
+            where = (
+                "went to the dead-letter topic" if self._spec.dead_letters else "were skipped"
+            )
+            log.warning("%d records %s", len(staged.rejected), where)
+        for record in gathering.records:
+            self._insist(lambda record=record: source.commit_record(record))  # type: ignore[misc]  # mypy cannot type a default in a lambda
+        self._insist(lambda: source.commit(gathering.end))
+
+    def _stage(self, gathering: Gathering) -> Staged:
+        staged = self._stager.stage(gathering)
+        self._targets.prepare(staged.additions)
+        return staged
+
+    def _commit(self, staged: Staged, end: Position) -> None:
+        # Guarantee 2: the intent is stored, with an id of its own, before data moves.
+        try:
+            begun = self._ask("begin", end=end.to_json(), counts=staged.counts.to_json())
+        except HeadraceError:
+            self._stager.discard(staged)
+            raise
+        if staged.additions:
+            self._stager.keep(staged)
+            mark = Mark(self._spec.application, begun["batch"], self._epoch, begun["range"])
+            _WRITERS.submit(
+                self._targets.commit, staged.additions, mark, staged.counts
+            ).result()
+        # Guarantee 1: the data is durable; only now the position moves.
+        topics = [addition.topic for addition in staged.additions]
+        self._ask("finish", batch=begun["batch"], counts=staged.counts.to_json(), topics=topics)
+
+    def _insist(self, work: Callable[[], T]) -> T:
+        """Do ``work`` again while the system is busy, as long as the worker allows."""
+        failures = 0
+        since = time.monotonic()
+        while True:
+            try:
+                return work()
+            except RetriableError as error:
+                failures += 1
+                wait = self._ask(
+                    "retry",
+                    error=self._described(error),
+                    failures=failures,
+                    trying_seconds=time.monotonic() - since,
+                )
+            if self._stop_asked.wait(wait):
+                raise _StopAskedError
+
+    def _ask(self, what: str, **told: Any) -> Any:
+        return self._calls.ask(self._name, what, **told)

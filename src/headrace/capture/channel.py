@@ -1,0 +1,93 @@
+"""The line between a worker and a plugin host: JSON objects, one a line.
+
+Never pickle: a plugin's host may run other versions of every package.
+
+Worker to host: ``start``, ``stop``, ``answer``, ``shutdown``. Host to worker: ``ready``,
+``call`` (which waits for its answer: begin, finish, retry, schemas, ledger), ``idle``,
+``failed``, ``stopped``, ``log``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import errors
+from headrace.sdk.errors import HeadraceError, SourceError, error_class
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Message = dict[str, Any]
+"""A message; ``type`` says which, and ``capture`` whom it concerns."""
+
+
+class Channel:
+    """One end of the line. Any thread may send; one thread receives."""
+
+    def __init__(self, end: socket.socket) -> None:
+        """Talk over a connected stream socket, which is closed with the channel."""
+        self._socket = end
+        self._sending = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        """Send one message. Raises OSError when the other end is gone."""
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        with self._sending:
+            self._socket.sendall(line)
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what comes until the other end closes or dies."""
+        with self._socket.makefile("rb") as lines:
+            try:
+                for line in lines:
+                    yield json.loads(line)
+            except (OSError, ValueError):
+                return  # the other end died in the middle of a line
+
+    def hang_up(self) -> None:
+        """End both directions, so that a blocked ``messages`` returns, and close."""
+        with contextlib.suppress(OSError):  # the other end was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def error_to_json(error: BaseException) -> Message:
+    """Return an error as JSON; what is no HeadraceError becomes a SourceError."""
+    if isinstance(error, HeadraceError):
+        return error.to_json()
+    told = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return SourceError(f"The plugin failed with {told}").to_json()
+
+
+def refusal(message: Message, error: Exception) -> Message:
+    """Return the answer to a call that raises ``error`` in the host."""
+    return {"type": "answer", "call": message["call"], "error": error_to_json(error)}
+
+
+def error_from_json(message: Message) -> HeadraceError:
+    """Return the error that ``error_to_json`` described, of the same class.
+
+    One that is not known here, as only the worker knows it, is a SourceError with its code.
+    """
+    known = error_class(message["code"])
+    kind = known or SourceError
+    error = kind.__new__(kind, message["problem"])
+    if known is None:
+        error.__dict__["code"] = message["code"]
+    told = {key: fact for key, fact in message.items() if key not in {"code", "category"}}
+    seconds = told.pop("after_seconds", None)
+    error.__dict__.update(told)
+    if isinstance(error, errors.RetriableError):
+        error.after = None if seconds is None else timedelta(seconds=seconds)
+    if isinstance(error, errors.ConfigErrors):
+        error.errors = tuple(
+            found
+            for told in message.get("errors", ())
+            if isinstance(found := error_from_json(told), errors.ConfigError)
+        )
+    return error

@@ -1,0 +1,79 @@
+"""What a capture is offered in its host: the contexts, kept by the worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import Schema, schema_from_json, schema_to_json
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.sdk import Position
+
+    Ask = Callable[..., Any]
+    """Asks the worker: ``ask(what, **told)``."""
+
+
+@dataclass(frozen=True)
+class RemoteSchemas:
+    """A SchemaMemory that the worker keeps. Only the host's own captures change it."""
+
+    ask: Ask
+    _known: dict[str, Schema | None] = field(default_factory=dict)
+
+    def get(self, stream: str) -> Schema | None:
+        if stream not in self._known:
+            text = self.ask("schema", stream=stream)
+            self._known[stream] = None if text is None else schema_from_json(text)
+        return self._known[stream]
+
+    def put(self, stream: str, schema: Schema) -> None:
+        self.ask("put_schema", stream=stream, schema=schema_to_json(schema))
+        self._known[stream] = schema
+
+
+@dataclass(frozen=True)
+class RemoteLedger:
+    """A Ledger that the worker keeps."""
+
+    ask: Ask
+
+    def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
+        told = [dict(item) for item in items]
+        return int(self.ask("ledger_append", items=told, after=after))
+
+    def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
+        items: list[dict[str, str | int]] = self.ask("ledger_slice", start=start, end=end)
+        return items
+
+    def __len__(self) -> int:
+        return int(self.ask("ledger_length"))
+
+
+@dataclass(frozen=True)
+class HostTaskContext:
+    """A TaskContext in a host."""
+
+    connector: str
+    task: int
+    schemas: RemoteSchemas
+    ledger: RemoteLedger
+    folder: str
+    started_at: Position
+    stop_asked: threading.Event
+
+    @property
+    def scratch(self) -> Path:
+        folder = Path(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def position(self) -> Position:
+        return self.started_at
+
+    def stopping(self) -> bool:
+        return self.stop_asked.is_set()

@@ -1,0 +1,383 @@
+"""Turns what was polled into rows of topics, and sorts out what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from typing_extensions import override
+
+from headrace.evolution.values import brought, to_array, widen
+from headrace.sdk import (
+    CapturedBatch,
+    EvolutionPolicy,
+    Record,
+    RecordError,
+    Schema,
+    SourceError,
+    Struct,
+    conform,
+    evolve,
+    from_arrow,
+    to_arrow,
+)
+from headrace.topics import LETTERS, letter_headers, topic_row_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.capture.gathering import Polled
+    from headrace.sdk import Header
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+TEXT = Schema.string(optional=True)
+_ROWS = to_arrow(LETTERS)
+_HEADERS = _ROWS.field("headers").type
+_TIME = _ROWS.field("timestamp").type
+_HEADER_TYPES = {bool: "boolean", int: "int64", float: "float64", bytes: "bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One record that cannot become a row.
+
+    Args:
+        topic: Where it would have gone.
+        value: Its value as text.
+        error: Why.
+        raw: What the source gave, as it was; a topic's schema does not take it.
+        key: Its key as text.
+        headers: Its headers, as topics hold them.
+        timestamp: Its own time.
+    """
+
+    topic: str
+    value: str | None
+    error: str
+    raw: bytes = b""
+    key: str | None = None
+    headers: tuple[dict[str, str | None], ...] = ()
+    timestamp: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one topic with one schema: columns value, headers, timestamp, maybe key.
+
+    The schema of values is inferred where they came with none.
+    """
+
+    batch: pa.RecordBatch
+    value: Schema
+    key: Schema | None
+    inferred: bool = False
+
+
+@dataclass
+class TopicRows:
+    """All rows of a batch for one topic, in order."""
+
+    parts: list[Part] = field(default_factory=list)
+
+    def schema(self) -> Schema:
+        """Return the row schema that takes all parts. Raises ConfigError if none does."""
+        value, key = self.parts[0].value, self.parts[0].key
+        for part in self.parts[1:]:
+            value = value if part.value == value else evolve(value, part.value)
+            if part.key is not None and part.key != key:
+                key = part.key if key is None else evolve(key, part.key)
+        return topic_row_schema(value, key)
+
+
+@dataclass
+class Sorter:
+    """Sorts polls by topic. One for each capture, as it remembers inferred shapes.
+
+    Args:
+        own: The topic of what names none.
+        shape: Gives what is known of a topic's key and value, to infer the rest.
+        policy: What the topics do about changes, so far as it says what values show.
+        stream: What is ``own`` too, where nothing else may be named; empty lets all be.
+    """
+
+    own: str
+    shape: Callable[[str], tuple[Schema | None, Schema | None]]
+    policy: EvolutionPolicy = field(default_factory=EvolutionPolicy)
+    stream: str = ""
+    inferred: dict[str, tuple[Schema | None, Schema | None]] = field(default_factory=dict)
+
+    def sort(
+        self, polls: Iterable[Polled], now: datetime
+    ) -> tuple[dict[str, TopicRows], list[Rejected]]:
+        """Return the rows of each topic, and what cannot become a row."""
+        topics: dict[str, TopicRows] = {}
+        rejected: list[Rejected] = []
+        for polled in polls:
+            if isinstance(polled, CapturedBatch):
+                parts = self._captured(polled, now, rejected)
+            else:
+                parts = self._records(polled, now, rejected)
+            for topic, part in parts:
+                topics.setdefault(topic, TopicRows()).parts.append(part)
+        return topics, rejected
+
+    def settle(self, topic: str, value: Schema) -> None:
+        """Take a topic's schema as what is known of its plain values from now on."""
+        if topic in self.inferred:
+            self.inferred[topic] = self.inferred[topic][0], value
+
+    def _topic(self, named: str | None) -> str:
+        if not named or (self.stream and named == self.stream):
+            return self.own
+        if self.stream:
+            # Nobody would read it there: the transforms and sinks are behind the own topic.
+            raise SourceError(
+                problem=f"A record names topic {named}, which would pass by the transforms and "
+                "sinks of its connector.",
+                fix=f"Let the plugin name {self.stream} or nothing, or put the transforms and "
+                f"sinks into a connector that reads {named}.",
+            )
+        return named
+
+    def _captured(
+        self, polled: CapturedBatch, now: datetime, rejected: list[Rejected]
+    ) -> list[tuple[str, Part]]:
+        topic, rows = self._topic(polled.topic), polled.values
+        rejected += [
+            Rejected(topic, raw.decode(errors="replace"), why, raw)
+            for raw, why in polled.rejected
+        ]
+        if not rows.num_rows:
+            return []
+        if polled.scalar:
+            schema, value = _column_schema(rows.schema), rows.column(0)
+        else:
+            schema = _row_schema(rows.schema)
+            value = pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
+        count = rows.num_rows
+        times = pa.repeat(pa.scalar(now, _TIME), count)
+        columns = {"value": value, "headers": pa.nulls(count, _HEADERS), "timestamp": times}
+        return [(topic, Part(pa.RecordBatch.from_pydict(columns), schema, None))]
+
+    def _records(
+        self, records: list[Record], now: datetime, rejected: list[Rejected]
+    ) -> list[tuple[str, Part]]:
+        by_topic: dict[str, list[Record]] = {}
+        for record in records:
+            by_topic.setdefault(self._topic(record.topic), []).append(record)
+        found: list[tuple[str, Part]] = []
+        for topic, mine in by_topic.items():
+            for _, alike in groupby(mine, key=_kind):
+                some = list(alike)
+                parts, bad = sieve(some, lambda r, topic=topic: self._part(topic, r, now))  # type: ignore[misc]  # mypy cannot type a default in a lambda
+                found += [(topic, part) for part in parts]
+                rejected += [_rejected(topic, some[at], error) for at, error in bad]
+        return found
+
+    def _part(self, topic: str, records: Sequence[Record], now: datetime) -> Part:
+        first = records[0]
+        keys = [record.key for record in records]
+        values = [record.value for record in records]
+        key, value = first.key_schema, first.value_schema
+        known_key, known_value = self._known(topic)
+        if key is None:
+            key = known_key = widen(known_key, keys)
+        if inferred := value is None:
+            known_value = brought(known_value, values, self.policy)
+            value = known_value or TEXT
+        columns = {} if key is None else {"key": to_array(keys, key)}
+        columns["value"] = to_array(values, value)
+        columns["headers"] = pa.array([header_rows(r.headers) for r in records], _HEADERS)
+        columns["timestamp"] = pa.array([r.timestamp or now for r in records], _TIME)
+        # Remembered only now: values that do not fit must not shape those that do.
+        self.inferred[topic] = (known_key, known_value)
+        return Part(pa.RecordBatch.from_pydict(columns), value, key, inferred)
+
+    def _known(self, topic: str) -> tuple[Schema | None, Schema | None]:
+        if topic not in self.inferred:
+            self.inferred[topic] = self.shape(topic)
+        return self.inferred[topic]
+
+
+def sieve(
+    items: Sequence[T], make: Callable[[Sequence[T]], S]
+) -> tuple[list[S], list[tuple[int, RecordError]]]:
+    """Make something of all items, but for those that raise RecordError, by halves.
+
+    Returns what was made, in order, and the index and the error of each bad item.
+    """
+    made: list[S] = []
+    bad: list[tuple[int, RecordError]] = []
+    waiting = [(0, len(items))]
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            made.append(make(items[start:end]))
+        except RecordError as error:
+            if end - start == 1:
+                bad.append((start, error))
+                continue
+            middle = (start + end) // 2
+            waiting += [(middle, end), (start, middle)]
+    return made, bad
+
+
+def fit(
+    topic: str, rows: TopicRows, schema: pa.Schema
+) -> tuple[list[pa.RecordBatch], list[Rejected]]:
+    """Give all parts the topic's schema; what cannot have it is rejected."""
+    good: list[pa.RecordBatch] = []
+    rejected: list[Rejected] = []
+    for part in rows.parts:
+        whole = part.batch
+        batches, bad = sieve(Slices(whole), lambda some: conform(some.batch, schema))  # type: ignore[attr-defined]  # a slice of Slices is one
+        good += batches
+        rejected += [rejected_row(topic, whole.slice(at, 1), error) for at, error in bad]
+    return good, rejected
+
+
+class Slices(Sequence[Any]):
+    """An Arrow batch as a sequence of which slices are taken."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    @override
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @override
+    def __getitem__(self, index: Any) -> Slices:
+        return Slices(self.batch.slice(index.start, index.stop - index.start))
+
+
+def letters(
+    rejected: Sequence[Rejected],
+    context: dict[str, Any],
+    now: datetime,
+    *,
+    schemas: Callable[[str], tuple[str | None, str | None]] = lambda _: (None, None),
+    headers: bool = False,
+) -> pa.RecordBatch:
+    """Return the rows of the dead-letter topic.
+
+    Args:
+        rejected: The records.
+        context: What is the same for all: connector, task, stage, class.
+        now: The time of records that have none.
+        schemas: Gives the schemas, as texts, that a topic's keys and values should have.
+        headers: Whether the rows have Kafka Connect's context headers.
+    """
+    rows = []
+    for number, letter in enumerate(rejected):
+        key_schema, value_schema = schemas(letter.topic)
+        cause = {
+            **context,
+            "rejected": now,
+            "exception": "RecordError",
+            "message": letter.error,
+            "stacktrace": f"RecordError: {letter.error}",
+            "topic": letter.topic,
+            "key_schema": key_schema,
+            "value_schema": value_schema,
+            "raw": letter.raw or (letter.value or "").encode(),
+        }
+        row = {
+            "key": letter.key,
+            "value": letter.value,
+            "headers": [*letter.headers, *(_context(cause) if headers else ())],
+            "timestamp": letter.timestamp or now,
+            "offset": number,
+            "cause": cause,
+        }
+        rows.append(row)
+    return pa.RecordBatch.from_pylist(rows, schema=_ROWS)
+
+
+def _context(cause: dict[str, Any]) -> list[dict[str, str | None]]:
+    told = {key: cause.get(field) for key, field in letter_headers().items()}
+    return [
+        {"key": key, "value": None if value is None else str(value), "type": "string"}
+        for key, value in told.items()
+    ]
+
+
+def _kind(record: Record) -> tuple[Schema | None, Schema | None]:
+    return record.key_schema, record.value_schema
+
+
+def header_rows(headers: tuple[Header, ...]) -> list[dict[str, str | None]] | None:
+    """Return headers as topics hold them."""
+    if not headers:
+        return None
+    return [
+        {"key": header.key, "value": _text(header.value), "type": _type_name(header)}
+        for header in headers
+    ]
+
+
+def _type_name(header: Header) -> str:
+    if header.schema is not None:
+        return header.schema.type.value.lower()
+    return _HEADER_TYPES.get(type(header.value), "string")
+
+
+def _text(value: object) -> str | None:
+    """Return a value as text: texts as they are, all else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Struct):
+        value = value.to_dict()
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _told(error: RecordError) -> str:
+    return f"{error.field}: {error.problem}" if error.field else error.problem
+
+
+def _rejected(topic: str, record: Record, error: RecordError) -> Rejected:
+    return Rejected(
+        topic=topic,
+        value=_text(record.value),
+        error=_told(error),
+        key=_text(record.key),
+        headers=tuple(header_rows(record.headers) or ()),
+        timestamp=record.timestamp,
+    )
+
+
+def rejected_row(topic: str, row: pa.RecordBatch, error: RecordError) -> Rejected:
+    """Return a row, of one, that cannot become one of its topic."""
+    values = row.to_pylist()[0]
+    return Rejected(
+        topic=topic,
+        value=_text(values["value"]),
+        error=_told(error),
+        key=_text(values.get("key")),
+        headers=tuple(values["headers"] or ()),
+        timestamp=values["timestamp"].astimezone(UTC),
+    )
+
+
+def _row_schema(arrow: pa.Schema) -> Schema:
+    return _read_schema(arrow.serialize().to_pybytes())
+
+
+def _column_schema(arrow: pa.Schema) -> Schema:
+    return _row_schema(arrow).fields[0].schema.replaced(optional=True)
+
+
+@lru_cache(maxsize=256)
+def _read_schema(arrow: bytes) -> Schema:
+    # Cached by the bytes, as Arrow's own equality leaves out what the metadata says.
+    return from_arrow(pa.ipc.read_schema(pa.py_buffer(arrow)))

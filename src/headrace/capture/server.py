@@ -1,0 +1,83 @@
+"""The host: a process that runs the captures of one plugin environment."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from headrace.capture.calls import Calls
+from headrace.capture.capture import CaptureThread
+from headrace.capture.channel import error_to_json
+from headrace.capture.logs import Voice
+from headrace.capture.spec import CaptureSpec
+from headrace.sdk import Position
+from headrace.sdk.durability import set_durability
+
+if TYPE_CHECKING:
+    from headrace.capture.channel import Channel, Message
+
+
+class Host:
+    """Does what the worker says, until the worker is gone."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Serve the worker at the other end of ``channel``."""
+        self._channel = channel
+        self._calls = Calls(channel)
+        self._voice = Voice(channel)
+        self._captures: dict[str, CaptureThread] = {}
+
+    def serve(self) -> None:
+        """Serve; never returns.
+
+        The process ends at once when the worker ends, in whatever way, whatever the
+        plugins are doing: what they have not appended is polled again.
+        """
+        self._voice.take_over()
+        self._tell({"type": "ready"})
+        try:
+            for message in self._channel.messages():
+                if message["type"] == "shutdown":
+                    break
+                self._take(message)
+        finally:
+            os._exit(0)
+
+    def _take(self, message: Message) -> None:
+        match message["type"]:
+            case "answer":
+                self._calls.answer(message)
+            case "start":
+                self._start(message)
+            case "stop":
+                capture = self._captures.get(message["capture"])
+                if capture is not None:
+                    capture.ask_to_stop(discard=message["discard"])
+
+    def _start(self, message: Message) -> None:
+        name = message["capture"]
+        # Those that have ended are forgotten here, as only this thread knows the list.
+        self._captures = {n: c for n, c in self._captures.items() if c.is_alive()}
+        try:
+            spec = CaptureSpec.from_json(message["spec"])
+            set_durability(spec.durability)  # one installation, one setting
+            capture = CaptureThread(
+                name,
+                spec,
+                position=Position.from_json(message["position"]),
+                epoch=message["epoch"],
+                calls=self._calls,
+                tell=self._tell,
+                voice=self._voice,
+            )
+        except Exception as error:  # noqa: BLE001 - one capture's fault must not end the others
+            self._tell({"type": "failed", "capture": name, "error": error_to_json(error)})
+            return
+        self._captures[name] = capture
+        capture.start()
+
+    def _tell(self, message: Message) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:
+            os._exit(0)  # the worker is gone

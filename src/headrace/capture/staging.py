@@ -1,0 +1,204 @@
+"""Writes a batch's files into its topics' folders, where no version names them yet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.capture.evolving import HostEvolution
+from headrace.capture.rows import Sorter, TopicRows, fit, letters
+from headrace.capture.targets import Addition
+from headrace.model import MOST_LINES, Counts, ErrorLog, ToleranceExceededError
+from headrace.sdk import Schema, schema_to_json, to_arrow
+from headrace.sdk.delta import AddedFile
+from headrace.sdk.folders import folder_name
+from headrace.topics import LETTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.capture.gathering import Gathering
+    from headrace.capture.rows import Rejected
+    from headrace.capture.spec import CaptureSpec
+    from headrace.capture.targets import Targets
+    from headrace.sdk import SchemaMemory
+    from headrace.topics import Topic
+
+_STAGE = "TASK_POLL"
+_CAUSE = f"{_STAGE} RecordError"
+
+log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch whose files are written.
+
+    Args:
+        additions: What each topic is to take.
+        counts: What became of the records.
+        rejected: Those that go to the dead-letter topic.
+    """
+
+    additions: Sequence[Addition]
+    counts: Counts
+    rejected: Sequence[Rejected]
+
+
+@dataclass
+class Stager:
+    """Stages the batches of one capture. Used by its thread."""
+
+    spec: CaptureSpec
+    targets: Targets
+    schemas: SchemaMemory
+    _sorter: Sorter = field(init=False)
+    _evolution: HostEvolution = field(init=False)
+    _prepared: dict[tuple[str, Schema], pa.Schema] = field(default_factory=dict)
+    _stored: dict[str, Schema | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Sort records by topic."""
+        self._sorter = Sorter(
+            self.spec.topic, self._shape, self.spec.evolution, self.spec.stream
+        )
+        self._evolution = HostEvolution(self.spec.evolution)
+
+    def stage(self, gathering: Gathering) -> Staged:
+        """Write the files of a batch.
+
+        Raises ToleranceExceededError, with nothing written, when a record is rejected
+        and none is tolerated, and SchemaChangeError when a change of a schema is.
+        """
+        now = datetime.now(UTC)
+        came, rejected = self._sorter.sort(gathering.polls, now)
+        topics: dict[str, TopicRows] = {}
+        for name, rows in came.items():  # all of them, before the first table changes
+            known = self.targets.topic(name).value_schema()
+            topics[name], bad = self._evolution.fitted(name, rows, known)
+            rejected += bad
+        fitted: dict[str, tuple[list[pa.RecordBatch], pa.Schema]] = {}
+        for name, rows in topics.items():
+            if not rows.parts:
+                continue
+            schema = self._prepare(name, rows)
+            good, bad = fit(name, rows, schema)
+            rejected += bad
+            if good:
+                fitted[name] = good, schema
+        additions = self._reject(rejected, now)
+        size_bytes = 0
+        for name, (batches, schema) in fitted.items():
+            file = _write(self.targets.topic(name), self.spec.application, batches, schema)
+            size_bytes += file.size_bytes
+            additions = [Addition(name, self.spec.application, [file]), *additions]
+        written = sum(b.num_rows for batches, _ in fitted.values() for b in batches)
+        counts = Counts(
+            read=gathering.rows,
+            written=written,
+            rejected=len(rejected),
+            size_bytes=size_bytes,
+            causes={_CAUSE: len(rejected)} if rejected else {},
+        )
+        return Staged(additions, counts, rejected)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove the files of a batch that was never begun."""
+        for addition in staged.additions:
+            for file in addition.files:
+                (self.targets.topic(addition.topic).path / file.path).unlink(missing_ok=True)
+
+    def keep(self, staged: Staged) -> None:
+        """Let upkeep leave the files alone for a while: they are about to be committed."""
+        for addition in staged.additions:
+            for file in addition.files:
+                os.utime(self.targets.topic(addition.topic).path / file.path)
+
+    def _prepare(self, name: str, rows: TopicRows) -> pa.Schema:
+        schema = rows.schema()
+        known = self._prepared.get((name, schema))
+        if known is None:
+            known = to_arrow(self.targets.topic(name).prepare(schema, self.spec.retention))
+            self._prepared[name, schema] = known
+        if rows.parts[-1].inferred:
+            self._sorter.settle(name, rows.parts[-1].value)
+            self._remember(name)
+        return known
+
+    def _remember(self, name: str) -> None:
+        """Store the shape of plain JSON when it has grown."""
+        _, value = self._sorter.inferred.get(name, (None, None))
+        if value is not None and value != self._stored.get(name):
+            self.schemas.put(name, value)
+            self._stored[name] = value
+
+    def _shape(self, name: str) -> tuple[Schema | None, Schema | None]:
+        """Return what is known of a topic's key and value."""
+        topic = self.targets.topic(name)
+        if not topic.exists():
+            return None, self.schemas.get(name)
+        fields = {f.name: f.schema for f in topic.schema().fields}
+        return fields.get("key"), fields.get("value")
+
+    def _reject(self, rejected: Sequence[Rejected], now: datetime) -> list[Addition]:
+        if not rejected:
+            return []
+        spec = self.spec
+        if not spec.tolerates:
+            # Guarantee 4: a record that goes nowhere stops its task.
+            first = rejected[0]
+            raise ToleranceExceededError(
+                stage=_STAGE,
+                plugin=spec.class_path,
+                exception="RecordError",
+                message=first.error,
+                record=(first.value or "")[:200],
+            )
+        context = {
+            "connector": spec.connector,
+            "task": spec.task,
+            "stage": _STAGE,
+            "class": spec.class_path,
+        }
+        rows = letters(
+            rejected, context, now, schemas=self._schemas, headers=spec.context_headers
+        )
+        if spec.log_errors:
+            shown = rows.slice(0, MOST_LINES).to_pylist()
+            told = [{**row["cause"], "timestamp": row["timestamp"]} for row in shown]
+            ErrorLog(log.error, spec.log_messages).tell(told, len(rejected))
+        if spec.dead_letters is None:
+            return []
+        topic = self.targets.topic(spec.dead_letters)
+        schema = to_arrow(topic.prepare(LETTERS))
+        application = f"{spec.application}/dlq"
+        file = _write(topic, application, [rows], schema)
+        return [Addition(spec.dead_letters, application, [file])]
+
+    def _schemas(self, name: str) -> tuple[str | None, str | None]:
+        key, value = self._shape(name)
+        return key and schema_to_json(key), value and schema_to_json(value)
+
+
+def _write(
+    topic: Topic, application: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema
+) -> AddedFile:
+    table = pa.Table.from_batches(batches).select(
+        [name for name in batches[0].schema.names if name != "offset"]
+    )
+    # The offset orders the rows within the version.
+    offsets = pa.arange(0, table.num_rows)
+    table = table.append_column("offset", offsets).select(schema.names).cast(schema)
+    path = topic.path / "data" / folder_name(application) / f"{uuid.uuid4().hex}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return AddedFile(
+        path.relative_to(topic.path).as_posix(), path.stat().st_size, table.num_rows
+    )

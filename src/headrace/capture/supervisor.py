@@ -1,0 +1,226 @@
+"""Keeps the plugin hosts running: one process for each plugin environment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from headrace.capture.channel import refusal
+from headrace.capture.process import HostProcess
+from headrace.model import Backoff
+from headrace.sdk import SetupError, StaleEpochError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.capture.channel import Message
+    from headrace.sdk import HeadraceError
+
+log = structlog.get_logger(__name__)
+
+_GRACE = timedelta(seconds=2)
+_TRIES = 3
+"""How many more times a host is started that dies before it can serve."""
+_STEADY = 60.0
+"""Seconds after which a host that ends is no longer counted as failing again."""
+
+
+class Capture(Protocol):
+    """What runs in a host. The supervisor's threads call it."""
+
+    @property
+    def python(self) -> str:
+        """Return the interpreter of the plugin's environment."""
+
+    def launch(self) -> Message | None:
+        """Return the message that starts it in a new host; None if it is not to run."""
+
+    def receive(self, message: Message) -> Message | None:
+        """Take a message of the host; return the answer if it was a call."""
+
+    def fail(self, error: HeadraceError) -> None:
+        """Learn that it cannot run."""
+
+    def ask_to_stop(self) -> None:
+        """Stop soon."""
+
+
+@dataclass
+class _Environment:
+    """One interpreter, its process if it runs, and its captures."""
+
+    python: str
+    captures: list[Capture] = field(default_factory=list)
+    names: dict[str, Capture] = field(default_factory=dict)
+    process: HostProcess | None = None
+    failures: int = 0
+    stillborn: int = 0
+    began: float = 0.0
+    hung: bool = False
+
+
+class HostSupervisor:
+    """Starts hosts when captures need them and again when they die. Any thread may call it.
+
+    Args:
+        variables: The hosts' environment variables; None for this process's own.
+        backoff: How long to wait before a host that died is started again.
+    """
+
+    def __init__(
+        self, *, variables: Mapping[str, str] | None = None, backoff: Backoff | None = None
+    ) -> None:
+        self._variables = variables
+        self._backoff = backoff or Backoff(longest=timedelta(seconds=30))
+        self._environments: dict[str, _Environment] = {}
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+
+    def attach(self, task: Capture) -> None:
+        """Run a capture, in a host that is started if there is none yet."""
+        with self._lock:
+            environment = self._environments.setdefault(task.python, _Environment(task.python))
+            environment.captures.append(task)
+            if environment.process is not None:
+                self._launch(environment, task)
+            elif not environment.failures:  # else a new process is on its way
+                self._run(environment)
+
+    def detach(self, task: Capture, *, hung: bool) -> None:
+        """Forget a capture. A host whose last capture is ``hung`` is ended."""
+        with self._lock:
+            environment = self._environments.get(task.python)
+            if environment is None or task not in environment.captures:
+                return
+            environment.captures.remove(task)
+            environment.names = {n: t for n, t in environment.names.items() if t is not task}
+            environment.hung |= hung
+            process = environment.process
+            if process is None or environment.captures or not environment.hung:
+                return
+            environment.process = None
+            environment.hung = False
+        process.kill()
+
+    def send(self, task: Capture, message: Message) -> bool:
+        """Send a message to the host of a capture; return whether there is one."""
+        with self._lock:
+            environment = self._environments.get(task.python)
+            process = environment.process if environment else None
+        if process is not None:
+            process.send(message)
+        return process is not None
+
+    def drain(self) -> None:
+        """Ask all captures to stop, so that the worker need not do it one by one."""
+        with self._lock:
+            tasks = [t for e in self._environments.values() for t in e.captures]
+        for task in tasks:
+            task.ask_to_stop()
+
+    def close(self) -> None:
+        """End all hosts, and wait for them."""
+        self._closing.set()
+        with self._lock:
+            processes = [e.process for e in self._environments.values() if e.process]
+            self._environments.clear()
+        for process in processes:
+            process.close(_GRACE)
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the processes of the hosts that run."""
+        with self._lock:
+            return [e.process.pid for e in self._environments.values() if e.process]
+
+    @property
+    def down(self) -> list[str]:
+        """Return the interpreters of hosts that are to run, and do not."""
+        with self._lock:
+            environments = self._environments.values()
+            return [e.python for e in environments if e.captures and e.process is None]
+
+    def _run(self, environment: _Environment) -> None:
+        """Start the environment's process and its captures. The lock is held."""
+        environment.names = {}
+        try:
+            environment.process = HostProcess(
+                environment.python,
+                variables=self._variables,
+                receive=lambda process, message: self._receive(environment, process, message),
+                gone=lambda process: self._gone(environment, process),
+            )
+        except OSError as error:
+            raise _unusable(environment.python, str(error)) from error
+        environment.began = time.monotonic()
+        for task in list(environment.captures):
+            self._launch(environment, task)
+
+    def _launch(self, environment: _Environment, task: Capture) -> None:
+        process, start = environment.process, task.launch()
+        if process is not None and start is not None:
+            environment.names[start["capture"]] = task
+            process.send(start)
+
+    def _receive(
+        self, environment: _Environment, process: HostProcess, message: Message
+    ) -> None:
+        # A host that was given up may still ask; its captures are no longer known by name.
+        task = environment.names.get(message["capture"])
+        if task is not None:
+            answer = task.receive(message)
+        elif message["type"] == "call":
+            # Guarantee 3: a capture that was given up, and lives on, changes nothing.
+            answer = refusal(message, StaleEpochError("The capture was stopped."))
+        else:
+            answer = None
+            if message["type"] == "log":
+                say = getattr(log, message["level"], log.info)
+                say(message["text"], logger=message["logger"], python=environment.python)
+        if answer is not None:
+            process.send(answer)
+
+    def _gone(self, environment: _Environment, process: HostProcess) -> None:
+        """Start the environment again after a while, if its process was not ended by us."""
+        with self._lock:
+            if environment.process is not process or self._closing.is_set():
+                return
+            environment.process = None
+            environment.stillborn = 0 if process.ready else environment.stillborn + 1
+            if environment.stillborn > _TRIES:
+                self._give_up(environment, process.last_words)
+                return
+            steady = time.monotonic() - environment.began > _STEADY
+            environment.failures = 1 if steady else environment.failures + 1
+            wait = self._backoff.wait(environment.failures)
+        log.warning(
+            "plugin host died", python=environment.python, host=process.pid, wait=str(wait)
+        )
+        if self._closing.wait(wait.total_seconds()):
+            return
+        with self._lock:
+            if self._closing.is_set():
+                return
+            if not environment.captures:
+                environment.failures = 0
+                return
+            try:
+                self._run(environment)
+            except SetupError as error:
+                self._give_up(environment, error.problem)
+
+    def _give_up(self, environment: _Environment, why: str) -> None:
+        """Fail the captures of an environment in which no host can run."""
+        environment.failures = environment.stillborn = 0
+        for task in environment.captures:
+            task.fail(_unusable(environment.python, why))
+
+
+def _unusable(python: str, why: str) -> SetupError:
+    problem = f"No plugin host runs with {python}: {why}"
+    return SetupError(problem, fix="Make the plugin's environment anew.")

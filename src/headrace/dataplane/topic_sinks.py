@@ -1,0 +1,358 @@
+"""Writes batches to topics: frame sinks like any other, for one topic or for many.
+
+Where the records of a batch go to several topics, one job writes them as Parquet, a folder
+for each topic. That costs what writing them to one topic does: the source is read once,
+whatever the number of topics.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
+from typing_extensions import override
+
+from headrace.dataplane.variants import with_texts
+from headrace.sdk import ConfigError, Counting, FrameSink, to_spark_json
+from headrace.sdk.delta import discard_staged, stage_parquet, staged_files, staging_folder
+from headrace.sdk.folders import folder_name
+from headrace.topics import packed_row_schema, topic_row_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.model import TopicRetention
+    from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
+    from headrace.sdk.delta import AddedFile
+    from headrace.topics import Topic, Topics
+
+MOST_TOPICS = 1000
+"""More topics in one batch are taken for a mistake, such as a field that tells rows apart."""
+
+
+class WrittenPacked(Protocol):
+    """Files of packed rows: how many records are in them, and the schemas of the streams."""
+
+    @property
+    def files(self) -> Sequence[AddedFile]:
+        """Return the files."""
+
+    @property
+    def written(self) -> int:
+        """Return how many records are in them."""
+
+    @property
+    def schemas(self) -> Sequence[tuple[str, Schema]]:
+        """Return each stream with each schema that rows of it have."""
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """Files of one batch in the topic's folder that no version names yet."""
+
+    topic: Topic
+    mark: Mark
+    files: Sequence[AddedFile]
+    rows: int
+    appended: Callable[[str], None]
+    schemas: Sequence[tuple[str, Schema]] = ()
+
+    def commit(self, receipt: str) -> None:
+        now = datetime.now(UTC)
+        self.topic.append(self.files, self.mark, receipt, now, schemas=self.schemas)
+        self.appended(self.topic.name)
+
+    def abort(self) -> None:
+        discard_staged(self.topic.path, self.mark)
+
+
+class TopicWriter(FrameSink):
+    """Appends records to one topic exactly once."""
+
+    counting = Counting.MEASURED
+
+    def __init__(
+        self,
+        topic: Topic,
+        appended: Callable[[str], None],
+        retention: TopicRetention | None = None,
+    ) -> None:
+        """Write to ``topic``; call ``appended`` with its name after each append.
+
+        A topic that is not there yet is made with ``retention``.
+        """
+        self._topic = topic
+        self._appended = appended
+        self._retention = retention
+
+    @property
+    def own(self) -> str:
+        """The topic that packed rows go to."""
+        return self._topic.name
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self._topic.receipt(mark)
+
+    @override
+    def known_schema(self, topic: str) -> Schema | None:
+        return self._topic.value_schema()
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        brought = topic_row_schema(batch.schema, batch.key_schema)
+        frame = with_texts(frame, batch.schema, batch.key_schema)
+        stored = self._topic.prepare(brought, self._retention)
+        rows = _topic_rows(frame, has_key=batch.key_schema is not None)
+        if stored != brought:
+            # A file with narrower types than the table's cannot always be read as those.
+            rows = fitted(rows, stored)
+        files = stage_parquet(rows, self._topic.path, batch.mark)
+        return self._staged(batch.mark, files, sum(file.rows for file in files))
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        return self._staged(mark, (), 0) if self._topic.exists() else None
+
+    def stage_packed(
+        self, mark: Mark, write: Callable[[Path, Path], WrittenPacked]
+    ) -> StagedWrite:
+        """Stage packed rows: ``write`` puts files into a folder below the table's.
+
+        It gets both folders, the second relative to the first.
+        """
+        self._topic.prepare(packed_row_schema(), self._retention)
+        try:
+            done = write(self._topic.path, staging_folder(mark))
+        except BaseException:
+            discard_staged(self._topic.path, mark)
+            raise
+        staged = self._staged(mark, done.files, done.written)
+        return replace(staged, schemas=done.schemas)
+
+    def stream_schema(self, stream: str) -> Schema | None:
+        """Return the newest schema of one of the streams that are packed in the topic."""
+        newest = self._topic.history.newest(stream)
+        return None if newest is None else newest.value
+
+    def _staged(
+        self, mark: Mark, files: Sequence[AddedFile], rows: int, *, topic: Topic | None = None
+    ) -> _Staged:
+        return _Staged(topic or self._topic, mark, files, rows, self._appended)
+
+
+@dataclass(frozen=True)
+class StagedTopics:
+    """What a batch staged for each of its topics.
+
+    Args:
+        writes: The topics' parts.
+        held: Rows of topics that hold the batch already.
+    """
+
+    writes: Sequence[StagedWrite]
+    held: int
+
+    @property
+    def rows(self) -> int:
+        return self.held + sum(write.rows for write in self.writes)
+
+    def commit(self, receipt: str) -> None:
+        """Make the topics' parts visible one by one, each under the topic's own mark.
+
+        Guarantee 2: when this ends in the middle, the batch runs again, and the topics that
+        hold their mark are left as they are.
+        """
+        for write in self.writes:
+            write.commit(receipt)
+
+    def abort(self) -> None:
+        for write in self.writes:
+            write.abort()
+
+
+class TopicsWriter(TopicWriter):
+    """Appends each batch to the topic that it names, exactly once."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        own: str,
+        appended: Callable[[str], None],
+        retention: TopicRetention | None = None,
+    ) -> None:
+        """Write to any of ``topics``, packed rows to the task's ``own``.
+
+        ``appended`` is called with the topic's name after each append. Topics that are not
+        there yet are made with ``retention``.
+        """
+        super().__init__(topics.get(own), appended, retention)
+        self._topics = topics
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self._topics.get(topic).receipt(mark)
+
+    @override
+    def known_schema(self, topic: str) -> Schema | None:
+        return self._topics.get(topic).value_schema()
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        topic = self._topics.get(batch.topic)
+        return TopicWriter(topic, self._appended, self._retention).write(frame, batch)
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        return TopicWriter(self._topics.get(topic), self._appended).write_mark(
+            spark, mark, topic
+        )
+
+    def write_divided(
+        self,
+        frame: DataFrame,
+        batch: SinkBatch,
+        staging: Path,
+        holds: Callable[[Mark, str], bool],
+    ) -> StagedTopics:
+        """Stage the records by their column ``topic``; names must be checked.
+
+        Args:
+            frame: The record columns.
+            batch: Whose mark each topic's is made from.
+            staging: A folder on the topics' file system.
+            holds: Whether a topic holds its part of the batch already.
+        """
+        brought = topic_row_schema(batch.schema, batch.key_schema)
+        frame = with_texts(frame, batch.schema, batch.key_schema)
+        rows = _topic_rows(frame, "topic", has_key=batch.key_schema is not None)
+        writes: list[StagedWrite] = []
+        held = 0
+        with ByTopic(rows, staging, batch.mark) as by_topic:
+            for name, folder in by_topic.folders.items():
+                mark = topic_mark(batch.mark, name)
+                if holds(mark, name):
+                    held += rows_in(folder)
+                    continue
+                files = self._taken(rows.drop("topic"), name, folder, mark, brought)
+                topic = self._topics.get(name)
+                writes.append(
+                    self._staged(mark, files, sum(f.rows for f in files), topic=topic)
+                )
+        return StagedTopics(writes, held)
+
+    def _taken(
+        self, rows: DataFrame, name: str, folder: Path, mark: Mark, brought: Schema
+    ) -> list[AddedFile]:
+        """Return the files of a topic, now in its own folder."""
+        topic = self._topics.get(name)
+        stored = topic.prepare(brought, self._retention)
+        if stored != brought:
+            spark = rows.sparkSession
+            part = spark.read.schema(rows.schema).parquet(str(folder))
+            return stage_parquet(fitted(part, stored), topic.path, mark)
+        to = topic.path / staging_folder(mark)
+        shutil.rmtree(to, ignore_errors=True)  # of an attempt that did not commit
+        to.parent.mkdir(parents=True, exist_ok=True)
+        folder.rename(to)
+        return staged_files(topic.path, mark)
+
+
+class ByTopic:
+    """Records staged by topic, for as long as the context lasts.
+
+    Args:
+        frame: Has the column ``topic``, never null.
+        staging: Where to stage.
+        mark: The attempt.
+    """
+
+    def __init__(self, frame: DataFrame, staging: Path, mark: Mark) -> None:
+        """Describe what to stage."""
+        self._frame = frame
+        self._task = staging / folder_name(mark.application)
+        self._mark = mark
+        self._folder = self._task / f"{mark.batch:012d}-{mark.epoch}"
+        self.folders: Mapping[str, Path] = {}
+
+    def __enter__(self) -> Self:
+        """Run the job; then ``folders`` has the folder of each topic."""
+        self._clear_older()
+        try:
+            writer = self._frame.write.mode("overwrite").partitionBy("topic")
+            writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
+                str(self._folder)
+            )
+            self.folders = {
+                unquote(path.name.partition("=")[2]): path
+                for path in sorted(self._folder.glob("topic=*"))
+            }
+            _check_number(len(self.folders))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what is left."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _clear_older(self) -> None:
+        """Remove what crashed attempts left; a newer owner's is not touched."""
+        for path in self._task.glob("*-*"):
+            batch, _, epoch = path.name.partition("-")
+            if (int(batch), int(epoch)) <= (self._mark.batch, self._mark.epoch):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def topic_mark(mark: Mark, topic: str) -> Mark:
+    """Return the mark of a batch's part for one topic."""
+    return replace(mark, application=f"{mark.application}/{topic}")
+
+
+def rows_in(folder: Path) -> int:
+    """Return how many rows the Parquet files of a folder have."""
+    return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
+
+
+def _check_number(count: int) -> None:
+    if count > MOST_TOPICS:
+        raise ConfigError(
+            problem=f"The records of a batch go to {count} topics; {MOST_TOPICS} is the most.",
+            fix="Choose the topic by something of few values, or make the batches smaller.",
+            field="transforms",
+        )
+
+
+def _topic_rows(frame: DataFrame, *more: str, has_key: bool) -> DataFrame:
+    """Turn a record frame into rows of a topic, and ``more`` of its columns."""
+    key = ["key"] if has_key else []
+    offset = "monotonically_increasing_id() AS offset"
+    return frame.selectExpr(*key, "value", "headers", "timestamp", offset, *more)
+
+
+def fitted(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Give rows of a topic the types and the fields that its table has."""
+    # Spark refuses what it believes to be nullable for what must not be null; whether
+    # values are null was checked when the records got their schema.
+    return frame.to(T.StructType.fromJson(_nullable(to_spark_json(schema))))
+
+
+def _nullable(spark_json: Any) -> Any:
+    if isinstance(spark_json, list):
+        return [_nullable(item) for item in spark_json]
+    if not isinstance(spark_json, dict):
+        return spark_json
+    flags = ("nullable", "containsNull", "valueContainsNull")
+    return {
+        key: True if key in flags else item if key == "metadata" else _nullable(item)
+        for key, item in spark_json.items()
+    }

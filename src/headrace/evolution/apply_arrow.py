@@ -1,0 +1,179 @@
+"""Moves of values from one schema to another, over Arrow: the twin of ``apply_sql``.
+
+Where there is no Spark, in plugin hosts and where packed rows are read and written, this
+does what the SQL does elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.evolution.apply_sql import castable
+from headrace.evolution.values import to_array
+from headrace.sdk import RecordError, Type, sql_type, to_arrow_field, to_arrow_type
+from headrace.sdk.logical import VARIANT
+from headrace.sdk.values import to_string
+
+if TYPE_CHECKING:
+    from headrace.evolution.plan import Move
+    from headrace.sdk import Schema
+
+__all__ = ["json_text", "moved_array"]
+
+_INT64_DIGITS = 19
+_MOST_DIGITS = 38
+
+
+def moved_array(move: Move, array: pa.Array, path: str = "") -> pa.Array:
+    """Return the values in the target's type.
+
+    Args:
+        move: How.
+        array: The values, of exactly the Arrow type of ``move.source``.
+        path: Where they are in the record.
+
+    Raises:
+        RecordError: A value does not fit, where the target's type is to stay as it is.
+            The others may fit: whoever calls looks for the bad one by halves.
+    """
+    if move.strict and not move.target.optional and array.null_count:
+        raise _misfit(path, f"{sql_type(move.target)} NOT NULL")
+    if not move.is_needed or move.source is None:
+        return array
+    if move.members:
+        return _struct(move, array, path)
+    if move.item is not None:
+        return _map(move, array, path) if move.key else _list(move, array, path)
+    return _scalar(move, move.source, array, path)
+
+
+def _struct(move: Move, array: pa.StructArray, path: str) -> pa.Array:
+    if array.null_count:
+        # A struct that is null has no fields that could be amiss.
+        dense = _struct(move, array.drop_null(), path)
+        present = array.is_valid()
+        places = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), 1)
+        return dense.take(pc.if_else(present, places, None))
+    children, fields = [], []
+    for member in move.members:
+        target = member.move.target
+        fields.append(to_arrow_field(member.name, target))
+        if member.source is None:
+            children.append(_absent(target, len(array)))
+            continue
+        child = pc.struct_field(array, [array.type.get_field_index(member.source)])
+        children.append(moved_array(member.move, child, f"{path}.{member.name}".strip(".")))
+    return pa.StructArray.from_arrays(children, fields=fields)
+
+
+def _absent(schema: Schema, count: int) -> pa.Array:
+    if schema.default is None:
+        return pa.nulls(count, to_arrow_type(schema))
+    return pa.repeat(to_array([schema.default], schema)[0], count)
+
+
+def _list(move: Move, array: pa.ListArray, path: str) -> pa.Array:
+    assert move.item is not None
+    items = moved_array(move.item, array.flatten(), f"{path} item")
+    kind = to_arrow_type(move.target)
+    return pa.ListArray.from_arrays(_offsets(array), items, type=kind, mask=array.is_null())
+
+
+def _map(move: Move, array: pa.MapArray, path: str) -> pa.Array:
+    assert move.item is not None
+    assert move.key is not None
+    # As a list of structs, since `keys` and `items` of a slice are those of the whole.
+    pairs = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    flat = pairs.flatten()
+    return pa.MapArray.from_arrays(
+        _offsets(pairs),
+        moved_array(move.key, flat.field(0), f"{path} key"),
+        moved_array(move.item, flat.field(1), f"{path} item"),
+        type=to_arrow_type(move.target),
+        mask=array.is_null(),
+    )
+
+
+def _offsets(array: pa.ListArray) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+
+
+def _scalar(move: Move, source: Schema, array: pa.Array, path: str) -> pa.Array:
+    target, kind = move.target, to_arrow_type(move.target)
+    if target.name == VARIANT or (_is_nested(source) and target.type is Type.STRING):
+        return _json(array)
+    if array.type.equals(kind):
+        return array
+    if not castable(source, target):
+        if move.strict and array.null_count < len(array):
+            raise _misfit(path, sql_type(target))
+        return pa.nulls(len(array), kind)
+    if not move.strict:
+        return _cast(array, kind, safe=False)
+    try:
+        there = _cast(array, kind)
+        back = _cast(there, array.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _misfit(path, sql_type(target)) from error
+    if not _is_same(back, array):
+        raise _misfit(path, sql_type(target))
+    return there
+
+
+def _is_same(back: pa.Array, array: pa.Array) -> bool:
+    same = pc.equal(back, array)
+    if pa.types.is_floating(array.type):  # NaN is not equal to itself
+        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(array)))
+    return bool(pc.all(pc.fill_null(same, array.is_null())).as_py() is not False)
+
+
+def _cast(array: pa.Array, kind: pa.DataType, *, safe: bool = True) -> pa.Array:
+    if pa.types.is_string(kind):
+        return _texts(array)
+    if pa.types.is_timestamp(kind) and pa.types.is_string(array.type):
+        return pc.assume_timezone(array.cast(pa.timestamp("us")), "UTC").cast(kind)
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(kind):
+        # Arrow asks for room for every number of the type, whatever the values are.
+        digits = min(_INT64_DIGITS + kind.scale, _MOST_DIGITS)
+        array = array.cast(pa.decimal128(digits, kind.scale))
+    return array.cast(kind, safe=safe)
+
+
+def _texts(array: pa.Array) -> pa.Array:
+    """Return values as Spark writes them."""
+    if pa.types.is_floating(array.type):
+        short = pa.types.is_float32(array.type)
+        # Arrow writes 1 for 1.0; only a change of a field's type comes this way.
+        texts = [to_string(value, float32=short) for value in array.to_pylist()]
+        return pa.array(texts, pa.string())
+    if pa.types.is_timestamp(array.type):
+        texts = pc.strftime(array, format="%Y-%m-%d %H:%M:%S")
+        whole = pc.replace_substring_regex(texts, r"(\.\d*?)0+$", r"\1")
+        return pc.replace_substring_regex(whole, r"\.$", "")
+    return array.cast(pa.string())
+
+
+def _json(array: pa.Array) -> pa.Array:
+    texts = [json_text(value) for value in array.to_pylist(maps_as_pydicts="lossy")]
+    return pa.array(texts, pa.string())
+
+
+def json_text(value: Any) -> str | None:
+    """Return a value as JSON, null as none."""
+    if value is None:
+        return None
+    return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_nested(schema: Schema) -> bool:
+    return schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP}
+
+
+def _misfit(path: str, kind: str) -> RecordError:
+    where = f"The field {path}" if path else "The value"
+    return RecordError(f"{where} does not fit the target's {kind}, which ignores the change.")

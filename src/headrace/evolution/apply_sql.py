@@ -1,0 +1,143 @@
+"""Moves of values from one schema to another, as SQL over their columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sdk import Type, literal, quote, sql_type, sql_value
+from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT
+from headrace.sdk.scalars import NUMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.evolution.plan import Move
+    from headrace.sdk import Schema
+
+__all__ = ["Misfit", "castable", "misfits", "moved"]
+
+_NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Values that do not fit the target.
+
+    Args:
+        path: The field.
+        kind: The type that they do not fit, as SQL.
+        condition: SQL that is true for them, and never null.
+    """
+
+    path: str
+    kind: str
+    condition: str
+
+
+def moved(move: Move, sql: str | None, depth: int = 0) -> str:
+    """Return the SQL of the value in the target's type; null where it does not fit.
+
+    Args:
+        move: How.
+        sql: The value; None where there is none.
+        depth: Keeps the variables of nested lambdas apart.
+    """
+    if move.source is None or sql is None:
+        return sql_value(move.target, move.target.default)
+    if not move.is_needed:
+        return sql
+    if move.members:
+        pairs = ", ".join(
+            f"{literal(m.name)}, {moved(m.move, _member(sql, m.source), depth)}"
+            for m in move.members
+        )
+        return f"IF({sql} IS NULL, NULL, named_struct({pairs}))"
+    if move.item is None:
+        return _scalar(move.source, move.target, sql, sql_type(move.target))
+    item = f"x{depth}"
+    inner = moved(move.item, item, depth + 1)
+    if move.key is None:
+        return f"transform({sql}, {item} -> {inner})"
+    keys = moved(move.key, item, depth + 1)
+    return (
+        f"map_from_arrays(transform(map_keys({sql}), {item} -> {keys}), "
+        f"transform(map_values({sql}), {item} -> {inner}))"
+    )
+
+
+def misfits(move: Move, sql: str, path: str = "", depth: int = 0) -> Iterator[Misfit]:
+    """Yield what must not be true of a value that is to be moved, for each part of it."""
+    if move.source is None:
+        return
+    yield from _in_fields(move, sql, path, depth)
+    item = f"x{depth}"
+    values = f"map_values({sql})" if move.key else sql
+    for part, of, items in ((move.key, "key", f"map_keys({sql})"), (move.item, "item", values)):
+        for found in misfits(part, item, f"{path} {of}", depth + 1) if part else ():
+            condition = f"coalesce(exists({items}, {item} -> {found.condition}), false)"
+            yield Misfit(found.path, found.kind, condition)
+    if move.strict:
+        yield from _of_value(move, sql, path)
+
+
+def _in_fields(move: Move, sql: str, path: str, depth: int) -> Iterator[Misfit]:
+    for member in move.members:
+        if member.source is None:
+            continue
+        where = f"{path}.{member.name}".strip(".")
+        for found in misfits(member.move, f"{sql}.{quote(member.source)}", where, depth):
+            # A struct that is null has no fields that could be amiss.
+            inside = f"({sql} IS NOT NULL AND {found.condition})"
+            yield Misfit(found.path, found.kind, inside)
+
+
+def _of_value(move: Move, sql: str, path: str) -> Iterator[Misfit]:
+    kind = sql_type(move.target)
+    whole = not move.members and move.item is None
+    bent = _bent(move.source, move.target, sql, kind) if whole and move.source else None
+    if bent is not None:
+        yield Misfit(path, kind, bent)
+    if not move.target.optional:
+        yield Misfit(path, f"{kind} NOT NULL", f"({sql} IS NULL)")
+
+
+def _member(sql: str, name: str | None) -> str | None:
+    return None if name is None else f"{sql}.{quote(name)}"
+
+
+def _scalar(source: Schema, target: Schema, sql: str, kind: str) -> str:
+    if target.name == VARIANT:
+        return (
+            f"to_variant_object({sql})" if source.type in _NESTED else f"CAST({sql} AS VARIANT)"
+        )
+    if source.type in _NESTED and target.type is Type.STRING:
+        return f"to_json({sql})"
+    if not castable(source, target):
+        return f"CAST(NULL AS {kind})"
+    return f"try_cast({sql} AS {kind})"
+
+
+def _bent(source: Schema, target: Schema, sql: str, kind: str) -> str | None:
+    """Return SQL that is true where a value would be another after the cast, or none."""
+    if sql_type(source) == kind or (source.type in _NESTED and target.type is Type.STRING):
+        return None
+    if not castable(source, target):
+        return f"({sql} IS NOT NULL)"
+    there = f"try_cast({sql} AS {kind})"
+    back = f"try_cast({there} AS {sql_type(source)})"
+    return f"({sql} IS NOT NULL AND NOT coalesce({back} = {sql}, false))"
+
+
+def castable(source: Schema, target: Schema) -> bool:
+    """Return whether Spark casts between the types, and back, with a meaning."""
+    families = {_family(source), _family(target)}
+    return None not in families and (len(families) == 1 or "text" in families)
+
+
+def _family(schema: Schema) -> str | None:
+    if schema.is_logical:
+        families = {DECIMAL: "number", DATE: DATE, TIMESTAMP: TIMESTAMP}
+        return families.get(str(schema.name))
+    families = {Type.STRING: "text", Type.BOOLEAN: "boolean"}
+    return "number" if schema.type in NUMBERS else families.get(schema.type)

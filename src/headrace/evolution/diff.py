@@ -1,0 +1,216 @@
+"""What is different between two schemas, kind by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.evolution_policy import ChangeKind
+from headrace.sdk.logical import VARIANT
+from headrace.sdk.scalars import FLOATS, WHOLE_NUMBERS, Type
+from headrace.sdk.schema_merge import evolve
+from headrace.sdk.sqltext import sql_type
+
+if TYPE_CHECKING:
+    from headrace.sdk.schema import Schema
+
+__all__ = [
+    "EXACT",
+    "SchemaChange",
+    "is_retyped",
+    "relation",
+    "schema_changes",
+    "titled",
+]
+
+EXACT: Mapping[Type, frozenset[Type]] = {
+    Type.FLOAT32: frozenset((Type.INT8, Type.INT16)),
+    Type.FLOAT64: frozenset((Type.INT8, Type.INT16, Type.INT32)),
+}
+"""The whole numbers that a float holds without bending any."""
+_SHOWN_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One difference between two schemas.
+
+    Args:
+        kind: What kind of change it is.
+        path: Where, as in ``address.zip`` or ``tags element``; empty for the value itself.
+        old: What was there, as text; None where nothing was.
+        new: What is there now; None where nothing is.
+    """
+
+    kind: ChangeKind
+    path: str
+    old: str | None = None
+    new: str | None = None
+
+    @override
+    def __str__(self) -> str:
+        """Say it in one line."""
+        where = self.path or "the value"
+        match self.kind:
+            case ChangeKind.ADD:
+                return f"add {where} {self.new}"
+            case ChangeKind.DROP:
+                return f"drop {where} {self.old}"
+            case _:
+                return f"{self.kind.value} {where}: {self.old} -> {self.new}"
+
+    def to_json(self) -> dict[str, str | None]:
+        """Give it as JSON values."""
+        return {
+            "kind": self.kind.value,
+            "path": self.path,
+            "old": self.old,
+            "new": self.new,
+        }
+
+
+def schema_changes(
+    old: Schema, new: Schema, renames: Mapping[str, str] | None = None
+) -> tuple[SchemaChange, ...]:
+    """Give all changes from one schema to another, to the depth, in the order of the fields.
+
+    Args:
+        old: The schema before.
+        new: The schema after.
+        renames: The old path of each field that is declared to be renamed, and its new one.
+    """
+    return () if old == new else tuple(_changes(old, new, "", renames or {}))
+
+
+def relation(old: Schema, new: Schema) -> ChangeKind | None:
+    """Give how the type itself has changed, whether null is taken aside; None if not at all.
+
+    What is inside of structs, arrays and maps does not count, but for parts of a type that
+    has nothing in common with the part's before.
+    """
+    if old.type is not new.type or old.is_logical or new.is_logical:
+        return _scalar_relation(old, new)
+    return ChangeKind.RETYPE if is_retyped(old, new) else None
+
+
+def is_retyped(old: Schema, new: Schema) -> bool:
+    """Tell whether a type, or that of items or keys in it, has nothing in common with before.
+
+    Fields of structs do not count: each of them has a change of its own.
+    """
+    if old.type is new.type is Type.STRUCT:
+        return False
+    pairs = [(old.key_schema, new.key_schema), (old.value_schema, new.value_schema)]
+    if old.type is new.type and any(one is not None for one, _ in pairs):
+        return any(
+            one is not None and two is not None and is_retyped(one, two) for one, two in pairs
+        )
+    return _scalar_relation(old, new) is ChangeKind.RETYPE
+
+
+def titled(schema: Schema) -> str:
+    """Give a schema's type as SQL, shortened."""
+    kind = sql_type(schema)
+    shown = kind if len(kind) <= _SHOWN_CHARS else f"{kind[:_SHOWN_CHARS]}…"
+    return shown if schema.optional else f"{shown} NOT NULL"
+
+
+def _changes(
+    old: Schema, new: Schema, path: str, renames: Mapping[str, str]
+) -> Iterator[SchemaChange]:
+    kind = relation(old, new)
+    if kind is None and old.optional != new.optional:
+        kind = ChangeKind.WIDEN if new.optional else ChangeKind.NARROW
+    if kind is not None:
+        yield SchemaChange(kind, path, titled(old), titled(new))
+    if kind is ChangeKind.RETYPE:
+        return
+    yield from _annotations(old, new, path)
+    if old.type is not new.type:
+        return
+    if old.type is Type.STRUCT:
+        yield from _field_changes(old, new, path, renames)
+    for part, one, two in (
+        ("key", old.key_schema, new.key_schema),
+        ("element" if old.type is Type.ARRAY else "value", old.value_schema, new.value_schema),
+    ):
+        if one is not None and two is not None:
+            yield from _changes(one, two, f"{path} {part}".strip(), renames)
+
+
+def _field_changes(
+    old: Schema, new: Schema, path: str, renames: Mapping[str, str]
+) -> Iterator[SchemaChange]:
+    renamed: set[str] = set()
+    for field in old.fields:
+        where = f"{path}.{field.name}".strip(".")
+        other = new.field(field.name)
+        if other is not None:
+            yield from _changes(field.schema, other.schema, where, renames)
+            continue
+        name = renames.get(where, "").rpartition(".")[2]
+        other = new.field(name) if old.field(name) is None else None
+        if other is None:
+            yield SchemaChange(ChangeKind.DROP, where, old=titled(field.schema))
+            continue
+        renamed.add(name)
+        yield SchemaChange(ChangeKind.RENAME, where, field.name, name)
+        yield from _changes(field.schema, other.schema, where, renames)
+    for field in new.fields:
+        if old.field(field.name) is None and field.name not in renamed:
+            where = f"{path}.{field.name}".strip(".")
+            yield SchemaChange(ChangeKind.ADD, where, new=titled(field.schema))
+    before = [f.name for f in old.fields if new.field(f.name) is not None]
+    after = [f.name for f in new.fields if old.field(f.name) is not None]
+    if before != after:
+        yield SchemaChange(ChangeKind.REORDER, path, ", ".join(before), ", ".join(after))
+
+
+def _annotations(old: Schema, new: Schema, path: str) -> Iterator[SchemaChange]:
+    ignored = {"scale", "connect.decimal.precision"}
+    for name, one, two in (
+        ("name", old.name, new.name),
+        ("version", old.version, new.version),
+        ("doc", old.doc, new.doc),
+        ("default", old.default, new.default),
+        ("parameters", dict(old.parameters), dict(new.parameters)),
+    ):
+        if isinstance(one, dict) and isinstance(two, dict):
+            one = {key: text for key, text in one.items() if key not in ignored}  # noqa: PLW2901
+            two = {key: text for key, text in two.items() if key not in ignored}  # noqa: PLW2901
+        if old.is_logical != new.is_logical and name in {"name", "version"}:
+            continue  # it is the type that has changed
+        if repr(one) != repr(two):
+            yield SchemaChange(ChangeKind.ANNOTATE, path, f"{name} {one}", f"{name} {two}")
+
+
+def _scalar_relation(old: Schema, new: Schema) -> ChangeKind | None:
+    if VARIANT in {old.name, new.name} and old.is_logical != new.is_logical:
+        return ChangeKind.NARROW if old.name == VARIANT else ChangeKind.WIDEN
+    one, two = _plain(old), _plain(new)
+    if one == two:
+        return None
+    try:
+        common = _plain(evolve(one, two))
+    except ConfigError:
+        return ChangeKind.RETYPE
+    if not (_is_exact(one, common) and _is_exact(two, common)):
+        return ChangeKind.RETYPE
+    return ChangeKind.NARROW if common == one else ChangeKind.WIDEN
+
+
+def _plain(schema: Schema) -> Schema:
+    """Give the type without all that does not change its values."""
+    named = schema.name if schema.is_logical else None
+    sizes = dict(schema.parameters) if schema.is_logical else {}
+    return schema.bare().replaced(name=named, version=None, parameters=sizes)
+
+
+def _is_exact(narrow: Schema, wide: Schema) -> bool:
+    if narrow.type in WHOLE_NUMBERS and wide.type in FLOATS:
+        return narrow.type in EXACT[wide.type]
+    return True

@@ -1,0 +1,422 @@
+"""Wires objects from settings: the only place that builds things."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import gettempdir
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.capture import HostSupervisor
+from headrace.control import (
+    Connectors,
+    Findings,
+    check_definition,
+    check_names,
+    read_definitions,
+)
+from headrace.dataplane import Letterbox
+from headrace.model import SparkUnavailableError, TaskId
+from headrace.plugins import Secrets
+from headrace.runtime.build import Assembler
+from headrace.runtime.measures import Measuring
+from headrace.runtime.plugins import open_registry
+from headrace.runtime.preview import preview_of, trial_of
+from headrace.runtime.receipts import Receipts
+from headrace.runtime.replay import Replay
+from headrace.runtime.server import (
+    Standalone,
+    only_in_store,
+    only_server,
+    open_served,
+    restart_policy,
+    retention,
+)
+from headrace.runtime.tasks import Planner, TaskMaker, check_topics
+from headrace.schemaregistry import EmbeddedRegistry, service_in
+from headrace.sdk.durability import set_durability
+from headrace.spark import DeathLimit, SparkSupervisor, open_session
+from headrace.store import (
+    MemoryStore,
+    SqlConnectorStore,
+    SqlStore,
+    StoreMissingError,
+    check_not_lost,
+)
+from headrace.topics import TopicPlaces, Topics, kept
+from headrace.worker import (
+    BatchTask,
+    Owner,
+    Progress,
+    Reconciler,
+    Stalls,
+    TopicReadings,
+    Worker,
+    bury_dead,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace.dataplane import Claimed, LetterFilter, Stage
+    from headrace.model import Definition, Reading
+    from headrace.plugins import Registry
+    from headrace.settings import Settings
+    from headrace.store import Store
+    from headrace.worker import BatchLoop, Events, Outcome, Task
+
+
+def now() -> datetime:
+    """Return the present, aware."""
+    return datetime.now(UTC)
+
+
+def _end() -> None:
+    """End this process as if it had been told to."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@dataclass
+class Runtime:
+    """Everything that a command needs, opened as it is asked for. Use it in a ``with``.
+
+    Args:
+        settings: The process's settings.
+        store: Where state is kept; one file in the home folder by default.
+        short_lived: Whether the process ends soon, so that a quick start counts most.
+        serving: Whether configurations come from others.
+        shared: Whether those are sure not to be who runs this process.
+        secrets: Gets to know what must not show.
+    """
+
+    settings: Settings
+    store: Store | None = None
+    short_lived: bool = False
+    serving: bool = False
+    shared: bool = False
+    secrets: Secrets = field(default_factory=Secrets)
+    _worker: Worker | None = field(default=None, init=False)
+    hosts: HostSupervisor | None = field(default=None, init=False)
+    _stop_asked: bool = field(default=False, init=False)
+    _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Tell the process how durable its writes are to be."""
+        set_durability(self.settings.durability)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Return the installed plugins."""
+        return open_registry(
+            self.settings, self.secrets, serving=self.serving, shared=self.shared
+        )
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Return the topics."""
+        return Topics(self.settings.topics_dir)
+
+    @cached_property
+    def state(self) -> Store:
+        """Return the store."""
+        if self.store is not None:
+            return self.store
+        if self.settings.store_url is None:
+            check_not_lost(self.settings.store_file, self.settings.home / "topics")
+        return SqlStore(self.settings.store_place)
+
+    @cached_property
+    def schema_registry(self) -> EmbeddedRegistry:
+        """Return the embedded schema registry as converters use it."""
+        return EmbeddedRegistry(service_in(self.settings.store_place))
+
+    @cached_property
+    def engine(self) -> SparkSupervisor:
+        """Return what starts Spark, and starts it again when its JVM ends."""
+        start = partial(open_session, self.settings, short_lived=self.short_lived)
+        most, within = self.settings.spark_failures_max, self.settings.spark_failures_window
+        return SparkSupervisor(start, DeathLimit(count=most, within=within))
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; the first use starts it. It is another after its JVM has ended."""
+        return self.engine.session()
+
+    @spark.setter
+    def spark(self, session: SparkSession) -> None:
+        self.engine.adopt(session)
+
+    @spark.deleter
+    def spark(self) -> None:
+        self.engine.forget()
+
+    @cached_property
+    def owner(self) -> Owner:
+        """Return this process as an owner of leases."""
+        return Owner(self.settings.home / "workers")
+
+    @cached_property
+    def measuring(self) -> Measuring:
+        """Return what is measured."""
+        return Measuring(self.owner.name, self.settings, self.registry, now)
+
+    def definitions(self, files: Sequence[Path]) -> list[Definition]:
+        """Read definitions from files."""
+        found = [d for file in files for d in read_definitions(file, self.registry.reads)]
+        check_names(found)
+        return found
+
+    def check(self, definition: Definition) -> Findings:
+        """Check a definition against the installed plugins."""
+        return check_definition(definition, self.registry)
+
+    def run(self, definitions: Sequence[Definition], events: Events, *, once: bool) -> Outcome:
+        """Run connectors until they end, or ``stop`` is called from another thread."""
+        bury_dead(self.owner, self.state, now())
+        plans = [plan for d in definitions for plan in self._planner.all_plans(d)]
+        if once:
+            check_topics(plans, self.topics)
+        worker = self._new_worker(events, once=once)
+        if self._stop_asked:
+            worker.stop()
+        hosts = self.hosts = HostSupervisor()
+        with (
+            self.engine.watching(restarted=worker.wake_all, lost=self.stop),
+            kept(self.topics, now, TopicReadings(self.state)),
+            closing(hosts),
+            self.measuring.running(self.engine, hosts),
+        ):
+            try:
+                maker = self._maker(hosts, worker, once=once)
+                tasks = [maker.task(plan) for plan in plans]
+                self._tasks = {task.id: task for task in tasks}
+                worker.add(tasks)
+                return worker.run()
+            finally:
+                self._stop_asked = False
+        raise AssertionError  # no context here lets anything pass in silence
+
+    @contextmanager
+    def server(self, events: Events) -> Iterator[Connectors]:
+        """Run what is wanted of the store's connectors for as long as this lasts."""
+        with (
+            only_server(self.settings.home),
+            only_in_store(self.settings, self.owner, _end) as former,
+            self._served(events, former) as connectors,
+        ):
+            yield connectors
+
+    @contextmanager
+    def _served(self, events: Events, former: str | None) -> Iterator[Connectors]:
+        bury_dead(self.owner, self.state, now(), former)
+        hosts = self.hosts = HostSupervisor()
+        worker = self._new_worker(events, serving=True)
+        maker = self._maker(hosts, worker)
+        wanted = SqlConnectorStore(self.settings.store_place)
+        reconciler = Reconciler(
+            store=wanted,
+            worker=worker,
+            open_plan=lambda each: open_served(
+                each, self._planner, maker, reconciler.reconfigure
+            ),
+            clock=now,
+            policy=lambda each: restart_policy(each, self.registry, self.settings),
+            keep=retention(self.settings),
+            grace=self.settings.task_shutdown_graceful_timeout,
+            limit=self.settings.connector_timeout,
+            listener=self.measuring.book,
+            cleaned=self.secrets.cleaned,
+        )
+        connectors = Connectors(
+            wanted=wanted,
+            state=self.state,
+            registry=self.registry,
+            clock=now,
+            changed=reconciler.wake,
+            workers=lambda: [self.owner.name],
+            places=TopicPlaces(self.topics),
+        )
+        served = Standalone(
+            connectors=connectors, worker=worker, reconciler=reconciler, hosts=hosts
+        )
+        self.measuring.scraped = True
+        with (
+            closing(wanted),
+            self.engine.watching(restarted=worker.wake_all, lost=_end),
+            kept(self.topics, now, TopicReadings(self.state)),
+            self.measuring.running(self.engine, hosts),
+            served,
+        ):
+            # Else the first client to name a class waits until all plugins are imported. Not
+            # beside Spark's start, which takes all that the machine has.
+            Thread(target=self.registry.warm, name="headrace-plugins", daemon=True).start()
+            yield connectors
+
+    def progress(self, task: TaskId) -> Progress | None:
+        """Return what a task of the run is doing; None when it waits. Any thread may ask."""
+        batch = self.state.unfinished_batch(task)
+        if batch is None:
+            return None
+        try:
+            done, parts = self.engine.run(lambda _: self.engine.jobs().progress(task))
+        except SparkUnavailableError:
+            return None
+        running = self._tasks.get(task)
+        lag = running.lag if isinstance(running, BatchTask) else None
+        return Progress(batch.id, done, parts, lag)
+
+    def stop(self) -> None:
+        """Stop the run: what is moving is finished, or cancelled after a grace period."""
+        self._stop_asked = True
+        if self.hosts is not None:
+            self.hosts.drain()
+        if self._worker is not None:
+            self._worker.stop(self.settings.task_shutdown_graceful_timeout)
+
+    def loop(self, definition: Definition) -> BatchLoop:
+        """Return the batch loop of a definition's first task, to be stepped by hand."""
+        plan = self._planner.plans(definition)[0]
+        lease = self.state.lease(
+            plan.id, self.owner.name, self.state.now(), self.settings.lease
+        )
+        return self._assembler.parts(self.spark, plan, lease).loop
+
+    def readings(self, topic: str) -> Sequence[Reading]:
+        """Return who reads a topic, of the tasks of this installation.
+
+        That is nobody where the store is gone, so that topics can be looked at all the same.
+        """
+        try:
+            return TopicReadings(self.state)(topic)
+        except StoreMissingError:
+            return ()
+
+    def letterbox(self, topic: str) -> Letterbox:
+        """Look into a dead-letter topic."""
+        return Letterbox(self.spark, self.topics.get(topic), self.settings.topics_dir)
+
+    def replay(
+        self, definition: Definition, chosen: LetterFilter, file: Path | None, events: Events
+    ) -> tuple[Claimed, Outcome]:
+        """Send rejected records through their connector's chain again, see Replay."""
+        bury_dead(self.owner, self.state, now())
+        replay = Replay(
+            spark=self.spark,
+            assembler=self._assembler,
+            topics_dir=self.settings.topics_dir,
+            owner=self.owner.name,
+            lease=self.settings.lease,
+            clock=now,
+        )
+        return replay.run(self._planner.plans(definition)[0], chosen, file, events)
+
+    def preview(self, definition: Definition, rows: int) -> list[Stage]:
+        """Return the first records at the source and after each step; nothing is kept."""
+        scratch = Runtime(self.settings, MemoryStore())
+        scratch.registry = self.registry
+        scratch.spark = self.spark
+        scratch.schema_registry = self.schema_registry
+        plan = scratch._planner.plans(definition)[0]
+        lease = scratch.state.lease(
+            plan.id, "preview", scratch.state.now(), self.settings.lease
+        )
+        made = scratch._assembler
+        return self.engine.run(lambda spark: preview_of(plan, lease, made, spark, rows))
+
+    def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a chain over sample records, see `headrace.control.try_transforms`."""
+        return trial_of(request, self.registry, lambda: self.spark)
+
+    def close(self) -> None:
+        """Let go of everything that was opened."""
+        opened = self.__dict__
+        with ExitStack() as closing_all:  # the last one first, and each whatever the others do
+            for name in ("owner", "schema_registry", "state"):
+                if name in opened:
+                    closing_all.callback(opened[name].close)
+            if "engine" in opened:
+                closing_all.callback(self.engine.close)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        """Ask the targets of tasks that nobody runs what they hold."""
+        return Receipts(planner=self._planner, assembler=self._assembler, clock=now)
+
+    @cached_property
+    def _assembler(self) -> Assembler:
+        return Assembler(
+            store=self.state,
+            topics=self.topics,
+            scratch=self.settings.home / "scratch",
+            state=self.settings.home / "state",
+            clock=now,
+            appended=self._appended,
+            registry=self.schema_registry,
+        )
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return Planner(
+            store=self.state,
+            registry=self.registry,
+            topics=self.topics,
+            assembler=self._assembler,
+        )
+
+    def _maker(self, hosts: HostSupervisor, worker: Worker, *, once: bool = False) -> TaskMaker:
+        return TaskMaker(
+            planner=self._planner,
+            spark=self.engine,
+            hosts=hosts,
+            topics_dir=self.settings.topics_dir,
+            appended=self._appended,
+            clock=now,
+            grace=self.settings.task_shutdown_graceful_timeout,
+            once=once,
+            planned=self.measuring.planned,
+            told=worker.wake_task,
+        )
+
+    def _new_worker(
+        self, events: Events, *, once: bool = False, serving: bool = False
+    ) -> Worker:
+        worker = self._worker = Worker(
+            store=self.state,
+            owner=self.owner.name,
+            events=self.measuring.heard(events),
+            measures=self.measuring.book,
+            clock=now,
+            threads=self.settings.worker_threads,
+            lease=self.settings.lease,
+            once=once,
+            serving=serving,
+            cleaned=self.secrets.cleaned,
+            stalls=Stalls(
+                after=self.settings.spark_stalled_after,
+                cancel=self.settings.spark_stalled_cancel,
+            ),
+            places=[self.settings.home, self.settings.topics_dir, Path(gettempdir())],
+            patience=2 * self.settings.task_shutdown_graceful_timeout,
+        )
+        self.measuring.book.measure_lags(worker.lags)
+        return worker
+
+    def _appended(self, topic: str) -> None:
+        if self._worker is not None:
+            self._worker.wake(topic)

@@ -1,0 +1,383 @@
+"""Makes a task's running parts from its plan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import structlog
+
+from headrace.capture import CaptureSpec, Pace
+from headrace.dataplane import (
+    ConvertingReader,
+    DeadLetters,
+    Evolution,
+    Flow,
+    FrameReader,
+    PartConverter,
+    SplitReader,
+    Step,
+    StreamReader,
+    TopicSource,
+    TopicsWriter,
+    as_frame_sink,
+)
+from headrace.model import ErrorLog, file_name
+from headrace.sdk import (
+    CaptureSource,
+    CodeTransform,
+    ConfigError,
+    ConverterContext,
+    FrameSource,
+    SplitSource,
+    StreamSplitSource,
+    TransformContext,
+)
+from headrace.sdk.durability import durability
+from headrace.topics import TopicReader, parse_start
+from headrace.worker import (
+    BatchLoop,
+    StoredConnectorContext,
+    StoredSchemas,
+    StoredTaskContext,
+    ToleranceGuard,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime, timedelta
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from headrace.control import SinkPlan, StepPlan, TaskPlan
+    from headrace.dataplane import SourceReader
+    from headrace.model import Batch, Counts, Lease, TaskId
+    from headrace.sdk import FrameSink, Position, SourceTask
+    from headrace.sdk.schemaregistry import SchemaRegistry
+    from headrace.store import Store
+    from headrace.topics import Topic, Topics
+
+
+log = structlog.get_logger(__name__)
+
+_EXPLAINING = (ConvertingReader, FrameReader, TopicSource)
+"""The readers that know what can be wrong with a range whose job has failed."""
+
+
+@dataclass
+class Parts:
+    """The running parts of one task; ``close`` stops its plugins."""
+
+    loop: BatchLoop
+    ends: bool
+    resources: ExitStack
+
+    def close(self) -> None:
+        """Stop the plugins, the last started first."""
+        self.resources.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembler:
+    """Makes tasks' parts over one store, one set of topics and one session.
+
+    ``registry`` is the schema registry of converters that are told no other.
+    """
+
+    store: Store
+    topics: Topics
+    scratch: Path
+    state: Path
+    clock: Callable[[], datetime]
+    appended: Callable[[str], None]
+    registry: SchemaRegistry | None = None
+
+    def parts(
+        self,
+        spark: SparkSession,
+        plan: TaskPlan,
+        lease: Lease,
+        reader: SourceReader | None = None,
+    ) -> Parts:
+        """Return the parts of a task of batches, its plugins started.
+
+        It reads what its plan says, or ``reader`` to its end.
+        """
+        application = self.application(plan)
+        with ExitStack() as started:
+            context = self.context(plan, lease, started)
+            sinks = list(self.sinks(plan, context, started))
+            source, ends = reader, True
+            if source is None:
+                source, ends = self._source(plan, context, started, sinks)
+            flow = Flow(
+                spark=spark,
+                application=application,
+                topic=plan.stream,
+                source=source,
+                steps=self.steps(plan, self.state / file_name(application), started),
+                sinks=sinks,
+                names=names_of(plan),
+                chain=plan.chain,
+                staging=self.topics.staging,
+                dead_letters=self._dead_letters(plan),
+                evolution=Evolution(policies=plan.policies, memory=context.schemas),
+                judge=self._judge(plan),
+                converters=self._converters(plan, started) if plan.to_topic else (),
+                explain=source.explain if isinstance(source, _EXPLAINING) else None,
+            )
+            loop = BatchLoop(
+                store=self.store,
+                lease=lease,
+                reader=source,
+                flow=flow,
+                limit=plan.common.limit,
+                clock=self.clock,
+                keep_since=guard_of(plan).keep_since,
+            )
+            return Parts(loop, ends, started.pop_all())
+        raise AssertionError  # an ExitStack lets nothing pass in silence
+
+    def sinks(
+        self, plan: TaskPlan, context: StoredTaskContext, started: ExitStack
+    ) -> Iterator[FrameSink]:
+        """Yield the sinks of a task, each as it is started; closing ``started`` stops them."""
+        if not plan.sinks:
+            to, retention = str(plan.to_topic), plan.common.topic_retention
+            yield TopicsWriter(self.topics, to, self.appended, retention)
+        for sink in plan.sinks:
+            yield self._sink(sink, context, started)
+
+    def application(self, plan: TaskPlan) -> str:
+        """Return the name of a task in marks, unique over stores and re-creations."""
+        uid = plan.identity or self.store.register(plan.id.connector)
+        return f"{plan.id.connector}-{uid}-{plan.id.number}"
+
+    def capture_spec(self, plan: TaskPlan, topics_dir: Path) -> CaptureSpec:
+        """Return what a plugin host is told about a capture."""
+        if plan.source is None:
+            raise AssertionError(plan)
+        plugin, errors = plan.source.connector, plan.common.errors
+        poll = int(plan.common.poll_interval.total_seconds() * 1000)
+        return CaptureSpec(
+            connector=plan.id.connector,
+            task=plan.id.number,
+            class_path=f"{plugin.__module__}.{plugin.__qualname__}",
+            config=plan.source.config,
+            application=self.application(plan),
+            topics_dir=str(topics_dir),
+            topic=str(plan.to_topic),
+            stream="" if plan.to_topic == plan.stream else plan.stream,
+            dead_letters=errors.dead_letter_topic,
+            tolerant=errors.tolerant,
+            context_headers=errors.context_headers,
+            log_errors=errors.log,
+            log_messages=errors.log_messages,
+            scratch=str(self.scratch / plan.id.file_name),
+            pace=Pace(poll_interval_ms=poll),
+            evolution=plan.evolution,
+            durability=durability(),
+            retention=plan.common.topic_retention,
+        )
+
+    def context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
+        """Return what a task is offered; closing ``started`` tells it to stop."""
+        stop_asked = threading.Event()
+        started.callback(stop_asked.set)
+        folder = self.scratch / plan.id.file_name
+        return StoredTaskContext(self.store, lease, folder, stop_asked, plan.identity)
+
+    def _source(
+        self,
+        plan: TaskPlan,
+        context: StoredTaskContext,
+        started: ExitStack,
+        sinks: Sequence[FrameSink],
+    ) -> tuple[SourceReader, bool]:
+        if plan.source is None:
+            return self.topic_source(plan, context.lease, sinks, started), False
+        task = plan.source.connector.task(plan.source.parsed)
+        started.callback(task.stop)
+        task.start(context)
+        errors = plan.common.errors
+        reader = reader_of(task, strict=not errors.tolerant, retry_timeout=errors.retry_timeout)
+        return reader, task.ends
+
+    def topic_source(
+        self, plan: TaskPlan, lease: Lease, sinks: Sequence[FrameSink], started: ExitStack
+    ) -> SourceReader:
+        """Return the reader of a sink task's topic; closing ``started`` closes it."""
+        topic = self.topics.get(str(plan.from_topic))
+        reader = TopicReader(topic, start=self._start(plan, lease, topic))
+        # A rejected record keeps its place; nobody pays for it before there is one.
+        ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
+        ordered = ordered or any(step.transform.ordered for step in plan.steps)
+        source = TopicSource(reader, ordered=ordered)
+        converters = () if plan.to_topic else self._converters(plan, started)
+        if not converters:
+            return source
+        folder = self.scratch / f"{plan.id.file_name}-decoded"
+        return ConvertingReader(source, converters, folder)
+
+    def _start(self, plan: TaskPlan, lease: Lease, topic: Topic) -> Position | None:
+        """Return where a task begins that has no position in its topic; None if it has one.
+
+        Guarantee 2: ``latest`` is another place at each start. It is stored before the first
+        batch, so that this batch has the same range whenever it runs again, and what was
+        appended in between is read.
+        """
+        task, partition = lease.task, {"topic": topic.name}
+        stands = self.store.position(task)
+        if stands.offset(partition) is not None or self.store.unfinished_batch(task):
+            return None
+        start = parse_start(topic, plan.common.topics_start)
+        self.store.set_position(task, lease.epoch, stands.merged(start))
+        return start
+
+    def _converters(self, plan: TaskPlan, started: ExitStack) -> list[PartConverter]:
+        """Return the converters of a task's topic, which has the bytes."""
+        made = []
+        for each in plan.converters:
+            context = ConverterContext(
+                part=each.part,
+                topic=str(plan.to_topic or plan.from_topic),
+                schemas=StoredSchemas(self.store, plan.id.connector, plan.identity),
+                registry=self.registry,
+            )
+            name = f"{each.plugin.__module__}.{each.plugin.__qualname__}"
+            converter = each.plugin(each.config, context)
+            started.callback(converter.close)
+            made.append(PartConverter(each.part, name, converter))
+        return made
+
+    def _sink(
+        self, sink: SinkPlan, context: StoredTaskContext, started: ExitStack
+    ) -> FrameSink:
+        task = sink.connector.task(sink.connector.config_def().parse(sink.config))
+        started.callback(task.stop)
+        task.start(context)
+        return as_frame_sink(task)
+
+    def steps(self, plan: TaskPlan, state: Path, started: ExitStack) -> list[Step]:
+        """Return the chain of a task; its code is started, and keeps state below ``state``."""
+        return started_steps(plan.steps, plan.id, state, started)
+
+    def _dead_letters(self, plan: TaskPlan) -> DeadLetters | None:
+        errors = plan.common.errors
+        if not errors.tolerant:
+            return None
+        name = errors.dead_letter_topic
+        return DeadLetters(
+            task=plan.id,
+            topic=None if name is None else self.topics.get(name),
+            appended=self.appended,
+            sinks=names_of(plan),
+            context_headers=errors.context_headers,
+            log=ErrorLog(log.error, errors.log_messages) if errors.log else None,
+        )
+
+    def _judge(self, plan: TaskPlan) -> Callable[[Batch, Counts], None] | None:
+        guard = guard_of(plan)
+        if not guard.limits.given:
+            return None
+        return lambda batch, counts: guard.check(self.store, batch.task, batch.begun, counts)
+
+
+def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
+    """Return what a task's sinks are called in marks.
+
+    A name goes with what the sink writes to, so that a sink that is added, removed or moved
+    while a batch is in doubt changes nothing for the others. Several of one kind that do not
+    say what they write to are told apart by their configurations.
+    """
+    kinds = [plan.connector for plan in plans]
+    parsed = [plan.connector.config_def().parse(plan.config) for plan in plans]
+    targets = []
+    for plan, config in zip(plans, parsed, strict=True):
+        target = plan.connector.target(config)
+        if not target and kinds.count(plan.connector) > 1:
+            target = json.dumps(dict(plan.config), sort_keys=True)
+        targets.append(f"{plan.connector.__module__}.{plan.connector.__qualname__} {target}")
+    names = []
+    for number, target in enumerate(targets):
+        before = targets[:number].count(target)
+        digest = hashlib.blake2b(target.encode(), digest_size=6).hexdigest()
+        names.append(f"{digest}-{before}" if before else digest)
+    return names
+
+
+def names_of(plan: TaskPlan) -> list[str]:
+    """Return what the sinks of a task are called in marks, a topic among them."""
+    return sink_names(plan.sinks) or [""]
+
+
+def guard_of(plan: TaskPlan) -> ToleranceGuard:
+    """Return what stops a task when too many of its records are rejected."""
+    return ToleranceGuard(plan.common.errors.limits)
+
+
+def reader_of(
+    task: SourceTask, *, strict: bool = False, retry_timeout: timedelta | None = None
+) -> SourceReader:
+    """Return the reader of a source task that can be read again.
+
+    ``strict`` when the first bad record ends the task; ``retry_timeout`` is for how long a
+    split of a busy system is read again at most.
+    """
+    if isinstance(task, FrameSource):
+        return FrameReader(task, strict=strict)
+    if isinstance(task, SplitSource):
+        return SplitReader(task, retry_timeout=retry_timeout)
+    if isinstance(task, StreamSplitSource):
+        return StreamReader(task, retry_timeout=retry_timeout)
+    kind = "a capture" if isinstance(task, CaptureSource) else type(task).__name__
+    raise ConfigError(
+        problem=f"The source is {kind}, which can be read only once.",
+        field="topic",
+        fix="Put a topic between this source and its sinks.",
+    )
+
+
+def started_steps(
+    plans: Sequence[StepPlan], task: TaskId, state: Path, started: ExitStack
+) -> list[Step]:
+    """Return a chain as the data plane takes it.
+
+    Args:
+        plans: The steps.
+        task: The task that the chain belongs to.
+        state: The folder below which its code keeps state.
+        started: Stops its code when it is closed.
+    """
+    steps = [Step(step.transform, step.predicate, step.negate) for step in plans]
+    for transform in (step.transform for step in steps):
+        if isinstance(transform, CodeTransform):
+            folder = state / f"transform-{quote(transform.alias, safe='')}"
+            started.callback(transform.running.stop)
+            transform.running.start(TransformContext(task.connector, task.number, folder))
+    return steps
+
+
+def connector_context(
+    store: Store, name: str, identity: str | None = None
+) -> StoredConnectorContext:
+    """Return the context of a connector that is planned or started for one run."""
+    mine = threading.get_ident()
+
+    def fail(error: Exception) -> None:
+        if threading.get_ident() == mine:
+            raise error
+        # A thread of its own cannot fail anything; on a server another object is heard.
+        log.warning("connector says that it fails", connector=name, why=str(error))
+
+    return StoredConnectorContext(store, name, _ignore, fail, identity)
+
+
+def _ignore() -> None:
+    """Take a request for new task configurations: tasks are planned once a run."""

@@ -1,0 +1,283 @@
+"""One schema for the values of two, and values of either as values of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from headrace.sdk.errors import ConfigError, RecordError
+from headrace.sdk.frozen import thaw
+from headrace.sdk.logical import (
+    DECIMAL,
+    MAX_PRECISION,
+    PRECISION,
+    SCALE,
+    VARIANT,
+    precision_of,
+    scale_of,
+)
+from headrace.sdk.scalars import NUMBERS, WHOLE_NUMBERS, Type
+from headrace.sdk.schema import Field, Schema, validate_value
+from headrace.sdk.struct import Struct
+
+__all__ = ["carry", "evolve"]
+
+# The digits that a whole number of a type may have.
+_DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
+
+
+def evolve(old: Schema, new: Schema) -> Schema:
+    """Give the schema that takes the values of both.
+
+    The order and the attributes of `old` stay. Fields that `new` adds come after them and
+    are optional, and fields that `new` lacks become optional. Types are widened: whole
+    numbers to larger ones, floats to FLOAT64, whole numbers beside floats to FLOAT64, whole
+    numbers beside Decimals to a Decimal, Decimals to more digits, anything beside a Variant
+    to a Variant. Structs, arrays and maps are merged to the depth. `evolve(evolved, old)` and
+    `evolve(evolved, new)` change nothing.
+
+    Trap: an INT64 beside a float becomes FLOAT64, which is exact up to 2**53 only.
+
+    Raises:
+        ConfigError: There is no common type; `field` is the path to it.
+    """
+    return _merged(old, new, "")
+
+
+def _merged(old: Schema, new: Schema, path: str) -> Schema:
+    if old == new:
+        return old
+    merged = _common(old, new, path)
+    versions = [version for version in (old.version, merged.version) if version is not None]
+    if old.name == new.name and new.version is not None:
+        versions.append(new.version)
+    merged = merged.replaced(
+        optional=old.optional or new.optional,
+        doc=new.doc if old.doc is None else old.doc,
+        version=max(versions) if merged.name == old.name and versions else merged.version,
+        parameters=_parameters(merged, old, new),
+    )
+    return _with_default(merged, old, new)
+
+
+def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
+    both = {**new.parameters, **old.parameters}
+    if not _is_decimal(merged):
+        return both
+    return {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(
+        merged.parameters
+    )
+
+
+def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:
+    origin = new if old.default is None else old
+    if origin.default is None:
+        return merged
+    return merged.replaced(default=carry(origin, origin.default, merged))
+
+
+def _common(old: Schema, new: Schema, path: str) -> Schema:
+    """Give the common type, with the attributes of `old` where the type is its own."""
+    plain = replace(old, default=None)
+    variant = next((s for s in (old, new) if s.is_logical and s.name == VARIANT), None)
+    if variant is not None:
+        return replace(variant, default=None)
+    if _is_decimal(old) or _is_decimal(new):
+        return _decimal(old, new, path)
+    if old.is_logical or new.is_logical:
+        if old.name != new.name or old.type is not new.type:
+            raise _apart(old, new, path)
+        return plain
+    if old.type is not new.type:
+        return replace(plain, type=_wider(old, new, path))
+    if old.type is Type.STRUCT:
+        return plain.with_fields(_fields(old, new, path))
+    return _with_parts(plain, old, new, path)
+
+
+def _with_parts(merged: Schema, old: Schema, new: Schema, path: str) -> Schema:
+    if old.key_schema is not None and new.key_schema is not None:
+        keys = _merged(old.key_schema, new.key_schema, f"{path} key")
+        merged = replace(merged, key_schema=keys)
+    if old.value_schema is not None and new.value_schema is not None:
+        part = "element" if old.type is Type.ARRAY else "value"
+        values = _merged(old.value_schema, new.value_schema, f"{path} {part}")
+        merged = replace(merged, value_schema=values)
+    return merged
+
+
+def _fields(old: Schema, new: Schema, path: str) -> dict[str, Schema]:
+    fields: dict[str, Schema] = {}
+    for field in old.fields:
+        other = new.field(field.name)
+        fields[field.name] = (
+            field.schema.replaced(optional=True)
+            if other is None
+            else _merged(field.schema, other.schema, f"{path}.{field.name}".strip("."))
+        )
+    added = (field for field in new.fields if field.name not in fields)
+    return fields | {field.name: field.schema.replaced(optional=True) for field in added}
+
+
+def _wider(old: Schema, new: Schema, path: str) -> Type:
+    types = {old.type, new.type}
+    if types <= set(WHOLE_NUMBERS):
+        return max(types, key=WHOLE_NUMBERS.index)
+    if types <= set(NUMBERS):
+        return Type.FLOAT64
+    raise _apart(old, new, path)
+
+
+def _decimal(old: Schema, new: Schema, path: str) -> Schema:
+    before, after = _digits(old), _digits(new)
+    if before is None or after is None:
+        raise _apart(old, new, path)
+    scale = max(before[1], after[1])
+    base = replace(old if _is_decimal(old) else new, default=None)
+    parameters: dict[str, Any] = {**base.parameters, SCALE: str(scale)}
+    parameters.pop(PRECISION, None)
+    if before[0] is not None and after[0] is not None:
+        precision = max(before[0], after[0]) + scale
+        if precision > MAX_PRECISION:
+            raise _apart(old, new, path)
+        parameters[PRECISION] = str(precision)
+    return base.replaced(parameters=parameters)
+
+
+def _digits(schema: Schema) -> tuple[int | None, int] | None:
+    """Give the digits before the point, None for any number, and those after it."""
+    if _is_decimal(schema):
+        scale, precision = scale_of(schema.parameters) or 0, precision_of(schema.parameters)
+        return None if precision is None else precision - scale, scale
+    if schema.type in _DIGITS and not schema.is_logical:
+        return _DIGITS[schema.type], 0
+    return None
+
+
+def _is_decimal(schema: Schema) -> bool:
+    return schema.is_logical and schema.name == DECIMAL
+
+
+def _apart(old: Schema, new: Schema, path: str) -> ConfigError:
+    return ConfigError(
+        problem=f"The types {_title(old)} and {_title(new)} have nothing in common.",
+        fix="Cast the field to one type with a transform, or send it to a stream of its own.",
+        field=path or None,
+    )
+
+
+def _title(schema: Schema) -> str:
+    if not schema.is_logical:
+        return schema.type.value
+    sizes = ", ".join(f"{key} {value}" for key, value in schema.parameters.items())
+    name = str(schema.name).rpartition(".")[2]
+    return f"{name} ({sizes})" if sizes else name
+
+
+def carry(source: Schema, value: Any, target: Schema) -> Any:
+    """Give the value as one of a schema that `evolve` made from its own and another.
+
+    Numbers are promoted as in Kafka Connect's SchemaProjector, whole numbers may become
+    Decimals, and Decimals may have another scale. Fields go by name: one that is missing is
+    null if it is optional, and its default otherwise.
+
+    Raises:
+        RecordError: The value does not fit the target; `field` is the path.
+    """
+    return _carried(source, value, target, "")
+
+
+def _carried(source: Schema, value: Any, target: Schema, path: str) -> Any:
+    if source == target:
+        return value
+    _check(source, value, target, path)
+    if value is None:
+        return None if target.optional else thaw(target.default)
+    projected = _converted(source, value, target, path)
+    validate_value(target, projected, path=path)
+    return projected
+
+
+def _check(source: Schema, value: Any, target: Schema, path: str) -> None:
+    fault = None
+    if value is None and not target.optional and target.default is None:
+        fault = "A value is null, but the target is required and has no default."
+    elif source.type is not target.type and not _promotable(source, target):
+        fault = f"A value of type {source.type.value} does not fit {target.type.value}."
+    elif source.name != target.name and not _promotable(source, target):
+        logical = source.is_logical or target.is_logical
+        fault = f"A value of {source.name} does not fit {target.name}." if logical else None
+    if fault is not None:
+        raise RecordError(problem=fault, field=path or None)
+
+
+def _promotable(source: Schema, target: Schema) -> bool:
+    if source.is_logical:
+        return False
+    if target.is_logical:
+        return target.name == DECIMAL and source.type in WHOLE_NUMBERS
+    return _promoted(source.type, target.type)
+
+
+def _promoted(source: Type, target: Type) -> bool:
+    if source not in NUMBERS or target not in NUMBERS:
+        return False
+    return NUMBERS.index(source) <= NUMBERS.index(target)
+
+
+def _converted(source: Schema, value: Any, target: Schema, path: str) -> Any:
+    if target.is_logical:
+        return Decimal(value) if target.name == DECIMAL else value
+    match target.type:
+        case Type.FLOAT32 | Type.FLOAT64:
+            return float(value)
+        case Type.STRUCT:
+            return _struct(source, value, target, path)
+        case Type.ARRAY | Type.MAP:
+            return _parts(source, value, target, path)
+        case _:
+            return value
+
+
+def _parts(source: Schema, value: Any, target: Schema, path: str) -> Any:
+    values, wanted = source.value_schema, target.value_schema
+    if values is None or wanted is None:
+        return value
+    if not isinstance(value, Mapping):
+        return [_carried(values, item, wanted, f"{path} element") for item in value]
+    keys, wanted_keys = source.key_schema, target.key_schema
+    if keys is None or wanted_keys is None:
+        return value
+    return {
+        _carried(keys, key, wanted_keys, f"{path} key"): _carried(
+            values, item, wanted, f"{path} value"
+        )
+        for key, item in value.items()
+    }
+
+
+def _struct(source: Schema, value: Struct, target: Schema, path: str) -> Struct:
+    struct = Struct(target)
+    for field in target.fields:
+        where = f"{path}.{field.name}".strip(".")
+        written = source.field(field.name)
+        if written is None:
+            item = _missing(field, where)
+        elif written.schema == field.schema:
+            item = value.get_without_default(written)
+        else:
+            item = _carried(written.schema, value.get(written), field.schema, where)
+        if item is not None:
+            struct.put(field, item)
+    return struct
+
+
+def _missing(field: Field, path: str) -> Any:
+    if field.schema.optional:
+        return None
+    if field.schema.default is None:
+        raise RecordError(
+            problem=f"Required field `{field.name}` is missing from source schema",
+            field=path,
+        )
+    return thaw(field.schema.default)

@@ -1,0 +1,21 @@
+"""The session of a process: its Java, its jars, its JVM, and its jobs.
+
+In it: what starts, watches and ends Spark. Never: what the jobs do.
+"""
+
+from headrace.spark.jobs import SparkJobs
+from headrace.spark.jvm import JvmFigures, JvmWatch
+from headrace.spark.prepare import prepare
+from headrace.spark.session import close_session, open_session
+from headrace.spark.supervisor import DeathLimit, SparkSupervisor
+
+__all__ = [
+    "DeathLimit",
+    "JvmFigures",
+    "JvmWatch",
+    "SparkJobs",
+    "SparkSupervisor",
+    "close_session",
+    "open_session",
+    "prepare",
+]

@@ -1,0 +1,97 @@
+"""The class-data-sharing archive: Spark's classes as the JVM wants them, for a quick start.
+
+The JVM maps the archive instead of reading, checking and linking some 15,000 classes from jars.
+It is made once, by a run that does what short commands do (see `training`), and it fits one
+build of Java and one class path; where it does not fit, the JVM starts without it.
+"""
+
+import fcntl
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+import pyspark
+
+from headrace.sdk.errors import SetupError
+from headrace.spark.java import Java
+from headrace.spark.settings import SparkSettings
+
+__all__ = ["archive_file", "make_archive"]
+
+TRAINING_SECONDS = 900  # half a minute on a quiet machine
+
+
+def archive_file(cache: Path, java: Java, jars: Collection[Path]) -> Path:
+    """Name the archive for this Java, this Spark and these jars, whether it is there or not."""
+    parts = [java.build, str(java.home), pyspark.__version__, pyspark.__file__, *map(str, jars)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return cache / "archive" / f"{key}.jsa"
+
+
+def make_archive(settings: SparkSettings, archive: Path) -> None:
+    """Make the archive by a training run in a process of its own; takes about half a minute.
+
+    Raises:
+        SetupError: The training run failed; what it said is in the named file.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.is_file():
+            _train(settings, archive)
+
+
+def _train(settings: SparkSettings, archive: Path) -> None:
+    unfinished = archive.with_suffix(".new")
+    log = archive.with_suffix(".log")
+    fix = f"See {log}; Headrace also runs without the archive, but starts more slowly."
+    with log.open("wb") as output:
+        try:
+            # Our own interpreter and our own module.
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-m", "headrace.spark.training", str(unfinished)],
+                input=json.dumps(
+                    {
+                        "home": str(settings.home),
+                        "cache": str(settings.cache),
+                        "java_home": str(settings.java_home) if settings.java_home else None,
+                        "driver_memory": settings.driver_memory,
+                        "spark_conf": dict(settings.spark_conf),
+                    }
+                ).encode(),
+                stdout=output,
+                stderr=output,
+                timeout=TRAINING_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            problem = f"The class archive was not made within {TRAINING_SECONDS} s."
+            raise SetupError(problem, fix=fix) from error
+    if done.returncode != 0 or not unfinished.is_file():
+        problem = "The class archive could not be made."
+        raise SetupError(problem, fix=fix)
+    unfinished.replace(archive)
+    _owner(archive).write_text(pyspark.__file__)
+    _remove_superseded(archive)
+
+
+def _owner(archive: Path) -> Path:
+    """The file that names the installation of PySpark that an archive was made for."""
+    return archive.with_suffix(".owner")
+
+
+def _remove_superseded(newest: Path) -> None:
+    """Remove the archives that nothing can use any more; each takes some 200 MB.
+
+    Several installations share the folder, and each has one archive.
+    """
+    for archive in newest.parent.glob("*.jsa"):
+        owner = _owner(archive)
+        used_by = owner.read_text() if owner.is_file() else ""
+        is_ours = used_by == pyspark.__file__
+        if archive != newest and (is_ours or not Path(used_by).is_file()):
+            archive.unlink()
+            owner.unlink(missing_ok=True)

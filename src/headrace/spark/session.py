@@ -1,0 +1,205 @@
+"""The one Spark session of a process."""
+
+import atexit
+import logging
+import signal
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from py4j.java_gateway import JavaGateway
+from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from headrace.sdk.errors import SetupError
+from headrace.spark.archive import archive_file
+from headrace.spark.conf import is_local, spark_conf
+from headrace.spark.gateway import (
+    PATIENCE,
+    close_gateway,
+    open_gateway,
+    spark_environment,
+)
+from headrace.spark.jars import JarCache, locked_jars
+from headrace.spark.java import find_java
+from headrace.spark.scratch import Scratch
+from headrace.spark.settings import SparkSettings
+
+__all__ = ["close_session", "open_session"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Open:
+    spark: SparkSession
+    gateway: JavaGateway
+    conf: Mapping[str, str]
+    scratch: Scratch
+
+    @property
+    def is_alive(self) -> bool:
+        return self.gateway.proc.poll() is None
+
+
+# PySpark itself keeps one context per process, in class variables; this tells if it is ours.
+_lock = threading.RLock()
+_open: _Open | None = None
+_ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers through which PySpark prints each error that it raises, as JSON with a Java trace."""
+_CALL_JAVA = ("reflect", "try_reflect", "java_method")
+"""Functions of SQL that call any method of Java: configurations hold SQL, and run no code."""
+
+
+def open_session(
+    settings: SparkSettings,
+    *,
+    app_name: str = "headrace",
+    features: Collection[str] | None = None,
+    short_lived: bool = False,
+) -> SparkSession:
+    """Return the process's Spark session, after starting it if there is none.
+
+    Called by whoever wires a process; everything else is handed the session. The start takes
+    seconds, and fetches jars that set-up did not. The session ends with the process, or by
+    `close_session`.
+
+    Args:
+        settings: Where Spark runs, with which settings.
+        app_name: Spark's name for the application.
+        features: The features whose jars are loaded; those of all features if None.
+        short_lived: For a command that ends within a minute: start sooner, peak lower.
+
+    Raises:
+        SetupError: There is no Java or no jar, Java did not start, or a session is open with
+            other settings.
+    """
+    global _open  # noqa: PLW0603 (as PySpark's own context is)
+    with _lock:
+        java = find_java(settings.java_home)
+        locked = locked_jars(features)
+        cache = JarCache(
+            folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf
+        )
+        files = cache.resolve(locked)
+        archive = archive_file(settings.cache, java, files)
+        conf = spark_conf(
+            settings,
+            app_name=app_name,
+            jars={file: jar.feature for file, jar in zip(files, locked, strict=True)},
+            archive=archive if archive.is_file() else None,
+            short_lived=short_lived,
+        )
+        if _open is not None and _open.is_alive:
+            _require_same(_open.conf, conf)
+            return _open.spark
+        close_session()  # what is left of one whose JVM died
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001
+            raise SetupError(
+                problem="This process has a Spark session that Headrace did not start.",
+                fix="Stop it first, or run Headrace in a process of its own.",
+            )
+        with spark_environment(java), _interrupts_kept():
+            _open = _start(conf, settings.home / "logs" / "jvm.log")
+        for name in _ECHOES:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+        return _open.spark
+
+
+def close_session(patience: timedelta = PATIENCE) -> None:
+    """Stop the session and its JVM, and return when the JVM is gone; nothing if none is open.
+
+    Args:
+        patience: How long the JVM may take to end before it is killed.
+    """
+    global _open
+    with _lock:
+        if _open is None:
+            return
+        opened, _open = _open, None
+        context = opened.spark.sparkContext
+        if opened.is_alive:
+            _stopped(opened.spark, patience)
+        # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
+        setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
+        context.stop()
+        _stop_jvm(opened.gateway, patience)
+        opened.scratch.remove()
+
+
+def _at_exit() -> None:
+    """Let the JVM stop Spark by itself, which takes 0.2 s where `spark.stop()` takes 0.8 s."""
+    if _open is not None:
+        close_gateway(_open.gateway)
+
+
+atexit.register(_at_exit)
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Leave Ctrl-C to whoever has it: Spark takes it over when it starts in the main thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def _stopped(spark: SparkSession, patience: timedelta) -> None:
+    """Stop Spark, but wait no longer for a JVM that does not answer."""
+    stop = threading.Thread(target=spark.stop, name="headrace-spark-stop", daemon=True)
+    stop.start()
+    stop.join(patience.total_seconds())
+
+
+def _start(conf: Mapping[str, str], log: Path) -> _Open:
+    scratch = Scratch.make()
+    # Executors elsewhere have folders of their own.
+    local = {"spark.local.dir": str(scratch.folder)} if is_local(conf["spark.master"]) else {}
+    all_conf = {**local, **conf}
+    gateway = open_gateway(all_conf, log=log)
+    try:
+        context_conf = SparkConf(loadDefaults=False).setAll(list(all_conf.items()))
+        context = SparkContext(conf=context_conf, gateway=gateway)
+        # When the JVM hangs up, this server of PySpark would print a traceback.
+        setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001
+        _forget_java(context)
+        spark = SparkSession.builder.getOrCreate()
+    except BaseException:
+        _stop_jvm(gateway)
+        scratch.remove()
+        raise
+    return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch)
+
+
+def _forget_java(context: SparkContext) -> None:
+    """Take from SQL what calls Java, before a session copies the list of functions."""
+    catalyst = context._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]  # noqa: SLF001 - PySpark shows no functions
+    functions = catalyst.analysis.FunctionRegistry.builtin()
+    for name in _CALL_JAVA:
+        functions.dropFunction(catalyst.FunctionIdentifier(name))
+
+
+def _stop_jvm(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:
+    close_gateway(gateway, patience)
+    # PySpark keeps these for the next session, which gets a JVM of its own here.
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def _require_same(running: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    names = running.keys() | wanted.keys()
+    differing = sorted(name for name in names if running.get(name) != wanted.get(name))
+    if differing:
+        raise SetupError(
+            problem="A Spark session is open with other settings, and a process has only one: "
+            f"{', '.join(differing)} would differ.",
+            fix="Close it with close_session first, or use another process.",
+        )

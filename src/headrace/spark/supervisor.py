@@ -1,0 +1,275 @@
+"""Keeps Spark running: a session whose JVM ends is followed by another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+from py4j.protocol import Py4JError
+
+from headrace.model import SparkLostError, SparkUnavailableError
+from headrace.spark.jobs import SparkJobs
+from headrace.spark.session import close_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 0.2
+_REAP_SECONDS = 2.0
+"""How long the system may take to tell that a process has ended whose sockets are closed."""
+_CLOSE_SECONDS = 30.0
+"""How long a start that goes on may take at the end."""
+_CONNECTION = (ConnectionError, EOFError, Py4JError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeathLimit:
+    """How often the JVM may end: ``count`` times ``within`` a while is too often."""
+
+    count: int = 3
+    within: timedelta = timedelta(minutes=5)
+
+
+class SparkSupervisor:
+    """Gives the Spark session that lives now. Any thread may use it.
+
+    Everything that runs for long asks it for the session each time, and holds on to nothing
+    that it has made of a former one.
+
+    Args:
+        start: Starts a session; called again after its JVM has ended.
+        limit: How often that may be.
+        clock: Gives seconds, and only goes on.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], SparkSession],
+        limit: DeathLimit | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start = start
+        self._limit = limit or DeathLimit()
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._session: SparkSession | None = None
+        self._ours = False
+        self._watched = False
+        self._deaths: deque[float] = deque(maxlen=100)
+        self._suspected = threading.Event()
+        self._closing = threading.Event()
+        self.failure: SparkLostError | None = None
+        """Why Spark is not started any more; None while it is."""
+        self.starts = 0
+        """How many sessions were started."""
+
+    def session(self) -> SparkSession:
+        """Return the session; the first call starts it.
+
+        Raises:
+            SparkUnavailableError: Its JVM has ended, and another is being started.
+            SparkLostError: Its JVM has ended too often.
+        """
+        session = self._session
+        if session is None and not self._watched:
+            with self._lock:
+                session = self._session or self._started()
+        if session is None or self.is_lost(session):
+            raise self.failure or SparkUnavailableError()
+        return session
+
+    def jobs(self) -> SparkJobs:
+        """Return the jobs of the session that lives now. Raises what ``session`` raises."""
+        return SparkJobs(self.session(), self.is_lost)
+
+    def run(self, work: Callable[[SparkSession], T]) -> T:
+        """Do work on the session; raise SparkUnavailableError for what its end has caused."""
+        session = self.session()
+        try:
+            return work(session)
+        except Exception as error:
+            if self.is_lost(session, error):
+                raise (self.failure or SparkUnavailableError()) from error
+            raise
+
+    def answers(self) -> bool:
+        """Return whether the JVM answers. Waits for it; raises what ``session`` raises."""
+        return answers(self.session())
+
+    def adopt(self, session: SparkSession) -> None:
+        """Use a session that somebody else has started, and will stop."""
+        self._session, self._ours = session, False
+
+    def forget(self) -> None:
+        """Let go of the session, whoever has started it."""
+        self._session, self._ours = None, False
+
+    def is_lost(self, session: SparkSession, error: BaseException | None = None) -> bool:
+        """Return whether a session's JVM has ended, or is given up.
+
+        Args:
+            session: The session.
+            error: What went wrong with it. Where the connection failed, it is found out
+                whether the JVM still answers.
+        """
+        if not self._ours or not self._watched:
+            return False
+        if session is not self._session or _has_ended(session):
+            return True
+        if error is None or not _is_of_connection(error):
+            return False
+        end = self._clock() + _REAP_SECONDS
+        while not _has_ended(session):
+            if answers(session):
+                return False
+            if self._clock() > end:
+                # It runs on and cannot be reached: nothing that it does is of any use.
+                _kill(session)
+            time.sleep(_LOOK_SECONDS / 10)
+        self._suspected.set()
+        return True
+
+    @contextmanager
+    def watching(
+        self,
+        *,
+        restarted: Callable[[], None] = lambda: None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:
+        """Start Spark again each time that its JVM ends, for as long as this lasts.
+
+        Args:
+            restarted: Called with each new session there.
+            lost: Called once it has ended too often, with ``failure`` set.
+
+        Raises:
+            SparkLostError: That came to pass; raised at the end.
+        """
+        self.session()
+        if not self._ours:
+            yield
+            return
+        self._watched = True
+        watch = threading.Thread(
+            target=self._watch,
+            args=(restarted, lost),
+            name="headrace-spark",
+            daemon=True,
+        )
+        watch.start()
+        try:
+            yield
+        finally:
+            self._closing.set()
+            self._suspected.set()
+            watch.join(_CLOSE_SECONDS)
+            self._watched = False
+            self._closing.clear()
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        """Stop the session, if it was started here."""
+        if self._ours:
+            close_session()
+        self.forget()
+
+    def _started(self) -> SparkSession:
+        session = self._start()
+        self._session, self._ours = session, True
+        self.starts += 1
+        return session
+
+    def _watch(self, restarted: Callable[[], None], lost: Callable[[], None]) -> None:
+        while not self._closing.is_set():
+            session = self._session
+            if session is None or _has_ended(session):
+                self._session = None
+                if session is not None:
+                    self._died(_exit_code(session))
+                if self.failure is not None:
+                    lost()
+                    return
+                if self._started_again():
+                    restarted()
+            self._suspected.wait(_LOOK_SECONDS)
+            self._suspected.clear()
+
+    def _died(self, code: int | None) -> None:
+        now = self._clock()
+        self._deaths.append(now)
+        within = self._limit.within.total_seconds()
+        recent = sum(now - death <= within for death in self._deaths)
+        why = SparkUnavailableError()
+        log.error("Spark's JVM has ended", exit_code=code, times=recent, fix=why.fix)
+        if recent >= self._limit.count:
+            problem = f"Spark's JVM has ended {recent} times within {within:.0f} s."
+            self.failure = SparkLostError(problem, fix=why.fix)
+            log.error("Spark is not started again", why=str(self.failure))
+
+    def _started_again(self) -> bool:
+        began = self._clock()
+        try:
+            self._started()
+        except Exception:
+            log.exception("Spark could not be started")
+            self._died(None)
+            return False
+        log.info("Spark runs again", seconds=round(self._clock() - began, 1))
+        return True
+
+
+def answers(session: SparkSession) -> bool:
+    """Return whether the session's JVM answers. Waits for it."""
+    try:
+        _gateway(session).jvm.java.lang.System.nanoTime()
+    except (Py4JError, OSError):
+        return False
+    return True
+
+
+def _gateway(session: SparkSession) -> Any:
+    return session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
+
+
+def _exit_code(session: SparkSession) -> int | None:
+    process = getattr(_gateway(session), "proc", None)
+    code: int | None = None if process is None else process.poll()
+    return code
+
+
+def _has_ended(session: SparkSession) -> bool:
+    return _exit_code(session) is not None
+
+
+def _kill(session: SparkSession) -> None:
+    process = _gateway(session).proc
+    process.kill()
+    process.wait()
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    """Return whether the connection to the JVM may have caused an error."""
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is None or id(each) in seen:
+            continue
+        if isinstance(each, _CONNECTION):
+            return True
+        seen.add(id(each))
+        left += [each.__cause__, each.__context__]
+    return False

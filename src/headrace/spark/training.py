@@ -1,0 +1,78 @@
+"""The run that shows the JVM which classes short commands need; its end writes the archive.
+
+`python -m headrace.spark.training ARCHIVE`, with the settings as JSON on standard input.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.spark.session import close_session, open_session
+
+__all__: list[str] = []
+
+TO_WRITE = timedelta(minutes=2)  # the JVM writes the archive, some 200 MB, as it ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    home: Path
+    cache: Path
+    java_home: Path | None
+    driver_memory: str
+    spark_conf: Mapping[str, str]
+    master: str = "local[2]"
+
+
+def _main(archive: Path) -> None:
+    told = json.load(sys.stdin)
+    users: dict[str, str] = told["spark_conf"]
+    # Log lines of classes that cannot be archived (signed, too old) are of no use to anyone.
+    ours = f'"-XX:ArchiveClassesAtExit={archive}" -Xlog:cds=error -Xlog:cds+dynamic=error'
+    options = f"{users.get('spark.driver.extraJavaOptions', '')} {ours}".strip()
+    settings = _Settings(
+        home=Path(told["home"]),
+        cache=Path(told["cache"]),
+        java_home=Path(told["java_home"]) if told["java_home"] else None,
+        driver_memory=told["driver_memory"],
+        spark_conf={**users, "spark.driver.extraJavaOptions": options},
+    )
+    spark = open_session(settings, app_name="headrace-setup")
+    try:
+        with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+            _exercise(spark, Path(folder))
+    finally:
+        close_session(patience=TO_WRITE)
+
+
+def _exercise(spark: SparkSession, folder: Path) -> None:
+    csv, lines = folder / "in.csv", folder / "in.jsonl"
+    csv.write_text("id,name,at\n1,a,2026-01-01T00:00:00\n2,b,2026-01-02T00:00:00\n")
+    lines.write_text("".join(json.dumps({"id": n, "tags": ["x"]}) + "\n" for n in (1, 2)))
+    rows = spark.read.csv(str(csv), header=True, inferSchema=True)
+    rows.write.parquet(str(folder / "parquet"))
+    rows.write.json(str(folder / "json"))
+    rows.write.csv(str(folder / "csv"))
+    again = spark.read.parquet(str(folder / "parquet"))
+    joined = again.join(spark.read.json(str(lines)), "id").where("name <> ''")
+    joined.selectExpr("*", "try_cast(name AS int) AS n", "upper(name) AS u").collect()
+    joined.groupBy("name").count().orderBy("count").collect()
+    delta = str(folder / "delta")
+    for _ in range(2):
+        again.write.format("delta").mode("append").save(delta)
+    spark.read.format("delta").load(delta).mapInArrow(_unchanged, again.schema).count()
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

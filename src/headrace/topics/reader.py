@@ -1,0 +1,312 @@
+"""Reads a topic from one position to another, as the loop's source."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import Lag, Position, ReadLimit, check_range
+from headrace.sdk.errors import ConfigError, DataLostError, StateError
+from headrace.topics.place import Place, RowRange
+from headrace.topics.segments import TopicFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.sdk import Schema
+    from headrace.sdk.delta import AddedFile
+    from headrace.topics.log import Commit
+    from headrace.topics.segments import Segment
+    from headrace.topics.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One file of a range, or a version that brought none."""
+
+    version: int
+    part: int
+    parts: int
+    file: TopicFile | None
+
+    @property
+    def place(self) -> Place:
+        """Return the place behind it."""
+        whole = self.part + 1 >= self.parts
+        return Place(self.version) if whole else Place(self.version, self.part + 1)
+
+
+class TopicReader:
+    """Plans batches over one topic. Used by one thread at a time.
+
+    The position is ``{"topic": name} -> {"version": v}``, or with ``"index": n`` when a
+    version with many files is read in several batches. Positions stay good when upkeep
+    has rewritten the files: their rows are then taken from a segment.
+
+    It also has the digest of that version's commit, ``"commit": text``, which a topic that
+    was made anew, or put back from an older copy, no longer has when it has grown past the
+    position. Positions that people set have none, nor have those of older releases.
+    """
+
+    def __init__(self, topic: Topic, *, start: Position | None = None) -> None:
+        """Read ``topic``.
+
+        ``start`` is what the position without this topic stands for, see ``parse_start``. It
+        is the very first row by default: ``latest`` then goes on from the oldest that is
+        left, but a range from there raises DataLostError once retention has removed any.
+        """
+        self.topic = topic
+        self._partition = {"topic": topic.name}
+        self._begin = start
+        self._newest = -1
+        self._segments: Sequence[Segment] = ()
+        self._schema: tuple[int, Schema] | None = None
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """See ReplayableSource.
+
+        Raises DataLostError when retention has removed rows behind ``start``, and when the
+        topic ends before it, or has another commit there: it is another one than was read.
+        A position that names no commit gets it with the next batch.
+        """
+        self._newest = self.topic.log.newest(self._newest)
+        self._require_same(start)
+        if self._stands_at(start, self._newest):
+            return start
+        place = end = self._oldest() if self._is_unset(start) else self._place(start)
+        if place.version > self._newest:
+            told = f"ends at version {self._newest}, and was read up to version {place.version}"
+            raise self._another(told)
+        rows = size = 0
+        for step in self._steps(place, self._until(limit)):
+            if step.file is not None:
+                self._available(step.file)
+                file = step.file.file
+                over_rows = limit.rows is not None and rows + file.rows > limit.rows
+                bytes_then = size + file.size_bytes
+                over_size = limit.size_bytes is not None and bytes_then > limit.size_bytes
+                if rows and (over_rows or over_size):
+                    break
+                rows, size = rows + file.rows, bytes_then
+            end = step.place
+        return start if end == place else self._position(end)
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        end = self.latest(start, ReadLimit(until=until))
+        first = self._position(self._oldest()) if self._is_unset(start) else start
+        files = [] if end == start else self._added(first, end)
+        return Lag(sum(file.rows for file in files), sum(file.size_bytes for file in files))
+
+    def count(self, start: Position, end: Position) -> int:
+        """Return how many rows the range holds, as the log says."""
+        return sum(file.rows for file in self._added(start, end))
+
+    def files(self, start: Position, end: Position) -> list[TopicFile]:
+        """Return the files of the range, in order.
+
+        A segment among them may hold rows outside the range as well, see ``rows``. Raises
+        DataLostError when rows of the range are gone, or the topic is not the one in which it
+        was planned, and StateError for a range of another topic, or one that goes backwards.
+        """
+        steps = self._steps(*self._places(start, end))
+        files = [step.file for step in steps if step.file is not None]
+        used: dict[str, Segment] = {}
+        for file in files:
+            if (segment := self._available(file)) is not None:
+                used[segment.file.path] = segment
+        if not used:
+            return files
+        # All rows that a segment holds come from it, so that none comes twice.
+        rest = [f for f in files if not any(s.covers(f.version) for s in used.values())]
+        rest += [TopicFile(s.file, s.last, segment=s) for s in used.values()]
+        return sorted(rest, key=lambda file: (file.version, file.part))
+
+    def rows(self, start: Position, end: Position) -> RowRange:
+        """Return which rows of the files are in the range."""
+        return RowRange(*self._places(start, end))
+
+    def version(self, position: Position) -> int:
+        """Return the table version that a position stands in; -1 before the first."""
+        return self._place(position).version
+
+    def schema(self, end: Position) -> Schema:
+        """Return the schema of the rows up to a position, looking only at new commits."""
+        version = self.version(end)
+        known = self._schema
+        if known is None or version < known[0] or self.topic.has_changed(known[0], version):
+            self._schema = version, self.topic.schema(version)
+        else:
+            self._schema = version, known[1]
+        return self._schema[1]
+
+    def acknowledge(self, position: Position) -> None:
+        """See ReplayableSource; a topic keeps its rows by its own retention."""
+
+    def _added(self, start: Position, end: Position) -> list[AddedFile]:
+        steps = self._steps(*self._places(start, end))
+        return [step.file.file for step in steps if step.file is not None]
+
+    def _steps(self, place: Place, until: Place) -> Iterator[_Step]:
+        first = place.version if place.index is not None else place.version + 1
+        for version in range(first, until.version + 1):
+            added = self._commit(version).added
+            skip = place.index or 0 if version == place.version else 0
+            stop = until.index if version == until.version else None
+            if not added:
+                yield _Step(version, 0, 0, None)
+            for part, file in enumerate(added[:stop]):
+                if part >= skip:
+                    yield _Step(version, part, len(added), TopicFile(file, version, part))
+
+    def _commit(self, version: int) -> Commit:
+        try:
+            return self.topic.log.commit(version)
+        except FileNotFoundError as error:
+            raise self._lost(version) from error
+
+    def _available(self, file: TopicFile) -> Segment | None:
+        """Return the segment to take a file's rows from; None when the file is there."""
+        if (self.topic.path / file.file.path).exists():
+            return None
+        for segments in (self._segments, self.topic.segments()):
+            for segment in segments:
+                there = (self.topic.path / segment.file.path).exists()
+                if segment.covers(file.version) and there:
+                    self._segments = segments
+                    return segment
+        raise self._lost(file.version)
+
+    def _lost(self, version: int) -> DataLostError:
+        lost = self.topic.lost()
+        name = self.topic.name
+        if version <= lost:
+            return DataLostError(
+                f"Retention has removed the versions {version} to {lost} of topic {name} "
+                "before they were read.",
+                fix=f"Alter the task's offset to version {lost} to go on without the lost "
+                "rows, and lengthen the topic's retention.",
+            )
+        return DataLostError(
+            f"Version {version} of topic {name} is missing, and not by its retention.",
+            fix="Restore its files and its log, or alter the task's offset to a later version; "
+            "let no other program clean the topic's folder.",
+        )
+
+    def _require_same(self, position: Position) -> None:
+        """Raise DataLostError unless the topic has the commit that a position names."""
+        offset = self._offset(position)
+        if offset is None or "commit" not in offset:
+            return
+        version = int(offset["version"])
+        try:
+            commit = self.topic.log.commit(version)
+        except FileNotFoundError:
+            return  # upkeep has forgotten it, or the topic ends before it
+        if commit.digest != offset["commit"]:
+            told = f"has another version {version} than the one that was read"
+            raise self._another(told)
+
+    def _another(self, told: str) -> DataLostError:
+        return DataLostError(
+            f"Topic {self.topic.name} {told}: it was made anew, or put back from an older "
+            "copy.",
+            fix="Put the newest copy of its folder back. Or reset the offsets, to read what "
+            "it has now from the beginning, or alter them to one of its versions.",
+        )
+
+    def _stands_at(self, position: Position, version: int) -> bool:
+        offset = position.offset(self._partition)
+        return offset is not None and _place_of(offset) == Place(version)
+
+    def _until(self, limit: ReadLimit) -> Place:
+        newest = Place(self._newest)
+        if limit.until is None:
+            return newest
+        return min(newest, self._place(limit.until), key=lambda place: place.order)
+
+    def _is_unset(self, position: Position) -> bool:
+        return self._begin is None and position.offset(self._partition) is None
+
+    def _oldest(self) -> Place:
+        return Place(self.topic.first() - 1)
+
+    def _places(self, start: Position, end: Position) -> tuple[Place, Place]:
+        check_range(start, end, [self._partition])
+        first, last = self._place(start), self._place(end)
+        if first.order > last.order:
+            problem = (
+                f"A range of topic {self.topic.name} begins behind version {first.version} "
+                f"and ends behind version {last.version}."
+            )
+            raise StateError(problem)
+        for position in (start, end):
+            self._require_same(position)
+        return first, last
+
+    def _place(self, position: Position) -> Place:
+        offset = self._offset(position)
+        return Place(-1) if offset is None else _place_of(offset)
+
+    def _offset(self, position: Position) -> Mapping[str, Any] | None:
+        offset = position.offset(self._partition)
+        if offset is None and self._begin is not None:
+            return self._begin.offset(self._partition)
+        return offset
+
+    def _position(self, place: Place) -> Position:
+        return _position_at(self.topic, place)
+
+
+def _place_of(offset: Mapping[str, Any]) -> Place:
+    return Place(int(offset["version"]), offset.get("index"))
+
+
+def _position_at(topic: Topic, place: Place) -> Position:
+    offset: dict[str, int | str] = {"version": place.version}
+    if place.index is not None:
+        offset["index"] = place.index
+    with suppress(FileNotFoundError):  # before the first, or forgotten by upkeep
+        offset["commit"] = topic.log.commit(place.version).digest
+    return Position.of({"topic": topic.name}, offset)
+
+
+def parse_start(topic: Topic, text: str) -> Position:
+    """Return where a new reader begins: earliest, latest, ``version:N`` or ``time:ISO``.
+
+    The answer is another one later: whoever reads on has to keep it.
+    """
+    kind, _, value = text.partition(":")
+    if kind == "earliest":
+        return _position_at(topic, Place(topic.first() - 1))
+    if kind == "latest":
+        return _position_at(topic, Place(topic.log.newest()))
+    if kind == "version" and value.isdigit():
+        return _position_at(topic, Place(int(value) - 1))
+    if kind == "time":
+        return _position_at(topic, Place(version_before(topic, _time(value))))
+    problem = f"{text!r} is not a place to start from."
+    fix = "Use earliest, latest, version:N or time:2026-01-31T00:00:00Z."
+    raise ConfigError(problem, field="topics.start", fix=fix)
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        problem, fix = f"{text!r} is not a time.", "Write it as 2026-01-31T00:00:00Z."
+        raise ConfigError(problem, field="topics.start", fix=fix) from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def version_before(topic: Topic, time: datetime) -> int:
+    """Return the newest version committed before ``time``; before the first if none was."""
+    low, high = topic.first(), topic.log.newest()
+    while low <= high:
+        middle = (low + high) // 2
+        if topic.log.commit(middle).time < time:
+            low = middle + 1
+        else:
+            high = middle - 1
+    return high

@@ -1,0 +1,406 @@
+"""A topic: a durable, replayable log of records, kept as a Delta table."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
+
+from headrace.model import TopicRetention
+from headrace.sdk import (
+    DataLostError,
+    RetriableError,
+    StaleEpochError,
+    evolve,
+    from_spark_json,
+    receipt_figures,
+    to_spark_json,
+)
+from headrace.sdk.delta import AddedFile, add_files, find_receipt
+from headrace.sdk.deltalog import create_table, flush_commits
+from headrace.topics.definition import check_kind, check_types, commit_definition
+from headrace.topics.history import SchemaHistory, told_schemas
+from headrace.topics.log import SCHEMAS, DeltaLog
+from headrace.topics.rows import PACKED
+from headrace.topics.segments import Segment, rows_schema, stored_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.sdk import Mark, Schema
+
+RETENTION = "headrace.retention"
+"""The application whose transaction number is the newest version that lost its rows."""
+
+_PROPERTIES = {
+    # Upkeep cleans the log, as only it knows which readers and segments need it.
+    "delta.enableExpiredLogCleanup": "false",
+    # Removed files are forgotten soon, or checkpoints would grow with each file ever added.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_ATTEMPTS = 10
+_RELOAD_VERSIONS = 50
+"""A loaded table does not profit from later checkpoints: load it anew so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """What ``headrace topic describe`` shows.
+
+    Args:
+        name: The topic.
+        path: Its folder.
+        version: The newest version.
+        oldest_version: The oldest version that can still be read.
+        rows: Rows that the topic holds; of a packed topic, packed rows.
+        size_bytes: Size of the files that hold them.
+        files: How many there are.
+        first_append: When the oldest version was committed.
+        last_append: When the newest version was committed.
+        packed: Whether a row holds a whole batch, of one of many streams.
+        schema: The rows' schema, as Spark's JSON.
+        retention: How long it keeps its rows.
+    """
+
+    name: str
+    path: str
+    version: int
+    oldest_version: int
+    rows: int
+    size_bytes: int
+    files: int
+    first_append: datetime | None
+    last_append: datetime | None
+    packed: bool
+    schema: Mapping[str, object]
+    retention: TopicRetention
+
+
+class Appended(NamedTuple):
+    """What an append did: the topic's newest version, and whether it has added the files."""
+
+    version: int
+    added: bool
+
+
+class Topic:
+    """One topic in a local folder. Safe to use from many threads and processes."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        """Use the topic ``name`` kept in folder ``path``, which need not be there yet."""
+        self.name = name
+        self.path = path
+        self.log = DeltaLog(path)
+        self.history = SchemaHistory(name, path, self.log)
+        self._lock = threading.RLock()
+        self._table: DeltaTable | None = None
+        self._loaded = -1
+        self._schema: tuple[int, Schema] | None = None
+        self._fits: Schema | None = None
+        self._segments: tuple[int, Sequence[Segment]] = (-1, ())
+
+    def exists(self) -> bool:
+        """Return whether anything was ever appended or the topic was created."""
+        return self.log.has(0) or self.log.newest() >= 0
+
+    def schema(self, version: int | None = None) -> Schema:
+        """Return the schema of the topic's rows, now or at ``version``.
+
+        For a version that the table can no longer go back to it is the schema of now,
+        which fits the old rows too, as schemas only grow.
+        """
+        if version is not None and version >= 0:
+            try:
+                return schema_of(DeltaTable(self.path, version=version))
+            except DeltaError:
+                pass
+        with self._lock:
+            return self._current_schema()
+
+    def value_schema(self) -> Schema | None:
+        """Return the schema of the records' values; None for a topic without any yet."""
+        if not self.exists():
+            return None
+        with self._lock:
+            field = self._current_schema().field("value")
+        return None if field is None else field.schema
+
+    def has_changed(self, after: int, version: int) -> bool:
+        """Return whether the schema may have changed behind ``after``, up to ``version``."""
+        try:
+            commits = (self.log.commit(v) for v in range(after + 1, version + 1))
+            return any(commit.schema_json is not None for commit in commits)
+        except FileNotFoundError:
+            return True
+
+    def prepare(self, schema: Schema, retention: TopicRetention | None = None) -> Schema:
+        """Make the table able to hold rows of ``schema``; return the schema of its rows.
+
+        Called for each batch, and cheap when nothing is new. The table is made at the
+        first call, with ``retention`` if it is given. New fields are added as optional
+        ones, at any depth. Raises ConfigError when a field's type has changed to one that
+        the table's type does not take, and for packed rows of a typed topic or the reverse.
+        """
+        with self._lock:
+            if self._table is None and not self.exists():
+                self._create(schema, retention)
+            for _ in range(_ATTEMPTS):
+                known = self._current_schema()
+                if schema is self._fits or known == schema:
+                    return known
+                check_kind(self.name, known, schema)
+                merged = evolve(known, schema)
+                if merged == known:
+                    self._fits = schema
+                    return known
+                check_types(self.name, known, merged)
+                # False when another writer was first; then look again.
+                table = self._refreshed()
+                stored = stored_schema(merged)
+                commit_definition(self.path, table, datetime.now(UTC), schema=stored)
+            raise self._contended()
+
+    def retention(self, default: TopicRetention | None = None) -> TopicRetention:
+        """Return how long the topic keeps its rows.
+
+        What was never configured is ``default``'s, but for a topic of dead letters, which
+        keeps them until somebody has looked at them.
+        """
+        default = default or TopicRetention()
+        with self._lock:
+            if self._current_schema().field("cause") is not None:
+                default = replace(default, age=None, size_bytes=None)
+            properties = self._refreshed().metadata().configuration
+        return TopicRetention.from_properties(properties, default)
+
+    def configure(self, retention: TopicRetention, by: str = "") -> None:
+        """Store how long the topic keeps its rows, and ``by`` whom that was changed.
+
+        Raises ConfigError for what keeps none.
+        """
+        retention.require_valid()
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                properties = retention.to_properties()
+                table = self._refreshed()
+                now = datetime.now(UTC)
+                if commit_definition(self.path, table, now, properties=properties, by=by):
+                    return
+        raise self._contended()
+
+    def _contended(self) -> RetriableError:
+        return RetriableError(f"Topic {self.name} keeps being changed by others.")
+
+    def receipt(self, mark: Mark) -> str | None:
+        """Return the receipt of the batch if the topic holds it, else None.
+
+        It is empty when the batch is older than the topic's retention: the mark outlives
+        the commit that held the receipt. Raises StaleEpochError when the topic holds a
+        newer batch of the same application.
+        """
+        if not self.exists():
+            return None
+        with self._lock:
+            receipt = self._find_receipt(self._refreshed(), mark)
+        if receipt is not None:
+            # The attempt that committed it may have been killed before it was durable.
+            flush_commits(self.path, mark)
+        return receipt
+
+    def append(
+        self,
+        files: Sequence[AddedFile],
+        mark: Mark,
+        receipt: str,
+        now: datetime,
+        *,
+        schemas: Sequence[tuple[str, Schema]] = (),
+        flushed: bool = False,
+    ) -> Appended:
+        """Add data files, already in the topic's folder, in one transaction.
+
+        ``schemas`` are those of streams whose packed rows are in the files; the transaction
+        names the ones that are new, see ``SchemaHistory``. The files are made durable first,
+        unless they are ``flushed``.
+
+        Called again by the same attempt it changes nothing. Raises StaleEpochError when
+        another attempt commits the same batch, or another range under its number, or a newer
+        batch: see ``Mark.wrote``.
+        """
+        new = self.history.unseen(schemas) if schemas else []
+        told = {SCHEMAS: told_schemas(new)} if new else {}
+        added = False
+        with self._lock:
+            for attempt in range(_ATTEMPTS):
+                table = self._refreshed()
+                if mark.wrote(self._held(table, mark)):
+                    break
+                try:
+                    add_files(table, files, mark, receipt, now, told=told, flushed=flushed)
+                    added = True
+                    break
+                except (RetriableError, StaleEpochError):
+                    # Another writer has added a field: files without it are as good. Or
+                    # somebody has added the batch; the next look says whether it was this
+                    # attempt, whose decision others may carry out.
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+            return Appended(int(self._refreshed().version()), added)
+
+    def lost(self) -> int:
+        """Return the newest version whose rows retention has removed; -1 for none."""
+        if not self.exists():
+            return -1
+        with self._lock:
+            version = self._refreshed().transaction_version(RETENTION)
+        return -1 if version is None else version
+
+    def first(self) -> int:
+        """Return the oldest version that can be read; 0 for a topic that is not there."""
+        return max(self.lost() + 1, self.log.oldest(), 0)
+
+    def segments(self) -> Sequence[Segment]:
+        """Return the segments that hold what was compacted, oldest first."""
+        with self._lock:
+            table = self._refreshed()
+            if self._segments[0] != table.version():
+                found = (Segment.of(file) for file in live_files(table))
+                segments = sorted((s for s in found if s is not None), key=lambda s: s.first)
+                self._segments = int(table.version()), segments
+            return self._segments[1]
+
+    def describe(self) -> TopicDescription:
+        """Return the topic's figures. Reads the log, not the data."""
+        with self._lock:
+            files = live_files(self._refreshed())
+            schema = self._current_schema()
+        oldest, newest = self.first(), self.log.newest()
+        return TopicDescription(
+            name=self.name,
+            path=str(self.path),
+            version=newest,
+            oldest_version=oldest,
+            rows=sum(file.rows for file in files),
+            size_bytes=sum(file.size_bytes for file in files),
+            files=len(files),
+            first_append=self._time(oldest),
+            last_append=self._time(newest),
+            packed=schema.field(PACKED) is not None,
+            schema=to_spark_json(schema),
+            retention=self.retention(),
+        )
+
+    def _time(self, version: int) -> datetime | None:
+        return self.log.commit(version).time if self.log.has(version) else None
+
+    def _create(self, schema: Schema, retention: TopicRetention | None) -> None:
+        spark_json = json.dumps(to_spark_json(stored_schema(schema)))
+        # When another process creates it at the same moment, that is as good.
+        create_table(
+            self.path,
+            DeltaSchema.from_json(spark_json),
+            name=self.name,
+            configuration=_PROPERTIES,
+            properties=retention.to_properties() if retention else {},
+        )
+
+    def _held(self, table: DeltaTable, mark: Mark) -> str | None:
+        """Find a receipt; raise DataLostError if the table is not there any more."""
+        try:
+            return self._find_receipt(table, mark)
+        except DeltaError:
+            if self.log.newest() >= int(table.version()):
+                raise
+            self._table = self._schema = self._fits = None  # it is made anew, if at all
+            problem = (
+                f"Topic {self.name} was removed, or put back from an older copy, while it was "
+                f"in use: {self.path} does not have version {table.version()} any more."
+            )
+            fix = (
+                "Put the newest copy of the folder back. Without it the topic is made anew "
+                "when the connector is restarted, and has what comes from then on."
+            )
+            raise DataLostError(problem, fix=fix) from None
+
+    def _find_receipt(self, table: DeltaTable, mark: Mark) -> str | None:
+        if table.transaction_version(mark.application) != mark.batch:
+            return find_receipt(table, mark)
+        # From the newest commit back: it is rarely far.
+        for version in range(int(table.version()), -1, -1):
+            try:
+                commit = self.log.commit(version)
+            except FileNotFoundError:
+                return ""
+            if (commit.application, commit.batch) == (mark.application, mark.batch):
+                return commit.receipt
+        return ""
+
+    def _current_schema(self) -> Schema:
+        newest = self.log.newest(self._schema[0] if self._schema else -1)
+        if self._schema is None or self.has_changed(self._schema[0], newest):
+            table = self._refreshed()
+            self._schema = int(table.version()), schema_of(table)
+            self._fits = None
+        else:
+            self._schema = max(newest, self._schema[0]), self._schema[1]
+        return self._schema[1]
+
+    def _refreshed(self) -> DeltaTable:
+        if self._table is None:
+            return self._reload()
+        version = int(self._table.version())
+        newest = self.log.newest(version)
+        if newest - self._loaded >= _RELOAD_VERSIONS:
+            return self._reload()
+        if newest != version:
+            try:
+                self._table.update_incremental()
+            except DeltaError:  # the commits since then have left the log
+                return self._reload()
+        return self._table
+
+    def _reload(self) -> DeltaTable:
+        try:
+            self._table = DeltaTable(self.path)
+        except DeltaError:
+            self.log.check()
+            raise
+        self._loaded = int(self._table.version())
+        self.log.check()
+        return self._table
+
+
+def newest_figures(topic: Topic) -> dict[str, Any]:
+    """Return the figures of the newest receipt; none where the log has none."""
+    for version in range(topic.log.newest(), -1, -1):
+        try:
+            receipt = topic.log.commit(version).receipt
+        except FileNotFoundError:
+            break
+        if receipt:
+            return receipt_figures(receipt)
+    return {}
+
+
+def live_files(table: DeltaTable) -> list[AddedFile]:
+    """Return the files of which a table consists, in no order."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return []
+    columns = (actions.column(name) for name in ("path", "size_bytes", "num_records"))
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [AddedFile(unquote(path), size, count or 0) for path, size, count in rows]
+
+
+def schema_of(table: DeltaTable) -> Schema:
+    """Return the schema of the rows that a topic's table keeps."""
+    return rows_schema(from_spark_json(json.loads(table.schema().to_json())))

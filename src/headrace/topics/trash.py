@@ -1,0 +1,161 @@
+"""Deletes the files that no version of a topic names any more, when nobody reads them.
+
+What a commit of upkeep removes from the table is noted first, in a file whose name has the
+time. After the grace time each noted file is deleted, unless the table has it after all,
+as when the commit failed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from headrace.topics.segments import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from headrace.topics.segments import TopicFile
+
+_ATTEMPT = re.compile(r"\d{12,}-\d+")
+"""The folder in which one attempt at a batch stages its files."""
+
+
+class Trash:
+    """The removed files of one topic."""
+
+    def __init__(self, table: Path) -> None:
+        """Look after the table in folder ``table``."""
+        self._table = table
+        self._folder = table / "_headrace" / "trash"
+
+    def note(self, files: Sequence[TopicFile], now: datetime) -> None:
+        """Remember files, in order, that the next commit removes from the table."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        millis = int(now.timestamp() * 1000)
+        name = f"{millis:015d}-{uuid.uuid4().hex}"
+        staged = self._folder / f".{name}.tmp"
+        told = {"paths": [file.file.path for file in files], "last": files[-1].version}
+        staged.write_text(json.dumps(told))
+        staged.rename(self._folder / f"{name}.json")
+
+    def noted(self) -> set[str]:
+        """Return all files that are remembered."""
+        return {path for note in self._notes() for path in _noted(note)[0]}
+
+    def is_due(self, before: datetime) -> bool:
+        """Return whether anything was noted before a time."""
+        return any(_time(note) < before for note in self._notes())
+
+    def empty(
+        self, live: AbstractSet[str], before: datetime, reading: int | None = None
+    ) -> int:
+        """Delete what was noted before a time and is not live; return how many files.
+
+        What holds rows of versions behind ``reading`` stays: somebody is reading them.
+        """
+        deleted = 0
+        for note in self._notes():
+            if _time(note) >= before:
+                break
+            paths, last = _noted(note)
+            if reading is not None and last > reading:
+                continue
+            for path in paths:
+                if path not in live:
+                    deleted += self._delete(path)
+            note.unlink(missing_ok=True)
+        return deleted
+
+    def _delete(self, path: str) -> int:
+        file = self._table / path
+        with suppress(FileNotFoundError):
+            file.unlink()
+            # Spark on a local disk keeps a checksum beside each file.
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            if _ATTEMPT.fullmatch(file.parent.name):
+                with suppress(OSError):  # others of its batch are still there
+                    file.parent.rmdir()
+            return 1
+        return 0
+
+    def _notes(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json"))
+
+
+def clear_leftovers(
+    table: Path, live: AbstractSet[str], noted: Callable[[], AbstractSet[str]], before: datetime
+) -> int:
+    """Delete what crashed attempts staged before a time; return how many of them.
+
+    An attempt is a folder named by batch and epoch, a file that a plugin's host has staged,
+    or a segment that was not committed.
+
+    Args:
+        table: The table's folder.
+        live: The files that the table has.
+        noted: Returns other files that are to stay, such as those in the trash; called after
+            ``live`` was taken, so that a file that is removed meanwhile is in one of both.
+        before: Younger attempts may still be running. A host renews the time of what it has
+            staged just before it commits.
+    """
+    known: set[str] = {*live, *noted()}
+    known |= {parent.as_posix() for path in known for parent in PurePath(path).parents}
+    cleared = 0
+    for path in _attempts(table):
+        if path.relative_to(table).as_posix() in known:
+            continue
+        with suppress(FileNotFoundError):
+            if _newest_change(path) >= before:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+            cleared += 1
+    return cleared
+
+
+def _attempts(table: Path) -> Iterator[Path]:
+    yield from (table / FOLDER).glob("*.parquet")
+    waiting = [table / "data"]
+    while waiting:
+        folder = waiting.pop()
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.is_dir() and _ATTEMPT.fullmatch(path.name):
+                yield path
+            elif path.is_dir():
+                waiting.append(path)
+            elif path.suffix == ".parquet":
+                yield path
+
+
+def _noted(note: Path) -> tuple[list[str], int]:
+    """Return the files of a note, and the newest version that they have rows of."""
+    with suppress(FileNotFoundError):
+        told = json.loads(note.read_text())
+        if isinstance(told, list):  # as earlier releases wrote it
+            return told, -1
+        return told["paths"], int(told["last"])
+    return [], -1
+
+
+def _newest_change(folder: Path) -> datetime:
+    """Return when anything in a folder was last written: a large attempt may take days."""
+    newest = 0.0
+    for path in (folder, *folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            newest = max(newest, path.stat().st_mtime)
+    return datetime.fromtimestamp(newest, UTC)
+
+
+def _time(note: Path) -> datetime:
+    return datetime.fromtimestamp(int(note.name[:15]) / 1000, UTC)

@@ -1,0 +1,263 @@
+"""Upkeep keeps topics fast and small: checkpoints, compaction, retention, cleaning."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import structlog
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from headrace.model import TopicReaders, TopicRetention
+from headrace.repeated_errors import RepeatedErrors
+from headrace.sdk import HeadraceError
+from headrace.sdk.deltalog import create_checkpoint
+from headrace.topics.catalog import JOURNAL
+from headrace.topics.clock import TrustedClock
+from headrace.topics.compaction import Compaction
+from headrace.topics.topic import live_files, newest_figures
+from headrace.topics.trash import Trash, clear_leftovers
+
+if TYPE_CHECKING:
+    from headrace.model import Reading
+    from headrace.topics.catalog import Topics
+    from headrace.topics.topic import Topic
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 10.0
+"""How often the topics are looked at; a look that finds nothing to do costs microseconds."""
+
+_LEFTOVERS_EVERY = timedelta(hours=1)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpkeepPolicy:
+    """How a topic is kept.
+
+    Args:
+        checkpoint_versions: A checkpoint is made after so many versions. Each version after
+            the last one costs every append 0.1 to 0.2 ms.
+        compact_after: Files become part of a segment when they are older.
+        compact_files: So many small files, or more, become one.
+        target_bytes: The size that segments grow to.
+        retention: How long topics keep their rows that were not configured otherwise.
+        grace: Files that were compacted or removed are deleted after it, when no batch that
+            was planned before reads them any more.
+        leftovers_after: What crashed attempts left is deleted when it is older.
+        log_versions: So many commits stay in the table's own log, where other programs can
+            travel back in time. Listing them costs every append 0.7 ms for a thousand.
+        every: A busy topic is looked at so often, an idle one every ``compact_after``.
+    """
+
+    checkpoint_versions: int = 50
+    compact_after: timedelta = timedelta(minutes=10)
+    compact_files: int = 20
+    target_bytes: int = 128 * 2**20
+    retention: TopicRetention = field(default_factory=TopicRetention)
+    grace: timedelta = timedelta(hours=1)
+    leftovers_after: timedelta = timedelta(days=1)
+    log_versions: int = 5_000
+    every: timedelta = timedelta(minutes=1)
+
+
+_PASSING = (HeadraceError, DeltaError, pa.ArrowException, OSError)
+"""What the storage may raise: it is told in words, and tried again."""
+
+
+@dataclass
+class _Seen:
+    """What upkeep knows of one topic."""
+
+    topic: str
+    newest: int = -1
+    checkpoint: int = -1
+    tended: int = -1
+    tended_at: datetime = _LONG_AGO
+    cleared_at: datetime = _LONG_AGO
+    held: tuple[str, ...] = ()
+    errors: RepeatedErrors = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Tell the topic's errors with its name."""
+        self.errors = RepeatedErrors(
+            "upkeep failed", "upkeep works again", _PASSING, {"topic": self.topic}
+        )
+
+
+@dataclass
+class Upkeep:
+    """Tends all topics of a folder. Used by one thread at a time.
+
+    Appends go on meanwhile, in any process, and never wait for it. Two workers may tend
+    the same topics: of two commits of upkeep that overlap, Delta refuses the second.
+
+    Args:
+        topics: The topics.
+        clock: Gives the present, aware.
+        policy: How topics are kept.
+        readers: Tells who reads a topic: rows that they have yet to read stay, as a rule, and
+            so do files that they are reading.
+        monotonic: Gives seconds, and only goes on, to find a clock that jumps.
+    """
+
+    topics: Topics
+    clock: Callable[[], datetime]
+    policy: UpkeepPolicy = UpkeepPolicy()
+    readers: TopicReaders = lambda _: ()
+    monotonic: Callable[[], float] = time.monotonic
+    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
+    _trusted: TrustedClock = field(init=False)
+    _was_trusted: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        """Compare the clock with what earlier processes have seen."""
+        self._trusted = TrustedClock(self.clock, self.topics.upkeep_clock, self.monotonic)
+
+    def run_once(self) -> None:
+        """Do what is due. Called every few seconds; a topic with nothing due costs a stat.
+
+        A topic whose upkeep fails is logged and tried again; the others do not wait.
+        """
+        topics = [*self.topics.list(), *self.topics.journals()]
+        if not topics:
+            return
+        trusted = self._trusted.now(lambda: _newest_append(topics)) is not None
+        if trusted is not self._was_trusted:
+            self._was_trusted = trusted
+            if not trusted:
+                log.warning("the clock has jumped: nothing is removed from topics for an hour")
+        for topic in topics:
+            seen = self._seen.setdefault(str(topic.path), _Seen(topic.name))
+            try:
+                if self._tend(topic, seen, trusted=trusted):
+                    seen.errors.ended()
+            except Exception as error:  # noqa: BLE001 - the next turn may go well
+                seen.errors.failed(error)
+
+    def _tend(self, topic: Topic, seen: _Seen, *, trusted: bool) -> bool:
+        """Do what is due for a topic; return whether anything was.
+
+        Nothing is deleted by a clock that is not trusted.
+        """
+        policy, now = self.policy, self.clock()
+        seen.newest = topic.log.newest(seen.newest)
+        due = seen.newest - seen.checkpoint >= policy.checkpoint_versions
+        if due:
+            self._checkpoint(topic, seen, policy)
+        pause = policy.every if seen.newest != seen.tended else policy.compact_after
+        # A clock that was put back is not waited for.
+        if not timedelta() <= now - seen.tended_at < pause:
+            # The time is set first: what fails is not tried again at once.
+            seen.tended_at, seen.tended = now, seen.newest
+            readings = self.readers(topic.name)
+            retention = topic.retention(policy.retention) if trusted else None
+            work = Compaction(topic, policy, now, retention, readings)
+            done = work.run()
+            self._tell_held(topic, seen, work.held_by())
+            if trusted:
+                self._clean(topic, seen, now, readings)
+            if not done:
+                seen.tended_at = _LONG_AGO
+            due = True
+        return due
+
+    def _tell_held(self, topic: Topic, seen: _Seen, held_by: Sequence[str]) -> None:
+        """Log that rows are kept for readers, once for each set of these."""
+        if (held := tuple(sorted(held_by))) == seen.held:
+            return
+        seen.held = held
+        if held:
+            log.warning(
+                "a topic keeps rows past its retention that are not read yet",
+                topic=topic.name,
+                readers=", ".join(held),
+            )
+
+    def _checkpoint(self, topic: Topic, seen: _Seen, policy: UpkeepPolicy) -> None:
+        seen.checkpoint = topic.log.checkpoint()
+        if seen.newest - seen.checkpoint >= policy.checkpoint_versions:
+            table = DeltaTable(topic.path)
+            create_checkpoint(table)
+            seen.checkpoint = int(table.version())
+
+    def _clean(
+        self, topic: Topic, seen: _Seen, now: datetime, readings: Sequence[Reading]
+    ) -> None:
+        """Delete files, and old commits: never newer ones than retention or a checkpoint."""
+        policy, trash = self.policy, Trash(topic.path)
+        retention = topic.retention(policy.retention)
+        reading = min((each.version for each in readings if each.running), default=None)
+        leftovers = now - seen.cleared_at >= _LEFTOVERS_EVERY
+        if leftovers or trash.is_due(now - policy.grace):
+            live = {file.path for file in live_files(DeltaTable(topic.path))}
+            trash.empty(live, now - policy.grace, reading)
+            if leftovers:
+                before = now - policy.leftovers_after
+                clear_leftovers(
+                    topic.path, live, lambda: trash.noted() | self._decided(topic), before
+                )
+                seen.cleared_at = now
+        keep = [v for v in topic.log.checkpoints() if v <= seen.newest - policy.log_versions]
+        if keep:
+            topic.log.store_away(keep[-1])
+        if retention.age is not None:
+            # Readers walk through all commits, but those whose rows are lost. A journal
+            # has no readers, and its writer looks at the newest ones only.
+            topic.history.keep()
+            until = seen.newest if topic.name == JOURNAL else topic.lost()
+            topic.log.forget(until, now - retention.age)
+
+    def _decided(self, topic: Topic) -> set[str]:
+        """Return the files that captures have decided to add to a topic.
+
+        The decision is carried out by the next owner when a host has died behind it.
+        """
+        found: set[str] = set()
+        for journal in self.topics.journals():
+            additions = newest_figures(journal).get("additions", ())
+            for each in additions:
+                if each["topic"] == topic.name:
+                    found |= {str(file["path"]) for file in each["files"]}
+        return found
+
+
+def _newest_append(topics: Sequence[Topic]) -> datetime | None:
+    """Return when any of the topics was appended to last."""
+    times = []
+    for topic in topics:
+        with suppress(OSError, HeadraceError):  # its own upkeep tells of it
+            times.append(topic.log.commit(topic.log.newest()).time)
+    return max(times, default=None)
+
+
+@contextmanager
+def kept(
+    topics: Topics, clock: Callable[[], datetime], readers: TopicReaders
+) -> Iterator[None]:
+    """Compact and prune the topics now and then, beside whatever moves, while this lasts."""
+    ended = threading.Event()
+    upkeep = Upkeep(topics, clock, readers=readers)
+
+    errors = RepeatedErrors("topics cannot be kept now", "topics are kept again", _PASSING)
+
+    def keep() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            with errors.told():
+                upkeep.run_once()
+
+    thread = threading.Thread(target=keep, name="headrace-upkeep")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,29 @@
+"""What our own form of a definition says when it is written as Kafka Connect's."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.control import read_definitions
+from headrace.plugins import Registry
+from headrace.sdk import ConfigErrors
+
+MISPLACED = """\
+name: p
+source: {connector: datagen}
+topic: p
+predicates: {even: {type: Condition, condition: "id % 2 = 0"}}
+transforms: [{type: MaskField, fields: [id], predicate: even}]
+"""
+
+
+def test_predicates_outside_of_transforms_are_told_where_they_belong(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(MISPLACED)
+    with pytest.raises(ConfigErrors) as told:
+        read_definitions(file, Registry().reads)
+    (error,) = told.value.errors
+    assert error.field == "predicates"
+    assert error.fix == (
+        'Write it into the transform, as predicate: "id > 7", or as a section with a type.'
+    )

@@ -1,0 +1,157 @@
+"""A schema grows to take old and new values, or says where it cannot."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.unit.sdk.strategies import ROWS, values
+
+from headrace.sdk.errors import ConfigError, RecordError
+from headrace.sdk.schema import Schema
+from headrace.sdk.schema_merge import carry, evolve
+
+
+def evolved(old: Schema, new: Schema) -> Schema:
+    try:
+        return evolve(old, new)
+    except ConfigError:
+        assume(False)
+        raise
+
+
+@st.composite
+def related(draw: st.DrawFn) -> tuple[Schema, Schema]:
+    """Two rows of which the second has fields of the first, and others."""
+    old, other = draw(ROWS), draw(ROWS)
+    kept = {f.name: f.schema for f in old.fields if draw(st.booleans())}
+    added = {f.name: f.schema for f in other.fields if draw(st.booleans())}
+    names = draw(st.permutations(sorted({*kept, *added})))
+    fields = {name: added.get(name) or kept[name] for name in names}
+    return old, other.with_fields(fields).replaced(default=None)
+
+
+@given(ROWS)
+def test_a_schema_evolves_into_itself(schema: Schema) -> None:
+    assert evolve(schema, schema) == schema
+
+
+@given(related())
+def test_evolving_twice_changes_nothing(pair: tuple[Schema, Schema]) -> None:
+    old, new = pair
+    once = evolved(old, new)
+    assert evolve(once, new) == once
+    assert evolve(once, old) == once
+
+
+@given(st.data())
+def test_old_and_new_values_fit_into_the_evolved_schema(data: st.DataObject) -> None:
+    old, new = data.draw(related())
+    merged = evolved(old, new)
+    for schema in (old, new):
+        carry(schema, data.draw(values(schema)), merged)
+
+
+@given(related())
+def test_old_fields_keep_their_order_and_new_ones_follow(pair: tuple[Schema, Schema]) -> None:
+    old, new = pair
+    names = [field.name for field in evolved(old, new).fields]
+    before = [field.name for field in old.fields]
+    assert names == [*before, *(f.name for f in new.fields if f.name not in before)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "common"),
+    [
+        (Schema.int8(), Schema.int64(), Schema.int64()),
+        (Schema.int64(), Schema.int8(), Schema.int64()),
+        (Schema.int16(), Schema.float32(), Schema.float64()),
+        (Schema.float32(), Schema.float64(), Schema.float64()),
+        (
+            Schema.decimal(2, precision=5),
+            Schema.decimal(4, precision=6),
+            Schema.decimal(4, precision=7),
+        ),
+        (Schema.int32(), Schema.decimal(2, precision=5), Schema.decimal(2, precision=12)),
+        (Schema.decimal(2), Schema.decimal(4, precision=6), Schema.decimal(4)),
+        (Schema.int8(optional=True), Schema.int8(), Schema.int8(optional=True)),
+        (Schema.int8(default=1), Schema.float64(), Schema.float64(default=1.0)),
+        (Schema.int8(default=1), Schema.decimal(1), Schema.decimal(1, default=Decimal(1))),
+        (
+            Schema.array(Schema.int8()),
+            Schema.array(Schema.int16()),
+            Schema.array(Schema.int16()),
+        ),
+        (
+            Schema.map(Schema.int8(), Schema.int8()),
+            Schema.map(Schema.int16(), Schema.int8(optional=True)),
+            Schema.map(Schema.int16(), Schema.int8(optional=True)),
+        ),
+    ],
+)
+def test_types_are_widened(old: Schema, new: Schema, common: Schema) -> None:
+    assert evolve(old, new) == common
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (Schema.string(), Schema.int8()),
+        (Schema.date(), Schema.int32()),
+        (Schema.date(), Schema.timestamp()),
+        (Schema.decimal(2), Schema.float64()),
+        (Schema.decimal(30, precision=38), Schema.decimal(0, precision=38)),
+        (Schema.array(Schema.int8()), Schema.int8()),
+        (Schema.boolean(), Schema.int8()),
+    ],
+)
+def test_types_with_nothing_in_common_are_refused_by_path(old: Schema, new: Schema) -> None:
+    outer = [Schema.struct({"a": Schema.struct({"b": schema})}) for schema in (old, new)]
+    with pytest.raises(ConfigError) as caught:
+        evolve(*outer)
+    assert caught.value.field == "a.b"
+
+
+def test_fields_that_one_side_lacks_become_optional() -> None:
+    old = Schema.struct({"a": Schema.int8(), "b": Schema.struct({"c": Schema.int8()})})
+    new = Schema.struct({"b": Schema.struct({"d": Schema.int8()}), "e": Schema.int8()})
+    assert evolve(old, new) == Schema.struct(
+        {
+            "a": Schema.int8(optional=True),
+            "b": Schema.struct(
+                {"c": Schema.int8(optional=True), "d": Schema.int8(optional=True)}
+            ),
+            "e": Schema.int8(optional=True),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "target", "expected"),
+    [
+        (Schema.int64(), 5, Schema.decimal(2), Decimal(5)),
+        (Schema.decimal(1), Decimal("1.5"), Schema.decimal(3), Decimal("1.5")),
+        (Schema.int8(name="a"), 5, Schema.int16(name="b"), 5),
+        (Schema.int8(optional=True), 5, Schema.int8(), 5),
+        (Schema.int8(optional=True), None, Schema.int8(default=7), 7),
+    ],
+)
+def test_evolved_schemas_take_more_than_kafkas_projector(
+    source: Schema, value: Any, target: Schema, expected: Any
+) -> None:
+    assert carry(source, value, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "target"),
+    [
+        (Schema.int8(optional=True), None, Schema.int8()),
+        (Schema.int32(), 5, Schema.int8()),
+        (Schema.date(), date(2026, 1, 2), Schema.timestamp()),
+    ],
+)
+def test_nothing_is_carried_into_less(source: Schema, value: Any, target: Schema) -> None:
+    with pytest.raises(RecordError):
+        carry(source, value, target)

@@ -1,0 +1,85 @@
+"""How our Spark settings and the user's become one."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.settings import load_settings
+from headrace.spark.conf import spark_conf
+
+JARS = {Path("/cache/storage.jar"): "delta", Path("/cache/avro.jar"): "avro"}
+
+
+def conf(
+    users: Mapping[str, str] | None = None,
+    *,
+    master: str = "local[2]",
+    home: str = "/home",
+    jars: Mapping[Path, str] = JARS,
+    archive: Path | None = None,
+    short_lived: bool = False,
+) -> dict[str, str]:
+    return spark_conf(
+        load_settings(home=home, master=master, spark_conf=users or {}),
+        app_name="test",
+        jars=jars,
+        archive=archive,
+        short_lived=short_lived,
+    )
+
+
+def test_a_setting_of_the_user_wins() -> None:
+    assert conf()["spark.scheduler.mode"] == "FAIR"
+    assert conf({"spark.scheduler.mode": "FIFO"})["spark.scheduler.mode"] == "FIFO"
+
+
+def test_lists_of_the_user_are_added_to_ours() -> None:
+    merged = conf({"spark.sql.extensions": "a.B", "spark.driver.extraClassPath": "/a.jar"})
+    assert merged["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,a.B"
+    path = ["/cache/storage.jar", "/cache/avro.jar", "/a.jar"]
+    assert merged["spark.driver.extraClassPath"] == os.pathsep.join(path)
+
+
+def test_java_options_of_the_user_are_kept_beside_ours() -> None:
+    merged = conf({"spark.driver.extraJavaOptions": "-Da=b"})
+    assert merged["spark.driver.extraJavaOptions"] == "-Da=b"
+    assert "log4j2.configurationFile" in merged["spark.driver.defaultJavaOptions"]
+
+
+def test_a_local_driver_listens_to_this_machine_only() -> None:
+    assert conf()["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "spark.driver.bindAddress" not in conf(master="spark://host:7077")
+
+
+def test_a_cluster_is_given_the_jars_and_a_local_spark_needs_no_copy() -> None:
+    assert conf(master="yarn")["spark.jars"] == "/cache/storage.jar,/cache/avro.jar"
+    assert "spark.jars" not in conf()
+
+
+def test_the_number_of_shuffle_partitions_follows_the_local_threads() -> None:
+    assert conf(master="local[3]")["spark.sql.shuffle.partitions"] == "6"
+    cores = os.cpu_count() or 1
+    assert conf(master="local[*]")["spark.sql.shuffle.partitions"] == str(2 * cores)
+    assert "spark.sql.shuffle.partitions" not in conf(master="local-cluster[2,1,1024]")
+
+
+def test_delta_is_set_up_only_where_its_jars_are() -> None:
+    assert "spark.sql.catalog.spark_catalog" in conf()
+    assert "spark.sql.catalog.spark_catalog" not in conf(jars={Path("/a.jar"): "avro"})
+
+
+def test_a_path_with_a_space_stays_one_java_option() -> None:
+    options = conf(home="/my home")["spark.driver.defaultJavaOptions"]
+    assert '"-Dheadrace.log=/my home/logs/spark.log"' in options
+
+
+def test_the_archive_is_used_when_there_is_one() -> None:
+    options = conf(archive=Path("/cache/a.jsa"))["spark.driver.defaultJavaOptions"]
+    assert "-XX:SharedArchiveFile=/cache/a.jsa" in options
+    assert "SharedArchiveFile" not in conf()["spark.driver.defaultJavaOptions"]
+
+
+def test_only_a_short_lived_process_forgoes_the_second_compiler() -> None:
+    quick = conf(short_lived=True)["spark.driver.defaultJavaOptions"]
+    assert "-XX:TieredStopAtLevel=1" in quick
+    assert "Tiered" not in conf()["spark.driver.defaultJavaOptions"]

@@ -1,0 +1,158 @@
+"""Attempts at one batch that overlap leave the dead letters of one of them, readable."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, Staged
+from headrace.dataplane.rejects import Rejects
+from headrace.model import Counts, TaskId
+from headrace.sdk import (
+    DataLostError,
+    Mark,
+    Position,
+    ReadLimit,
+    StaleEpochError,
+    StateError,
+    to_arrow,
+)
+from headrace.sdk.delta import AddedFile, discard_other_attempts, staging_folder
+from headrace.topics import LETTERS, Topic, TopicReader, Topics
+
+FOLDER = "letters"
+CAUSES = {"TRANSFORMATION X": 1}
+
+
+def marks(epoch: int, of_range: str = "range", sink: str = "first") -> LetterMarks:
+    chain = Mark("c-uid-0/dlq", 7, epoch, of_range)
+    return LetterMarks(chain, Mark(f"c-uid-0-{sink}/refused", 7, epoch, of_range))
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    return Topics(tmp_path).get("c.dlq")
+
+
+@pytest.fixture
+def letters(topic: Topic) -> DeadLetters:
+    return DeadLetters(task=TaskId("c", 0), topic=topic, appended=lambda _: None)
+
+
+def stage(topic: Topic, epoch: int, *refused_by: str) -> Letters:
+    """Stage a letter of an attempt as Spark does, and those that a sink refused."""
+    chain = _staged(topic, marks(epoch).chain, f"letter of epoch {epoch}")
+    refused = [_staged(topic, marks(epoch, sink=n).sink, f"{n} refused") for n in refused_by]
+    return Letters(chain, *refused)
+
+
+def _staged(topic: Topic, mark: Mark, value: str) -> Staged:
+    schema = to_arrow(topic.prepare(LETTERS))
+    folder = topic.path / staging_folder(mark, FOLDER)
+    folder.mkdir(parents=True)
+    file = folder / "part-0.parquet"
+    pq.write_table(pa.Table.from_pylist([{"value": value, "offset": 0}], schema), file)
+    path = file.relative_to(topic.path).as_posix()
+    return Staged(CAUSES, [AddedFile(path, file.stat().st_size, 1)])
+
+
+def held(topic: Topic) -> list[str]:
+    """Return the letters as readers get them."""
+    reader = TopicReader(topic)
+    files = reader.files(Position(), reader.latest(Position(), ReadLimit()))
+    tables = [pq.read_table(topic.path / each.file.path) for each in files]
+    return [row["value"] for table in tables for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
+def test_the_letters_of_the_chain_come_once_whichever_sink_decides_for_them(
+    topic: Topic, letters: DeadLetters, first: int, second: int
+) -> None:
+    of_first, of_second = stage(topic, first, "a"), stage(topic, second, "b")
+    letters.append(of_first, marks(first, sink="a"))
+    for _ in range(2):
+        letters.append(of_second, marks(second, sink="b"))
+    assert held(topic) == [f"letter of epoch {first}", "a refused", "b refused"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
+def test_what_one_sink_refused_in_one_attempt_stays_and_the_other_is_told(
+    topic: Topic, letters: DeadLetters, first: int, second: int
+) -> None:
+    staged = {epoch: stage(topic, epoch, "a") for epoch in (1, 2)}
+    letters.append(staged[first], marks(first, sink="a"))
+    with pytest.raises(StaleEpochError):
+        letters.append(staged[second], marks(second, sink="a"))
+    assert held(topic) == [f"letter of epoch {first}", "a refused"]
+
+
+def test_the_letters_of_another_range_are_refused(topic: Topic, letters: DeadLetters) -> None:
+    staged = {epoch: stage(topic, epoch) for epoch in (1, 2)}
+    letters.append(staged[1], marks(1))
+    with pytest.raises(StaleEpochError, match="other records"):
+        letters.append(staged[2], marks(2, "another"))
+    assert held(topic) == ["letter of epoch 1"]
+
+
+def test_an_attempt_leaves_alone_what_a_newer_owner_stages(
+    topic: Topic, letters: DeadLetters
+) -> None:
+    staged = {epoch: stage(topic, epoch) for epoch in (1, 2, 3)}
+    letters.append(staged[2], marks(2))
+    there = {
+        each: (topic.path / staging_folder(marks(each).chain, FOLDER)).exists()
+        for each in staged
+    }
+    assert there == {1: False, 2: True, 3: True}
+
+
+def test_the_next_owner_appends_the_letters_that_the_sinks_receipt_names(
+    topic: Topic, letters: DeadLetters
+) -> None:
+    staged = stage(topic, 1)
+    one = Rejects(letters, Mark("c-uid-0", 7, 1, "range"), "c-uid-0")
+    counts = Counts(read=1, rejected=1, causes=CAUSES)
+    receipt = one.receipt(counts, staged)  # a crash comes behind the sink's transaction
+    for epoch in (2, 3, 2):
+        owner = Rejects(letters, Mark("c-uid-0", 7, epoch, "range"), "c-uid-0")
+        assert owner.settled(receipt) == counts
+    one.append(staged)  # the first wakes up
+    assert held(topic) == ["letter of epoch 1"]
+
+
+@pytest.mark.parametrize("now", ["another.dlq", None])
+def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
+    topic: Topic, letters: DeadLetters, tmp_path: Path, now: str | None
+) -> None:
+    staged = stage(topic, 1)
+    mark = Mark("c-uid-0", 7, 1, "range")
+    counts = Counts(read=1, rejected=1, causes=CAUSES)
+    receipt = Rejects(letters, mark, "c-uid-0").receipt(counts, staged)
+    other = None if now is None else replace(letters, topic=Topics(tmp_path).get(now))
+    with pytest.raises(StateError, match=r"belong into c\.dlq") as refused:
+        Rejects(other, mark, "c-uid-0").settled(receipt)
+    assert "errors.deadletterqueue.topic.name" in refused.value.fix
+    assert Rejects(letters, mark, "c-uid-0").settled(receipt) == counts
+    assert held(topic) == ["letter of epoch 1"]
+
+
+def test_files_that_are_gone_are_not_named_in_the_topic(
+    topic: Topic, letters: DeadLetters
+) -> None:
+    staged = stage(topic, 1)
+    (topic.path / staged.chain.files[0].path).unlink()
+    with pytest.raises(DataLostError, match="are gone"):
+        letters.append(staged, marks(1))
+    assert held(topic) == []
+
+
+def test_attempts_with_long_numbers_are_told_apart(tmp_path: Path) -> None:
+    number = int(datetime.now(UTC).timestamp() * 1000)
+    folders = [tmp_path / staging_folder(Mark("c", number, epoch)) for epoch in (9, 10, 11)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    discard_other_attempts(tmp_path, Mark("c", number, 10))
+    assert [folder.exists() for folder in folders] == [False, True, True]
