@@ -45,6 +45,9 @@ class Given:
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag()
 
+    def ended(self, position: Position) -> bool:
+        return False
+
     def acknowledge(self, position: Position) -> None:
         """Take it."""
 

@@ -38,6 +38,9 @@ class Numbers:
     def lag(self, *_: Any) -> Lag:
         return Lag()
 
+    def ended(self, _: Position) -> bool:
+        return False
+
     def acknowledge(self, _: Position) -> None: ...
 
 
@@ -67,7 +70,7 @@ def moving(store: SqlStore) -> Iterator[Worker]:
             limit=ReadLimit(),
             clock=now,
         )
-        return SimpleNamespace(loop=loop, ends=False, close=lambda: None)
+        return SimpleNamespace(loop=loop, close=lambda: None)
 
     jobs: Any = SimpleNamespace(
         run=lambda _, work: work(), cancel=lambda _: None, lost=lambda *_: False

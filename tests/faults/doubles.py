@@ -90,6 +90,9 @@ class Numbers:
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag()
 
+    def ended(self, position: Position) -> bool:
+        return False
+
     def acknowledge(self, position: Position) -> None:
         self.reach("before acknowledge")
 

@@ -180,18 +180,19 @@ class CaptureThread(threading.Thread):
     def _live(self, source: CaptureSource) -> bool:
         """Poll and append until the end; return whether the source came to its end."""
         self._commit_start(source)
-        ends = self._spec.once or source.ends
         empty_polls = 0
         while not self._stop_asked.is_set():
             if self._poll(source):
                 empty_polls = 0
                 if self._due():
                     self._append(source)
-            elif ends or not self._rests():
+            elif (
+                over := self._spec.once or source.ended(self._gathering.end)
+            ) or not self._rests():
                 self._append(source)
                 empty_polls += 1
                 if empty_polls == _ONCE_POLLS:
-                    if ends:
+                    if over:
                         return True
                     self._tell({"type": "idle", "capture": self._name})
         if not self._discard:

@@ -136,6 +136,7 @@ class ConvertingReader:
         self.latest = source.latest
         self.acknowledge = source.acknowledge
         self.lag = source.lag
+        self.ended = source.ended
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         data = self._source.read(spark, start, end)

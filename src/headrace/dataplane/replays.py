@@ -71,6 +71,10 @@ class ReplayReader:
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag()
 
+    def ended(self, position: Position) -> bool:
+        """See SourceTask; only what was claimed before is replayed."""
+        return True
+
     def acknowledge(self, position: Position) -> None:
         """See ReplayableSource; claims stay, or their letters would be open again."""
 

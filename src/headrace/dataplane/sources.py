@@ -63,6 +63,9 @@ class SourceReader(Protocol):
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """See ReplayableSource."""
 
+    def ended(self, position: Position) -> bool:
+        """See SourceTask."""
+
     def acknowledge(self, position: Position) -> None:
         """See ReplayableSource."""
 
@@ -79,6 +82,7 @@ class FrameReader:
         self._strict = strict
         self.latest = source.latest
         self.lag = source.lag
+        self.ended = source.ended
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
@@ -111,6 +115,7 @@ class _RetryingReader:
         self._acknowledge = source.acknowledge
         self.latest = source.latest
         self.lag = source.lag
+        self.ended = source.ended
 
     def acknowledge(self, position: Position) -> None:
         self._retries.log()
@@ -167,6 +172,10 @@ class TopicSource:
         self.latest = reader.latest
         self.lag = reader.lag
         self.acknowledge = reader.acknowledge
+
+    def ended(self, position: Position) -> bool:
+        """See SourceTask; what feeds a topic is known to the worker alone."""
+        return False
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         files = self._reader.files(start, end)

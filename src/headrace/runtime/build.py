@@ -75,7 +75,6 @@ class Parts:
     """The running parts of one task; ``close`` stops its plugins."""
 
     loop: BatchLoop
-    ends: bool
     resources: ExitStack
 
     def close(self) -> None:
@@ -113,9 +112,7 @@ class Assembler:
         with ExitStack() as started:
             context = self.context(plan, lease, started)
             sinks = list(self.sinks(plan, context, started))
-            source, ends = reader, True
-            if source is None:
-                source, ends = self._source(plan, context, started, sinks)
+            source = reader or self._source(plan, context, started, sinks)
             flow = Flow(
                 spark=spark,
                 application=application,
@@ -141,7 +138,7 @@ class Assembler:
                 clock=self.clock,
                 keep_since=guard_of(plan).keep_since,
             )
-            return Parts(loop, ends, started.pop_all())
+            return Parts(loop, started.pop_all())
         raise AssertionError  # an ExitStack lets nothing pass in silence
 
     def sinks(
@@ -199,15 +196,14 @@ class Assembler:
         context: StoredTaskContext,
         started: ExitStack,
         sinks: Sequence[FrameSink],
-    ) -> tuple[SourceReader, bool]:
+    ) -> SourceReader:
         if plan.source is None:
-            return self.topic_source(plan, context.lease, sinks, started), False
+            return self.topic_source(plan, context.lease, sinks, started)
         task = plan.source.connector.task(plan.source.parsed)
         started.callback(task.stop)
         task.start(context)
         errors = plan.common.errors
-        reader = reader_of(task, strict=not errors.tolerant, retry_timeout=errors.retry_timeout)
-        return reader, task.ends
+        return reader_of(task, strict=not errors.tolerant, retry_timeout=errors.retry_timeout)
 
     def topic_source(
         self, plan: TaskPlan, lease: Lease, sinks: Sequence[FrameSink], started: ExitStack

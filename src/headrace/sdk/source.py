@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -31,9 +31,6 @@ class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
     thread at a time. To make one takes nothing: ``start`` connects.
     """
 
-    ends: ClassVar[bool] = False
-    """Whether the source has an end, after which no more data can come."""
-
     def __init__(self, config: Config) -> None:
         """Keep the task's parsed configuration."""
         self.config = config
@@ -41,6 +38,14 @@ class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
     def start(self, context: TaskContext) -> None:
         """Take what is needed to plan and read. May block briefly."""
         self.context = context
+
+    def ended(self, position: Position) -> bool:
+        """Return whether nothing can come after ``position`` any more.
+
+        Asked where ``latest`` or ``poll`` gave nothing: a source whose next rows have only
+        to be waited for has not ended.
+        """
+        return False
 
     @override
     def __getstate__(self) -> dict[str, object]:

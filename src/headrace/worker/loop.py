@@ -46,6 +46,9 @@ class Reader(Protocol):
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """Return how much lies between ``start`` and all that is there, or ``until``."""
 
+    def ended(self, position: Position) -> bool:
+        """Return whether nothing can come after ``position`` any more."""
+
     def acknowledge(self, position: Position) -> None:
         """Learn that everything up to ``position`` is durable in the target."""
 
@@ -195,6 +198,10 @@ class BatchLoop:
                 # is this owner that is stale, the store refuses to finish the batch.
                 log.info("an earlier attempt has committed", batch=batch.id)
         return self.flow.run(batch)
+
+    def ended(self) -> bool:
+        """Return whether nothing can come any more, where the newest step found nothing."""
+        return self._known is not None and self.reader.ended(self._known)
 
     def position(self) -> Position:
         """Return where the task stands, or will after its unfinished batch."""

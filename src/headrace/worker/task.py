@@ -110,8 +110,6 @@ class Assembled(Protocol):
     """A task's running parts, made under a lease."""
 
     loop: BatchLoop
-    ends: bool
-    """Whether its source has an end."""
 
     def close(self) -> None:
         """Stop the plugins."""
@@ -240,7 +238,7 @@ class BatchTask:
             raise
         if batch is not None:
             self._pieces.finished(loop)
-        ended = batch is None and (self._parts.ends or self._once)
+        ended = batch is None and (self._once or loop.ended())
         return Step(batch, ended=ended, commit=loop.commit)
 
     def cancel(self) -> None:

@@ -41,6 +41,9 @@ class System:
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag()
 
+    def ended(self, position: Position) -> bool:
+        return False
+
     def acknowledge(self, position: Position) -> None:
         """Keep nothing."""
 

@@ -34,6 +34,9 @@ class Rows:
         self.asked += 1
         return Lag(rows=at(self.latest(start, ReadLimit(until=until))) - at(start))
 
+    def ended(self, position: Position) -> bool:
+        return False
+
     def acknowledge(self, position: Position) -> None:
         """Keep nothing."""
 

@@ -60,6 +60,9 @@ class Log:
             raise DataLostError
         return self.rows[at(start) : at(end)]
 
+    def ended(self, position: Position) -> bool:
+        return False
+
     def acknowledge(self, position: Position) -> None:
         self.acknowledged = at(position)
 

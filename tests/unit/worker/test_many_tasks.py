@@ -50,7 +50,6 @@ class Parts:
     lease: Lease
     end: Position = field(default_factory=Position)
     looks: int = 0
-    ends: bool = False
     loop: BatchLoop = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +68,9 @@ class Parts:
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag(rows=1)
+
+    def ended(self, position: Position) -> bool:
+        return False
 
     def acknowledge(self, position: Position) -> None:
         pass

@@ -36,7 +36,6 @@ class System:
     store: MemoryStore = field(default_factory=MemoryStore)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
-    ends: bool = True
     loop: BatchLoop = field(init=False)
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
@@ -45,6 +44,9 @@ class System:
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         return Lag(rows=self.rows - at(start))
+
+    def ended(self, position: Position) -> bool:
+        return True
 
     def acknowledge(self, position: Position) -> None:
         """Keep nothing."""

@@ -122,7 +122,7 @@ class CaptureGenerator(Generator, CaptureSource):
 
     @override
     def poll(self) -> Sequence[Record] | None:
-        granted = self._pace.grant(self._row, min(self._left(self._row), _POLL_ROWS))
+        granted = self._pace.grant(self._row, min(self.left(self._row), _POLL_ROWS))
         if granted == 0:
             self._stopped.wait(_POLL_SECONDS)
             return None

@@ -66,7 +66,6 @@ class Generator(SourceTask):
     def __init__(self, settings: Settings) -> None:
         """Make what ``settings`` say."""
         self.settings = settings
-        self.ends = settings.rows is not None  # type: ignore[misc]  # each generator's own
         self.partition: Mapping[str, Any] = {"generator": settings.name}
         if settings.lane.of > 1:
             # With another number of tasks the rows are divided anew, from the beginning.
@@ -107,7 +106,7 @@ class Generator(SourceTask):
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         row = self.row(start)
-        wanted = self._left(row)
+        wanted = self.left(row)
         if limit.until is not None:
             wanted = min(wanted, max(self.row(limit.until) - row, 0))
         if limit.rows is not None:
@@ -120,6 +119,15 @@ class Generator(SourceTask):
     def size_bytes(self, start: Position, end: Position) -> int | None:
         """Return about how large the rows are in Arrow."""
         return self.rows(start, end) * self._row_bytes
+
+    def left(self, row: int) -> int:
+        """Return how many of this task's rows follow its first ``row``."""
+        rows = 2**62 if self.settings.rows is None else self.settings.rows
+        return max(self.settings.lane.length(rows) - row, 0)
+
+    @override
+    def ended(self, position: Position) -> bool:
+        return self.left(self.row(position)) == 0
 
     def rows(self, start: Position, end: Position) -> int:
         return self.row(end) - self.row(start)
@@ -142,7 +150,3 @@ class Generator(SourceTask):
         """Yield this task's rows start to end."""
         for numbers in self.numbers(start, end, size):
             yield make_rows(self.settings.plan, numbers)
-
-    def _left(self, row: int) -> int:
-        rows = 2**62 if self.settings.rows is None else self.settings.rows
-        return max(self.settings.lane.length(rows) - row, 0)

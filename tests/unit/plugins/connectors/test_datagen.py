@@ -163,6 +163,15 @@ class TestCapture:
         clock.now += 0.5
         assert len(capture.poll() or ()) == 5
 
+    @pytest.mark.parametrize("kind", [SplitGenerator, CaptureGenerator])
+    def test_one_that_waits_for_its_rate_has_not_ended(
+        self, kind: type[SplitGenerator | CaptureGenerator]
+    ) -> None:
+        generator = kind(Settings(name="g", plan=PLAN, rows=5, rate=10, clock=Clock()))
+        generator.start(Context(Position()))
+        assert not generator.ended(Position())
+        assert generator.ended(at(5))
+
 
 class TestLatest:
     def test_it_stops_at_the_rows_the_limit_and_the_bound(self) -> None:
@@ -173,11 +182,12 @@ class TestLatest:
         assert generator.latest(at(10), ReadLimit(until=at(15))) == at(15)
         assert generator.latest(at(100), ReadLimit()) == at(100)
         assert generator.latest(at(99), ReadLimit(size_bytes=1)) == at(100)
-        assert generator.ends
+        assert generator.ended(at(100))
+        assert not generator.ended(at(99))
 
     def test_without_a_number_of_rows_there_is_no_end(self) -> None:
         generator = SplitGenerator(Settings(name="g", plan=PLAN))
-        assert not generator.ends
+        assert not generator.ended(at(10**12))
         assert generator.latest(at(10**12), ReadLimit(rows=5)) == at(10**12 + 5)
 
     def test_a_restart_begins_a_new_budget_where_the_position_stands(self) -> None:
