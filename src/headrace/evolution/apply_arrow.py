@@ -16,7 +16,7 @@ from headrace.evolution.apply_sql import castable
 from headrace.evolution.values import to_array
 from headrace.sdk import RecordError, Type, sql_type, to_arrow_field, to_arrow_type
 from headrace.sdk.logical import VARIANT
-from headrace.sdk.values import to_string
+from headrace.sdk.value_text import to_string
 
 if TYPE_CHECKING:
     from headrace.evolution.plan import Move

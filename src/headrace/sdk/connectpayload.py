@@ -31,7 +31,7 @@ from headrace.sdk.logical import (
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
-from headrace.sdk.values.texts import to_float32
+from headrace.sdk.value_text import to_float32
 from headrace.sdk.variants import check_json
 
 __all__ = ["json_from_native", "native_from_json", "native_from_value", "value_from_native"]

@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from headrace.sdk import Converted, Converter, RecordPart, Schema, literal
 from headrace.sdk.converter import HEADERS, ArrowCall, HeaderConverter
-from headrace.sdk.values import parse_string, to_string
+from headrace.sdk.value_text import to_string
 from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from headrace.sdk.config import ConfigDef

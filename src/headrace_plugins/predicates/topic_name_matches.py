@@ -15,7 +15,7 @@ from headrace.sdk.config import (
     NonEmptyString,
     Regex,
 )
-from headrace.sdk.javaregex import JavaRegex
+from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape

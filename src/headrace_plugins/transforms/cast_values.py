@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Schema, Type
-from headrace.sdk.values import to_string
+from headrace.sdk.value_text import to_string
 from headrace_plugins.transforms.cast_sql import unsupported
 
 if TYPE_CHECKING:

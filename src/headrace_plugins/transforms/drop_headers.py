@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.sdk import Transform
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidList
-from headrace.sdk.headers import without_headers
+from headrace_plugins.kafka.headers import without_headers
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape

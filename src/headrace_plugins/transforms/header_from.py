@@ -11,8 +11,8 @@ from headrace.sdk import ConfigError, Transform, UnfitRecordError
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyList, ValidString
 from headrace.sdk.edits import defaulted
 from headrace.sdk.fieldpath import field_paths, with_field_syntax
-from headrace.sdk.headers import header_sql, text_sql, with_headers
-from headrace.sdk.values import type_name
+from headrace.sdk.value_text import type_name
+from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from headrace.sdk import Transform, literal
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonNull
-from headrace.sdk.headers import header_sql, with_headers
-from headrace.sdk.values import parse_string
+from headrace_plugins.kafka.headers import header_sql, with_headers
+from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape

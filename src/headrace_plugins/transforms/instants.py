@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk.simpledate import DatePattern, read_sql, write_sql
+from headrace_plugins.kafka.date_format import DatePattern, read_sql, write_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

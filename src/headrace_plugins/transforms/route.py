@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, Regex, ValidString
-from headrace.sdk.javaregex import JavaRegex, Replacement, java_replacement
+from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,8 +12,8 @@ from headrace.sdk.edits import defaulted
 from headrace.sdk.fieldpath import field_path, with_field_syntax
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
-from headrace.sdk.simpledate import DatePattern, reading_fault, unreadable_sql
 from headrace.sdk.sqltext import literal, sql_null
+from headrace_plugins.kafka.date_format import DatePattern, reading_fault, unreadable_sql
 from headrace_plugins.transforms.instants import (
     UNIX_PRECISIONS,
     Instant,

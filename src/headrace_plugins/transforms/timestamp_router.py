@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda, Meaning, invalid
-from headrace.sdk.simpledate import DatePattern, write_sql
+from headrace_plugins.kafka.date_format import DatePattern, write_sql
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape

@@ -20,9 +20,10 @@ from headrace.sdk import ConfigErrors, Part, Schema, Transform, sql_value
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.connectpayload import json_from_native, native_from_json, value_from_native
 from headrace.sdk.javatypes import java_class
-from headrace.sdk.values import parse_string, to_string
+from headrace.sdk.value_text import to_string
 from headrace_plugins import transforms
 from headrace_plugins.converters.json_decoding import EnvelopeDecoder
+from headrace_plugins.kafka.value_parsing import parse_string
 
 PACKAGE = "org.apache.kafka.connect.transforms."
 CONFIG_ERROR = "org.apache.kafka.common.config.ConfigException"

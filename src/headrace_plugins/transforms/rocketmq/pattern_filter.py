@@ -11,7 +11,7 @@ from typing_extensions import override
 from headrace.sdk import Transform, Type, UnfitRecordError, literal
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex
 from headrace.sdk.fieldpath import field_paths, with_field_syntax
-from headrace.sdk.javaregex import JavaRegex
+from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

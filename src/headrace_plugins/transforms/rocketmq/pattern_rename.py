@@ -9,7 +9,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, Transform
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex, ValidList
 from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.javaregex import JavaRegex, java_replacement
+from headrace_plugins.kafka.java_regex import JavaRegex, java_replacement
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:

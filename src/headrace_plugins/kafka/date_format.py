@@ -1,23 +1,203 @@
-"""Timestamps read from texts by a pattern, as leniently as Java reads them.
+"""Java's `SimpleDateFormat`, as SQL: texts of timestamps in UTC, and timestamps of texts.
 
-Fields may have more or fewer digits than letters, months and days count on beyond their ends,
-and what comes after the last field does not matter. Spark's own parser, which is strict and
-fast, goes first where it cannot see a text otherwise than Java does.
+What it takes and gives is what Java's class with an American locale takes and gives, and
+Kafka Connect with it. One thing differs: days before 1582-10-15 are counted by the Gregorian
+calendar, as Spark, Parquet and databases count, and not by the Julian.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headrace.sdk.simpledate.pattern import DateField, DatePattern
-from headrace.sdk.simpledate.writing import spark_text
+from headrace.sdk.errors import ConfigError
 from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-__all__ = ["read_sql", "reading_fault", "unreadable_sql"]
+_LETTERS = frozenset("GyMdkHmsSEDFwWahKzZYuXL")
+_TOKEN = re.compile(
+    r"''|'(?P<quoted>(?:[^']|'')+)'|(?P<letter>[a-zA-Z])(?P=letter)*"
+    r"|(?P<quote>')|(?P<text>[^'a-zA-Z]+)"
+)
+_MAX_ISO_ZONE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DateField:
+    """A run of one letter."""
+
+    letter: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatePattern:
+    """A pattern as its fields and the texts between them; `DatePattern.of` makes one.
+
+    Args:
+        text: As it was written.
+        parts: Fields, and texts as they stand in what is written and read.
+    """
+
+    text: str
+    parts: tuple[DateField | str, ...]
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(text: str) -> DatePattern:
+        """Take a pattern apart.
+
+        Raises:
+            ConfigError: It is none; the problem is in Java's words.
+        """
+        parts: list[DateField | str] = []
+        for found in _TOKEN.finditer(text):
+            if found["quote"]:
+                raise _wrong(problem="Unterminated quote")
+            parts.append(_part(found))
+        return DatePattern(text, merged(parts))
+
+    @property
+    def letters(self) -> set[str]:
+        """The letters of its fields."""
+        return {part.letter for part in self.parts if isinstance(part, DateField)}
+
+
+def merged(parts: Iterable[DateField | str]) -> tuple[DateField | str, ...]:
+    """Give the same parts with no two texts side by side."""
+    whole: list[DateField | str] = []
+    for part in parts:
+        if isinstance(part, str) and whole and isinstance(whole[-1], str):
+            whole[-1] += part
+        else:
+            whole.append(part)
+    return tuple(whole)
+
+
+def _part(found: re.Match[str]) -> DateField | str:
+    letter = found["letter"]
+    if letter is None:
+        quoted = found["quoted"]
+        return str(found["text"] or (quoted.replace("''", "'") if quoted else "'"))
+    count = len(found[0])
+    if letter not in _LETTERS:
+        raise _wrong(problem=f"Illegal pattern character '{letter}'")
+    if letter == "X" and count > _MAX_ISO_ZONE:
+        raise _wrong(problem=f"invalid ISO 8601 format: length={count}")
+    return DateField("M" if letter == "L" else letter, count)
+
+
+def _wrong(*, problem: str) -> ConfigError:
+    fix = "Write a pattern of Java's SimpleDateFormat, such as yyyy-MM-dd HH:mm:ss."
+    return ConfigError(problem=problem, fix=fix)
+
+
+# Letters that Spark's own patterns write in the same way, with how many of them it takes.
+_NATIVE: Mapping[str, range] = {
+    "y": range(2, 7),
+    "M": range(1, 5),
+    "d": range(1, 3),
+    "H": range(1, 3),
+    "k": range(1, 3),
+    "K": range(1, 3),
+    "h": range(1, 3),
+    "m": range(1, 3),
+    "s": range(1, 3),
+    "S": range(3, 4),
+    "D": range(1, 4),
+}
+# Of these the count says little: short or long.
+_NAMES = {"M": ("MMM", "MMMM"), "E": ("EEE", "EEEE"), "a": ("a", "a"), "G": ("G", "G")}
+_LONG = 4
+_SATURDAY = "date_add({0}, 7 - dayofweek({0}))"  # weeks of America begin on Sunday
+_NUMBERS: Mapping[str, str] = {
+    "y": "CAST(date_format({0}, 'y') AS INT)",
+    "d": "day({0})",
+    "H": "hour({0})",
+    "k": "pmod(hour({0}) - 1, 24) + 1",
+    "K": "hour({0}) % 12",
+    "h": "pmod(hour({0}) - 1, 12) + 1",
+    "m": "minute({0})",
+    "s": "CAST(second({0}) AS INT)",
+    "S": "CAST(pmod(unix_millis({0}), 1000) AS INT)",
+    "D": "dayofyear({0})",
+    "u": "weekday({0}) + 1",
+    "F": "(day({0}) - 1) div 7 + 1",
+    "W": "(day({0}) + dayofweek(trunc({0}, 'MM')) - 2) div 7 + 1",
+    "w": f"(dayofyear({_SATURDAY}) - 1) div 7 + 1",
+    "Y": f"year({_SATURDAY})",
+}
+_YEAR = frozenset("yY")
+_TWO_DIGITS = 2
+_ZONES: Mapping[str, Callable[[int], str]] = {
+    "z": lambda count: "Coordinated Universal Time" if count >= _LONG else "UTC",
+    "Z": lambda _: "+0000",
+    "X": lambda _: "Z",
+}
+
+
+def write_sql(pattern: DatePattern, timestamp: str) -> str:
+    """Give the SQL of a timestamp's text. Null gives null.
+
+    Args:
+        pattern: The pattern.
+        timestamp: SQL of a TIMESTAMP. It may be used more than once, so it should be short.
+    """
+    pieces: list[str] = []
+    native = ""
+    for part in merged(_constant(part) for part in pattern.parts):
+        text = spark_text(part)
+        if text is not None:
+            native += text
+            continue
+        assert isinstance(part, DateField)
+        pieces += [_native(native, timestamp), _number(part, timestamp)]
+        native = ""
+    pieces.append(_native(native, timestamp))
+    given = [piece for piece in pieces if piece]
+    if len(given) == 1 and native:
+        return given[0]
+    return f"IF({timestamp} IS NULL, NULL, concat({', '.join(given) or literal('')}))"
+
+
+def _constant(part: DateField | str) -> DateField | str:
+    """Give the text of a zone: all is UTC."""
+    if isinstance(part, str) or part.letter not in _ZONES:
+        return part
+    return _ZONES[part.letter](part.count)
+
+
+def spark_text(part: DateField | str) -> str | None:
+    """Give the same in a pattern of Spark; None if Spark writes it otherwise."""
+    if isinstance(part, str):
+        return _quoted(part)
+    if part.letter in _NAMES and (part.letter != "M" or part.count > _TWO_DIGITS):
+        short, long = _NAMES[part.letter]
+        return long if part.count >= _LONG else short
+    if part.count in _NATIVE.get(part.letter, ()):
+        return part.letter * part.count
+    return None
+
+
+def _quoted(text: str) -> str:
+    return f"'{text.replace(chr(39), chr(39) * 2)}'"
+
+
+def _native(pattern: str, timestamp: str) -> str:
+    return f"date_format({timestamp}, {literal(pattern)})" if pattern else ""
+
+
+def _number(part: DateField, timestamp: str) -> str:
+    number = _NUMBERS[part.letter].format(timestamp)
+    if part.letter in _YEAR and part.count == _TWO_DIGITS:
+        number = f"({number}) % 100"
+    return f"format_string('%0{part.count}d', {number})"
+
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -26,7 +206,7 @@ _MONTHS = (
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _ABBREVIATED = 3
 # The names of zones that are read besides GMT, UTC and numbers, by their hours from UTC.
-_ZONES = {
+_ZONE_HOURS = {
     "EDT": -4,
     "EST": -5,
     "CDT": -5,
@@ -44,7 +224,7 @@ _UNREADABLE = {
     "W": "weeks",
     "F": "weeks",
 }
-_NUMBERS = frozenset("yMdHkKhmsSDu")
+_READ_NUMBERS = frozenset("yMdHkKhmsSDu")
 # Spark sees a field of these as Java does, so its parser may go first.
 _STRICT: Mapping[str, frozenset[int]] = {
     "y": frozenset({4}),
@@ -232,13 +412,13 @@ class _Lenient:
         if zone == "X":
             return f"({numeric})"
         named = " ".join(
-            f"WHEN '{name}' THEN {hours * _MILLIS['H']}" for name, hours in _ZONES.items()
+            f"WHEN '{name}' THEN {hours * _MILLIS['H']}" for name, hours in _ZONE_HOURS.items()
         )
         return f"(CASE upper({taken}) {named} ELSE {numeric} END)"
 
 
 def _is_number(part: DateField | str) -> bool:
-    if isinstance(part, str) or part.letter not in _NUMBERS:
+    if isinstance(part, str) or part.letter not in _READ_NUMBERS:
         return False
     return part.letter != "M" or part.count < _ABBREVIATED
 
@@ -261,7 +441,7 @@ def _field(part: DateField, digits: int, *, fixed: bool) -> str:
         return f"([ \\t]*+(?:Z|[+-]{_HOURS}{minutes}))"
     if letter in {"z", "Z"}:
         offset = f"GMT[+-](?:{_HOURS}|[0-9]):{_MINUTES}|GMT|UTC|[+-]{_HOURS}{_MINUTES}"
-        return f"([ \\t]*+(?i:{offset}|{'|'.join(_ZONES)}))"
+        return f"([ \\t]*+(?i:{offset}|{'|'.join(_ZONE_HOURS)}))"
     if not fixed:
         return f"([ \\t]*+-?[0-9]{{1,{digits}}}+(?![0-9]))"
     digits = min(count, digits)

@@ -7,15 +7,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from headrace.sdk import logical
 from headrace.sdk.errors import RecordError
 from headrace.sdk.frozen import freeze
-from headrace.sdk.logical import TIMESTAMP
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
-from headrace.sdk.values.conversion import converted
-from headrace.sdk.values.texts import to_float32, to_string, type_name
-
-__all__ = ["Parsed", "convert", "parse_string"]
+from headrace.sdk.value_text import to_float32, to_string, type_name
 
 _TOKEN = re.compile(r'(?:\\(?:[\s\S]|\Z)|[^:,{}\[\]"\\])+|[:,{}\[\]"]')
 # What Java's trim() takes away.
@@ -69,21 +66,6 @@ def parse_string(text: str | None) -> Parsed:
     if not text:
         return _string(text)
     return _Parser(text).parse(embedded=False)
-
-
-def convert(schema: Schema, value: object) -> Any:
-    """Give a value as one of `schema`, as `Values.convertTo...` of Kafka Connect does.
-
-    Whole numbers wrap when they do not fit, fractions are cut off, texts are parsed.
-
-    Args:
-        schema: What the value is to fit.
-        value: The value; None stays None where the schema is optional.
-
-    Raises:
-        RecordError: The value cannot be converted.
-    """
-    return converted(schema, value, lambda text: parse_string(text).value)
 
 
 def _has_doubles(schema: Schema | None) -> bool:
@@ -249,9 +231,46 @@ def _fitted(value: object, common: Parsed | None) -> Any:
     if isinstance(value, date | time) and not kind.is_logical:
         # Kafka Connect knows no number for a moment whose schema it has lost.
         raise RecordError(problem=f"Unable to convert {value} to a number")
-    if isinstance(value, date | time) and kind.name != TIMESTAMP:
+    if isinstance(value, date | time) and kind.name != logical.TIMESTAMP:
         return value  # a date among times stays one, as in Kafka Connect
-    return convert(kind, value)
+    return _converted(kind, value)
+
+
+def _converted(kind: Schema, value: object) -> Any:
+    """Give a member in the type of another that is as wide or wider."""
+    match kind.name if kind.is_logical else kind.type:
+        case _ if value is None:
+            raise RecordError(problem="Unable to convert a null value: a value is required")
+        case Type.FLOAT32 if isinstance(value, int | float):
+            return to_float32(value)
+        case Type.FLOAT64 if isinstance(value, int | float):
+            return float(value)
+        case logical.TIMESTAMP if isinstance(value, date) and not isinstance(value, datetime):
+            return datetime.combine(value, time(), UTC)
+        case logical.TIMESTAMP if isinstance(value, time):
+            return datetime.combine(_MIDNIGHT, value, UTC)
+        case (logical.DATE | logical.TIME | logical.TIMESTAMP) as name if isinstance(
+            value, int
+        ):
+            return _moment_of(name, value)
+        case _:
+            return value
+
+
+def _moment_of(name: str, number: int) -> date | time:
+    """Give the moment that a number stands for in a logical type."""
+    unit = timedelta(days=1) if name == logical.DATE else timedelta(milliseconds=1)
+    try:
+        moment = _MIDNIGHT + number * unit
+    except OverflowError as error:
+        raise RecordError(problem=f"Unable to convert {number} to {name}") from error
+    if name == logical.TIMESTAMP:
+        return moment
+    if name == logical.DATE:
+        return moment.date()
+    if moment.date() != _MIDNIGHT.date():
+        raise RecordError(problem=f"Unable to convert {number} to {name}")
+    return moment.time()
 
 
 def _common(members: list[Parsed]) -> Parsed | None:

@@ -1,4 +1,4 @@
-"""Values are parsed, written and converted by Kafka Connect's rules."""
+"""Values are parsed and written by Kafka Connect's rules."""
 
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sdk import RecordError, Schema, Struct
-from headrace.sdk.values import convert, parse_string, to_string, type_name
+from headrace.sdk import Schema, Struct
+from headrace.sdk.value_text import to_string, type_name
+from headrace_plugins.kafka.value_parsing import parse_string
 
 # Text, type, text in its normal form. All were taken from Kafka Connect 4.3.
 PARSED = [
@@ -115,67 +116,6 @@ TEXTS = [
 @pytest.mark.parametrize(("value", "text"), TEXTS)
 def test_a_value_has_kafka_connects_text(value: Any, text: str) -> None:
     assert to_string(value) == text
-
-
-CONVERTED = [
-    (Schema.int8(), 300, 44),
-    (Schema.int16(), "-40000", 25536),
-    (Schema.int32(), 3.99, 3),
-    (Schema.int64(), float("nan"), 0),
-    (Schema.int64(), 1e30, 2**63 - 1),
-    (Schema.int64(), Decimal("-7.9"), -7),
-    (Schema.int64(), datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 1000),
-    (Schema.int32(), date(1970, 1, 2), 1),
-    (Schema.float32(), 0.1, 0.10000000149011612),
-    (Schema.float64(), "1.5", 1.5),
-    (Schema.boolean(), "true", True),
-    (Schema.boolean(), "0", False),
-    (Schema.boolean(), 7, True),
-    (Schema.string(), [1, "a"], '[1,"a"]'),
-    (Schema.bytes(), b"x", b"x"),
-    (Schema.array(Schema.int8()), "[1,2]", [1, 2]),
-    (Schema.map(Schema.string(), Schema.int8()), '{"a":1}', {"a": 1}),
-    (Schema.decimal(2), b"\x01\x00", Decimal("2.56")),
-    (Schema.decimal(2), "1.50", Decimal("1.50")),
-    (Schema.decimal(2), 3, Decimal("3.0")),
-    (Schema.date(), "2019-08-23", date(2019, 8, 23)),
-    (Schema.date(), datetime(2019, 8, 23, 5, tzinfo=UTC), date(2019, 8, 23)),
-    (Schema.date(), 1, date(1970, 1, 2)),
-    (Schema.time(), 1000, time(0, 0, 1)),
-    (Schema.time(), datetime(2019, 8, 23, 5, tzinfo=UTC), time(5)),
-    (Schema.timestamp(), date(1970, 1, 2), datetime(1970, 1, 2, tzinfo=UTC)),
-    (Schema.timestamp(), 1, datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)),
-    (Schema.timestamp(), time(1), datetime(1970, 1, 1, 1, tzinfo=UTC)),
-    (Schema.int8(optional=True), None, None),
-]
-
-
-@pytest.mark.parametrize(("schema", "value", "expected"), CONVERTED)
-def test_a_value_is_converted_as_in_kafka_connect(
-    schema: Schema, value: Any, expected: Any
-) -> None:
-    found = convert(schema, value)
-    assert (found, type(found)) == (expected, type(expected))
-
-
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        (Schema.int8(), None),
-        (Schema.int8(), "x"),
-        (Schema.int64(), True),
-        (Schema.float64(), "NaN"),
-        (Schema.bytes(), "x"),
-        (Schema.array(Schema.int8()), "x"),
-        (Schema.struct({}), "{}"),
-        (Schema.decimal(1), True),
-        (Schema.timestamp(), 10**18),
-        (Schema.time(), -1),
-    ],
-)
-def test_what_cannot_be_converted_says_so(schema: Schema, value: Any) -> None:
-    with pytest.raises(RecordError, match="Unable to convert"):
-        convert(schema, value)
 
 
 def test_types_have_names_for_headers() -> None:

@@ -1,7 +1,7 @@
 """Headers in SQL: `array<struct<key,value,type>>`, in the order in which they were added.
 
-A header's value is a text, as `headrace.sdk.values.to_string` writes it, and its type a name
-that `headrace.sdk.values.type_name` gives. A header of plain JSON has no type.
+A header's value is a text, as `headrace.sdk.value_text.to_string` writes it, and its type a
+name that `headrace.sdk.value_text.type_name` gives. A header of plain JSON has no type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.sdk.edits import defaulted
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
 from headrace.sdk.scalars import Type
 from headrace.sdk.sqltext import literal, quote
-from headrace.sdk.values import type_name
+from headrace.sdk.value_text import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def header_sql(name: str, value: str, kind: str | None) -> str:
 
 
 def text_sql(sql: str, schema: Schema, *, embedded: bool = False, depth: int = 0) -> str:
-    """Give the SQL of a value's text, in the form of `headrace.sdk.values.to_string`.
+    """Give the SQL of a value's text, in the form of `headrace.sdk.value_text.to_string`.
 
     Args:
         sql: The value. It is used more than once, so it should be short.
