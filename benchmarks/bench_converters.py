@@ -25,12 +25,12 @@ from headrace.dataplane.records import record_frame
 from headrace.dataplane.sources import SourceFrame
 from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
-from headrace.schemaregistry import EmbeddedRegistry
 from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, RecordPart, Schema, Type
 from headrace.sdk.connectjson import connect_json
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java
+from headrace_registry.embedded import EmbeddedRegistry
 
 ROWS = 600_000
 KAFKA_ROWS = 300_000  # it has to hold them; they cost it the same however many they are

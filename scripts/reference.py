@@ -13,11 +13,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer.main
-
 import headrace
 import headrace_plugins
-from headrace.cli.app import app
+import headrace_registry
+from headrace.cli.app import every_command
 from headrace.control import Connectors
 from headrace.control.runtime_keys import common_def
 from headrace.metrics import METRICS
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import ModuleType
 
+PACKAGES = (headrace, headrace_plugins, headrace_registry)
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 _NOTE = "<!-- Made by scripts/reference.py; do not edit. -->\n"
 _DEFAULTS = {
@@ -108,7 +108,7 @@ def connector_keys() -> str:
 
 def errors() -> str:
     """Return every error with its code."""
-    for package in (headrace, headrace_plugins):
+    for package in PACKAGES:
         _import_all(package)
     named = (kind for kind in _subclasses(HeadraceError) if "code" in vars(kind))
     kinds = sorted({kind.code: kind for kind in named}.items())
@@ -126,7 +126,7 @@ def errors() -> str:
 
 def command_line() -> str:
     """Return every command with its arguments and options."""
-    root: Any = typer.main.get_command(app)
+    root = every_command()
     parts = [_sentences(root.help or ""), _sentences(root.epilog or ""), _parameters(root)]
     parts += [_command(path, command) for path, command in _commands("headrace", root)]
     return _page("Command line", "\n\n".join(part for part in parts if part))
@@ -330,7 +330,7 @@ def _import_all(package: ModuleType) -> None:
 def _subclasses(kind: type[HeadraceError]) -> Iterator[type[HeadraceError]]:
     yield kind
     for inner in kind.__subclasses__():
-        if inner.__module__.partition(".")[0] in {"headrace", "headrace_plugins"}:
+        if inner.__module__.partition(".")[0] in {each.__name__ for each in PACKAGES}:
             yield from _subclasses(inner)
 
 

@@ -5,8 +5,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from headrace.rest import Door, Serving, registry_app
-from headrace.schemaregistry import RegistryService, service_in
+from headrace.rest import Door, Serving
+from headrace_registry.embedded import service_in
+from headrace_registry.rest import registry_app
+from headrace_registry.service import RegistryService
 
 
 @contextmanager

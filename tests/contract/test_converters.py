@@ -19,9 +19,9 @@ from tests.contract.converting import (
     values_of,
 )
 
-from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk import DATA_EXCEPTION, ConfigError, Schema, to_arrow_type
 from headrace.sdk.wireform import head_of
+from headrace_registry.embedded import EmbeddedRegistry, service_in
 
 pytestmark = pytest.mark.spark
 

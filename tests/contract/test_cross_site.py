@@ -17,10 +17,10 @@ from headrace.rest import (
     SharedToken,
     TokenFile,
     connect_app,
-    registry_app,
     rocketmq_app,
 )
-from headrace.schemaregistry import service_in
+from headrace_registry.embedded import service_in
+from headrace_registry.rest import registry_app
 
 pytestmark = pytest.mark.timeout(120)
 FOREIGN = [

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.rest import Door, Serving, registry_app
-from headrace.schemaregistry import EmbeddedRegistry, service_in
+from headrace.rest import Door, Serving
 from headrace.sdk.schemaregistry import (
     HttpSchemaRegistry,
     IncompatibleSchemaError,
@@ -25,6 +24,8 @@ from headrace.sdk.schemaregistry import (
     registry_config,
     resolve_references,
 )
+from headrace_registry.embedded import EmbeddedRegistry, service_in
+from headrace_registry.rest import registry_app
 
 
 def record(*fields: str, name: str = "R") -> SchemaText:

@@ -7,12 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from headrace.model import StoredSchema, SubjectVersion
 from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
-from headrace.store import (
-    Place,
-    SqlRegistryStore,
-)
+from headrace.store import Place
+from headrace_registry.model import StoredSchema, SubjectVersion
+from headrace_registry.store import SqlRegistryStore
 
 A, B = "a", "b"
 TEXT = SchemaText('"string"')

@@ -18,10 +18,11 @@ from headrace.model import Counts, TaskId, TaskState, TaskStatus
 from headrace.sdk import ConfigError, Position, Schema, SetupError, StaleEpochError, StateError
 from headrace.store import Place, SqlStore, StoreUnavailableError
 from headrace.store import migrations as migrations_module
-from headrace.store.all_tables import metadata
 from headrace.store.database import open_database
 from headrace.store.migrations import HEAD
 from headrace.store.sqlite_file import open_sqlite
+from headrace.store.tables import metadata
+from headrace_registry.store import metadata as registry_metadata
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
@@ -62,7 +63,8 @@ def at_once(work: Callable[[int], Any], workers: int = 6) -> list[Any]:
 def test_the_migrations_make_the_tables_that_the_stores_use(empty_place: Place) -> None:
     engine = open_database(empty_place)
     with engine.connect() as db:
-        assert compare_metadata(MigrationContext.configure(db), metadata) == []
+        both: Any = [metadata, registry_metadata]
+        assert compare_metadata(MigrationContext.configure(db), both) == []
     engine.dispose()
 
 
@@ -83,7 +85,8 @@ def test_a_store_from_before_the_revisions_is_kept_and_brought_up_to_date(
 ) -> None:
     file = tmp_path / "store.db"
     engine = open_sqlite(file)
-    metadata.create_all(engine)
+    for each in (metadata, registry_metadata):
+        each.create_all(engine)
     with engine.begin() as db:
         db.execute(text("INSERT INTO connectors VALUES ('orders', 'abc')"))
         for later in set(metadata.tables) - FIRST_TABLES:

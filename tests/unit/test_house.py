@@ -15,6 +15,7 @@ import pytest
 
 import headrace
 import headrace_plugins
+import headrace_registry
 from headrace.sdk.errors import HeadraceError
 
 ROOT = Path(__file__).parents[2]
@@ -77,13 +78,15 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
-    for package in (headrace, headrace_plugins):
+    packages = (headrace, headrace_plugins, headrace_registry)
+    for package in packages:
         assert list(imported(package))
     kinds: set[type[HeadraceError]] = {HeadraceError, *subclasses(HeadraceError)}
+    names = {package.__name__ for package in packages}
     by_code = defaultdict(list)
     for kind in kinds:
         is_public = not kind.__name__.startswith("_")
-        if is_public and kind.__module__.startswith(("headrace.", "headrace_plugins.")):
+        if is_public and kind.__module__.partition(".")[0] in names:
             by_code[kind.code].append(kind.__name__)
     assert {code: names for code, names in by_code.items() if len(names) > 1} == {}
 

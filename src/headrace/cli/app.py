@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -18,7 +20,6 @@ from headrace.cli import (
     health,
     plugins,
     preview,
-    registry,
     run,
     schema,
     server,
@@ -63,7 +64,6 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(transform.app, name="transform")
 app.add_typer(schema.app, name="schema")
 app.add_typer(plugins.app, name="plugins")
-app.add_typer(registry.app, name="registry")
 app.command("setup")(setup.setup)
 app.command("demo")(demo.demo)
 app.command("version")(version.version)
@@ -117,6 +117,18 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
     )
 
 
+@cache
+def every_command() -> Any:
+    """Return the root of all commands: ours, and those that other packages add.
+
+    A package adds a Typer application by the entry-point group ``headrace.commands``. It is
+    imported at each start, so its module should import what a command runs in the command.
+    """
+    for added in entry_points(group="headrace.commands"):
+        app.add_typer(added.load(), name=added.name)
+    return get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: the entry point of ``headrace``.
 
@@ -127,9 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given in (["--version"], ["-V"]):
         given = ["version"]
     invocation = Invocation(as_json="--json" in given)
-    command = get_command(app)
     try:
-        code = command.main(
+        code = every_command().main(
             args=hoisted(given) or ["--help"],
             prog_name="headrace",
             standalone_mode=False,

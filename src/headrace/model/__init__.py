@@ -29,11 +29,6 @@ from headrace.model.errors import (
 from headrace.model.lease import Lease
 from headrace.model.restart import RestartKeys, RestartPolicy
 from headrace.model.retention import Retention
-from headrace.model.subjects import (
-    CompatibilityLevel,
-    StoredSchema,
-    SubjectVersion,
-)
 from headrace.model.task import TaskId, TaskState, TaskStatus, file_name
 from headrace.model.tolerance import ToleranceLimits
 from headrace.model.topic import Reading, TopicReaders, TopicRetention
@@ -43,7 +38,6 @@ __all__ = [
     "Backoff",
     "Batch",
     "BatchState",
-    "CompatibilityLevel",
     "ConfigVersion",
     "Connector",
     "ConnectorKind",
@@ -67,8 +61,6 @@ __all__ = [
     "SparkUnavailableError",
     "Stamp",
     "StepSpec",
-    "StoredSchema",
-    "SubjectVersion",
     "TargetState",
     "TaskConfig",
     "TaskId",

@@ -26,7 +26,7 @@ from headrace.model import SparkUnavailableError, TaskId
 from headrace.plugins import Secrets
 from headrace.runtime.build import Assembler
 from headrace.runtime.measures import Measuring
-from headrace.runtime.plugins import open_registry
+from headrace.runtime.plugins import open_registry, open_schema_registry
 from headrace.runtime.preview import preview_of, trial_of
 from headrace.runtime.receipts import Receipts
 from headrace.runtime.replay import Replay
@@ -39,7 +39,6 @@ from headrace.runtime.server import (
     retention,
 )
 from headrace.runtime.tasks import Planner, TaskMaker, check_topics
-from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk.durability import set_durability
 from headrace.spark import DeathLimit, SparkSupervisor, open_session
 from headrace.store import (
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from headrace.dataplane import Claimed, LetterFilter, Stage
     from headrace.model import Definition, Reading
     from headrace.plugins import Registry
+    from headrace.sdk.schemaregistry import SchemaRegistry
     from headrace.settings import Settings
     from headrace.store import Store
     from headrace.worker import BatchLoop, Events, Outcome, Task
@@ -134,9 +134,9 @@ class Runtime:
         return SqlStore(self.settings.store_place)
 
     @cached_property
-    def schema_registry(self) -> EmbeddedRegistry:
-        """Return the embedded schema registry as converters use it."""
-        return EmbeddedRegistry(service_in(self.settings.store_place))
+    def schema_registry(self) -> SchemaRegistry | None:
+        """Return the store's schema registry for converters; None if none is installed."""
+        return open_schema_registry(self.settings.store_place)
 
     @cached_property
     def engine(self) -> SparkSupervisor:

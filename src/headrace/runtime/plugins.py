@@ -1,7 +1,8 @@
-"""The installed plugins, with configuration providers as the settings want them."""
+"""The installed plugins and schema registry, as the settings want them."""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,9 @@ from headrace.plugins import Access, ProviderSettings, Registry, Secrets
 from headrace.sdk import ProviderContext
 
 if TYPE_CHECKING:
+    from headrace.sdk.schemaregistry import SchemaRegistry
     from headrace.settings import Settings
+    from headrace.store import Place
 
 _MOUNTED = Path("/run/secrets")
 """Where Docker mounts the secrets of a container, and many others do as well."""
@@ -33,6 +36,18 @@ def open_registry(
     providers = ProviderSettings(keys=keys, context=context, secrets=secrets)
     access = _access(settings, serving=serving, shared=shared)
     return Registry(providers, access, settings.connector_timeout)
+
+
+def open_schema_registry(place: Place) -> SchemaRegistry | None:
+    """Return the schema registry in a store's database; None if none is installed.
+
+    It is a package of its own, found by the entry-point group ``headrace.schema_registry``: a
+    function that takes the store's place. Nothing is opened yet.
+    """
+    for entry in entry_points(group="headrace.schema_registry"):
+        made: SchemaRegistry = entry.load()(place)
+        return made
+    return None
 
 
 def _access(settings: Settings, *, serving: bool, shared: bool) -> Access:

@@ -4,7 +4,7 @@ from headrace.store.backup import BackupNotSupportedError, back_up
 from headrace.store.connector_memory import MemoryConnectorStore
 from headrace.store.connector_protocol import ConnectorStore
 from headrace.store.connector_sql import SqlConnectorStore
-from headrace.store.database import Place
+from headrace.store.database import Place, open_database
 from headrace.store.errors import (
     ConnectorChangedError,
     ConnectorExistsError,
@@ -16,8 +16,8 @@ from headrace.store.errors import (
     TaskRemovedError,
 )
 from headrace.store.memory import MemoryStore
+from headrace.store.modes import Mode, in_mode
 from headrace.store.protocol import Store
-from headrace.store.registry_sql import RegistryRows, SqlRegistryStore
 from headrace.store.replacement import (
     check_not_lost,
     go_on_from_earlier,
@@ -27,6 +27,7 @@ from headrace.store.replacement import (
 from headrace.store.rules import existing
 from headrace.store.server_place import ServerPlaces
 from headrace.store.sql import SqlStore
+from headrace.store.tables import Name
 
 __all__ = [
     "BackupNotSupportedError",
@@ -36,11 +37,11 @@ __all__ = [
     "ConnectorStore",
     "MemoryConnectorStore",
     "MemoryStore",
+    "Mode",
+    "Name",
     "Place",
-    "RegistryRows",
     "ServerPlaces",
     "SqlConnectorStore",
-    "SqlRegistryStore",
     "SqlStore",
     "Store",
     "StoreDamagedError",
@@ -52,6 +53,8 @@ __all__ = [
     "check_not_lost",
     "existing",
     "go_on_from_earlier",
+    "in_mode",
+    "open_database",
     "put_back",
     "start_empty",
 ]

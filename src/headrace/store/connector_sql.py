@@ -21,19 +21,20 @@ from headrace.model import (
 )
 from headrace.sdk import Position
 from headrace.store import rules
-from headrace.store.connector_tables import (
-    configs,
-    events,
-    managed,
-    task_configs,
-    topics_in_use,
-)
 from headrace.store.database import open_database
 from headrace.store.event_rows import add_event, prune_events
 from headrace.store.modes import Mode, in_mode
 from headrace.store.name_locks import hold
 from headrace.store.removing import forget, is_task
-from headrace.store.tables import batches, connectors
+from headrace.store.tables import (
+    batches,
+    configs,
+    connectors,
+    events,
+    managed,
+    task_configs,
+    topics_in_use,
+)
 from headrace.store.task_rows import ensure_task, unfinished_of, update_task
 from headrace.store.times import micros, time_of
 

@@ -9,8 +9,8 @@ from sqlalchemy import delete, func, insert, select
 
 from headrace.model import Stamp
 from headrace.store import rules
-from headrace.store.connector_tables import events
 from headrace.store.name_locks import hold
+from headrace.store.tables import events
 from headrace.store.times import micros
 
 if TYPE_CHECKING:

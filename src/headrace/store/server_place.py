@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, insert, select, update
 
 from headrace.sdk.errors import StaleEpochError, StateError
-from headrace.store.connector_tables import servers
 from headrace.store.database import open_database
 from headrace.store.lease_clock import server_micros
 from headrace.store.modes import Mode, in_mode
 from headrace.store.name_locks import hold
+from headrace.store.tables import servers
 from headrace.store.times import time_of
 
 if TYPE_CHECKING:

@@ -26,10 +26,11 @@ from tests.registry_server import served
 
 from headrace.dataplane import ConvertingReader, FrameReader
 from headrace.model import Counts
-from headrace.schemaregistry import EmbeddedRegistry, RegistryService, service_in
 from headrace.sdk import FrameSource, Position, ReadLimit, RetriableError, Schema
 from headrace.sdk.schemaregistry import SchemaText
 from headrace.sdk.wireform import head_of
+from headrace_registry.embedded import EmbeddedRegistry, service_in
+from headrace_registry.service import RegistryService
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.schemaregistry.avro_schemas import parse_avro
+from headrace_registry.languages.avro import parse_avro
 
 
 def record(*fields: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.schemaregistry.json_schemas import parse_json
+from headrace_registry.languages.json_schema import parse_json
 
 MODERN = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}

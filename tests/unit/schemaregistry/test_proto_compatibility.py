@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.schemaregistry.proto_schemas import parse_proto
+from headrace_registry.languages.protobuf import parse_proto
 
 HEAD = 'syntax = "proto3"; package test; '
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.schemaregistry import EmbeddedRegistry, service_in
 from headrace.sdk import ConfigError, ConverterContext, RecordPart, RetriableError
 from headrace.sdk.remoteschemas import UNWANTED, RemoteSchemas, refusing, remote_config
 from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
 from headrace.sdk.wireform import head_of, heads, id_of, payloads
+from headrace_registry.embedded import EmbeddedRegistry, service_in
 
 NUMBER, TEXT = SchemaText('"int"'), SchemaText('"string"')
 

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from headrace.store.all_tables import metadata
+from headrace.store.tables import metadata
 
 
 def run() -> None:

@@ -13,17 +13,17 @@ from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
-from headrace.schemaregistry.json_differences import differences
-from headrace.schemaregistry.json_shapes import Node, default_draft
-from headrace.schemaregistry.languages import read_json, write_json
 from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_registry.languages.json_differences import differences
+from headrace_registry.languages.json_shapes import Node, default_draft
+from headrace_registry.languages.parsed import read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from referencing import Registry, Specification
 
-    from headrace.schemaregistry.languages import ParsedSchema
+    from headrace_registry.languages.parsed import ParsedSchema
 
 
 @dataclass(frozen=True)

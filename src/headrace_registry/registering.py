@@ -7,26 +7,21 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.model import SubjectVersion
-from headrace.schemaregistry import faults
-from headrace.schemaregistry.languages import write_json
-from headrace.schemaregistry.levels import config_for, misfits
-from headrace.schemaregistry.parsing import (
-    fixed_references,
-    parse_schema,
-    read_stored,
-    referred_texts,
-)
-from headrace.schemaregistry.versions import shown
 from headrace.sdk.schemaregistry import SchemaText
+from headrace_registry import faults
+from headrace_registry.languages import parse_schema
+from headrace_registry.languages.parsed import write_json
+from headrace_registry.levels import config_for, misfits
+from headrace_registry.model import SubjectVersion
+from headrace_registry.versions import fixed_references, read_stored, referred_texts, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.model import StoredSchema
-    from headrace.schemaregistry.languages import ParsedSchema
-    from headrace.schemaregistry.versions import Found
-    from headrace.store import RegistryRows
+    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.model import StoredSchema
+    from headrace_registry.store import RegistryRows
+    from headrace_registry.versions import Found
 
 
 _RESERVED = {"", "__GLOBAL", "__EMPTY"}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.schemaregistry import faults, levels, registering, versions
-from headrace.schemaregistry.versions import LATEST, Found
+from headrace_registry import faults, levels, registering, versions
+from headrace_registry.versions import LATEST, Found
 
 if TYPE_CHECKING:
-    from headrace.model import StoredSchema, SubjectVersion
-    from headrace.schemaregistry.levels import Config
-    from headrace.schemaregistry.registering import Submitted
-    from headrace.store import SqlRegistryStore
+    from headrace_registry.levels import Config
+    from headrace_registry.model import StoredSchema, SubjectVersion
+    from headrace_registry.registering import Submitted
+    from headrace_registry.store import SqlRegistryStore
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What in a newer Protobuf schema misreads data that was written with an older one.
+"""Protobuf schemas: protoc compiles them, and what it makes of them is compared.
 
 The rules, and the names of the differences, are those of Confluent's Schema Registry:
 docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-protobuf.html
@@ -8,16 +8,25 @@ change, as the wire carries numbers.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from typing_extensions import override
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from headrace.sdk.schemaregistry import compile_proto
 
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from headrace_registry.languages.parsed import ParsedSchema
 
 _F = FieldDescriptorProto
 _VARINT = "a varint"
@@ -41,6 +50,45 @@ _SCALARS: Mapping[int, str] = {
     _F.TYPE_DOUBLE: "a double",
 }
 """Types with the same form on the wire: protobuf.dev/programming-guides/proto3/#updating."""
+
+
+@dataclass(frozen=True)
+class ProtoSchema:
+    """See ParsedSchema."""
+
+    text: str
+    files: FileDescriptorSet
+
+    @property
+    def file(self) -> FileDescriptorProto:
+        """The schema's own file."""
+        return self.files.file[-1]
+
+    @cached_property
+    def identity(self) -> str:
+        """See ParsedSchema. Comments, layout and Base64 make no difference."""
+        return base64.b64encode(self.file.SerializeToString(deterministic=True)).decode()
+
+    @property
+    def normalized(self) -> str:
+        """See ParsedSchema. It is as it came, as `identity` leaves nothing to normalize."""
+        return self.text
+
+    def unreadable(self, written: ParsedSchema) -> Sequence[str]:
+        """See ParsedSchema."""
+        assert isinstance(written, ProtoSchema)
+        return [str(each) for each in differences(written.files, self.files)]
+
+
+def parse_proto(text: str, references: Mapping[str, str]) -> ProtoSchema:
+    """Read a schema. Raises InvalidSchemaError, and SetupError where protoc is missing.
+
+    Args:
+        text: A .proto file's text, or a descriptor in Base64.
+        references: What it imports, by path.
+    """
+    compiled = FileDescriptorSet.FromString(compile_proto(text, references))
+    return ProtoSchema(text, compiled)
 
 
 @dataclass(frozen=True)

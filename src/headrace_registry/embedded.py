@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.schemaregistry.levels import Config
-from headrace.schemaregistry.registering import Submitted
-from headrace.schemaregistry.service import Listing, RegistryService
-from headrace.schemaregistry.versions import LATEST
 from headrace.sdk.schemaregistry import RegisteredSchema, SchemaNotFoundError, SchemaText
-from headrace.store import SqlRegistryStore
+from headrace_registry.levels import Config
+from headrace_registry.registering import Submitted
+from headrace_registry.service import Listing, RegistryService
+from headrace_registry.store import SqlRegistryStore
+from headrace_registry.versions import LATEST
 
 if TYPE_CHECKING:
-    from headrace.schemaregistry.versions import Found
     from headrace.store import Place
+    from headrace_registry.versions import Found
 
 _KEPT = 10_000
 _ALL = Listing(deleted=True)
@@ -120,6 +120,14 @@ class EmbeddedRegistry:
 def service_in(place: Place) -> RegistryService:
     """Return the registry whose rows are in a store's database; nothing is opened yet."""
     return RegistryService(SqlRegistryStore(place))
+
+
+def open_embedded(place: Place) -> EmbeddedRegistry:
+    """Return the registry in a store's database, as converters use it.
+
+    Called by the runtime, which finds it by entry point. Nothing is opened yet.
+    """
+    return EmbeddedRegistry(service_in(place))
 
 
 def _registered(found: Found) -> RegisteredSchema:

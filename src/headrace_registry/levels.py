@@ -6,15 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.model import CompatibilityLevel
-from headrace.schemaregistry import faults
 from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_registry import faults
+from headrace_registry.model import CompatibilityLevel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.schemaregistry.languages import ParsedSchema
-    from headrace.store import RegistryRows
+    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.store import RegistryRows
 
 GLOBAL = ""
 _LEVEL = "compatibilityLevel"

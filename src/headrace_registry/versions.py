@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.model import SubjectVersion
-from headrace.schemaregistry import faults
-from headrace.schemaregistry.parsing import read_stored
-from headrace.sdk.schemaregistry import SchemaType
+from headrace.sdk.schemaregistry import (
+    InvalidSchemaError,
+    SchemaReference,
+    SchemaText,
+    SchemaType,
+)
+from headrace_registry import faults
+from headrace_registry.languages import parse_schema
+from headrace_registry.model import SubjectVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.model import StoredSchema
-    from headrace.store import RegistryRows
+    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.model import StoredSchema
+    from headrace_registry.store import RegistryRows
 
 LATEST = -1
 _MAX_NUMBER = 2**31 - 1
@@ -90,6 +96,51 @@ def by_id(rows: RegistryRows, schema_id: int) -> StoredSchema:
     if found is None:
         raise faults.no_schema(schema_id)
     return found
+
+
+def read_stored(rows: RegistryRows, stored: StoredSchema) -> ParsedSchema:
+    """Read a schema that is in the registry."""
+    references = referred_texts(rows, stored.schema)
+    return parse_schema(stored.schema, references)
+
+
+def fixed_references(rows: RegistryRows, schema: SchemaText) -> SchemaText:
+    """Return the schema with every reference naming a version.
+
+    Raises InvalidSchemaError for a reference that leads nowhere.
+    """
+    fixed = []
+    for each in schema.references:
+        version = each.version
+        if version == LATEST:
+            active = [row.version for row in rows.versions(each.subject) if not row.deleted]
+            version = active[-1] if active else version
+        fixed.append(SchemaReference(each.name, each.subject, version))
+    return SchemaText(schema.text, schema.type, tuple(fixed))
+
+
+def referred_texts(rows: RegistryRows, schema: SchemaText) -> dict[str, str]:
+    """Return the texts of all that a schema refers to, dependencies first."""
+    found: dict[str, str] = {}
+    _gather(rows, schema, found)
+    return found
+
+
+def _gather(rows: RegistryRows, schema: SchemaText, found: dict[str, str]) -> None:
+    for each in schema.references:
+        if each.name in found:
+            continue
+        versions = {row.version: row for row in rows.versions(each.subject)}
+        row = versions.get(each.version)
+        stored = None if row is None else rows.schema(row.schema_id)
+        if stored is None:
+            problem = (
+                f"No schema reference found for subject {each.subject!r} "
+                f"and version {each.version}."
+            )
+            raise InvalidSchemaError(problem, fix="Register what is referred to first.")
+        _gather(rows, stored.schema, found)
+        found[each.name] = stored.schema.text
 
 
 def subject_names(

@@ -3,24 +3,49 @@
 docs.confluent.io/platform/current/schema-registry/develop/api.html
 """
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Body, Depends, FastAPI, Query, Response
+import structlog
+from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from headrace import __version__
-from headrace.rest.door import Door
-from headrace.rest.guard import behind, needs_admin_to_change
-from headrace.rest.registry_answers import RegistryJson, add_error_handlers, refusal
-from headrace.rest.registry_bodies import SchemaBody, found_json, schema_json
-from headrace.rest.requests import Encoded
-from headrace.schemaregistry import Config, Listing, RegistryService
+from headrace.rest import Door, Encoded, behind, needs_admin_to_change
+from headrace.sdk import ConfigError, HeadraceError
+from headrace.sdk.schemaregistry import (
+    InvalidSchemaError,
+    RegistryRefusedError,
+    SchemaReference,
+    SchemaRegistryError,
+    SchemaText,
+    SchemaType,
+)
+from headrace_registry.levels import Config
+from headrace_registry.model import StoredSchema
+from headrace_registry.registering import Submitted
+from headrace_registry.service import Listing, RegistryService
+from headrace_registry.versions import Found
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+log = structlog.get_logger(__name__)
+
 Json: TypeAlias = Any
 ALL = -1
 """How clients ask for a list without a limit."""
+_STORE_ERROR = 50001
+_UNAUTHORIZED = 401
+_UNAUTHORIZED_CODE = 40101
+_NEXT = {None, -1, 0}
+"""What clients send for an id or a version that the registry is to choose."""
+
+Number = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 
 
 def registry_app(registry: RegistryService, door: Door) -> "ASGIApp":
@@ -248,3 +273,140 @@ def _about(registry: RegistryService) -> APIRouter:
         return {"version": __version__, "commitId": ""}
 
     return router
+
+
+def _empty_if_null(value: object) -> object:
+    return () if value is None else value
+
+
+class ReferenceBody(BaseModel):
+    """A reference to another schema."""
+
+    name: str
+    subject: str
+    version: Number
+
+
+class SchemaBody(BaseModel):
+    """A schema that a client sends."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    text: str | None = Field(default=None, alias="schema")
+    language: str | None = Field(default=None, alias="schemaType")
+    references: Annotated[tuple[ReferenceBody, ...], BeforeValidator(_empty_if_null)] = ()
+    metadata: dict[str, Any] | None = None
+    rules: dict[str, Any] | None = Field(default=None, alias="ruleSet")
+    id: Number | None = None
+    version: Number | None = None
+
+    def submitted(self) -> Submitted:
+        """Return it as the registry takes it.
+
+        Raises InvalidSchemaError, and RegistryRefusedError for a chosen id or version.
+        """
+        if self.id not in _NEXT or self.version not in _NEXT:
+            problem = "The registry chooses the ids and versions of schemas itself."
+            raise RegistryRefusedError(problem, fix="Leave id and version out.")
+        if not _is_text(self):
+            problem = "The schema holds halves of surrogate pairs, which are no characters."
+            raise InvalidSchemaError(problem)
+        language = self.language or SchemaType.AVRO.value
+        if language not in list(SchemaType):
+            problem = f"Invalid schema type {language}"
+            fix = f"Use one of: {', '.join(SchemaType)}."
+            raise InvalidSchemaError(problem, fix=fix)
+        references = tuple(
+            SchemaReference(each.name, each.subject, each.version) for each in self.references
+        )
+        extras = {"metadata": self.metadata, "ruleSet": self.rules}
+        given = {key: value for key, value in extras.items() if value}
+        return Submitted(
+            SchemaText(self.text or "", SchemaType(language), references),
+            json.dumps(given, sort_keys=True) if given else "",
+        )
+
+
+def _is_text(body: SchemaBody) -> bool:
+    try:
+        body.model_dump_json()
+    except ValueError:
+        return False
+    return True
+
+
+def schema_json(stored: StoredSchema, text: str) -> dict[str, Any]:
+    """Return a schema as the API shows it, without its subject."""
+    value: dict[str, Any] = {"schema": text}
+    if stored.schema.type is not SchemaType.AVRO:
+        value["schemaType"] = stored.schema.type.value
+    if stored.schema.references:
+        value["references"] = [
+            {"name": each.name, "subject": each.subject, "version": each.version}
+            for each in stored.schema.references
+        ]
+    return {**value, **(json.loads(stored.extras) if stored.extras else {})}
+
+
+def found_json(found: Found) -> dict[str, Any]:
+    """Return a version of a subject as the API shows it."""
+    version = found.version
+    value = {
+        "subject": version.subject,
+        "version": version.version,
+        "id": found.stored.id,
+        **schema_json(found.stored, found.text),
+    }
+    return {**value, "deleted": True} if version.deleted else value
+
+
+class RegistryJson(JSONResponse):
+    """JSON under the registry's own media type."""
+
+    media_type = "application/vnd.schemaregistry.v1+json"
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Make the application answer every error as Confluent's registry does."""
+
+    @app.exception_handler(SchemaRegistryError)
+    def refused(_: Request, error: Exception) -> RegistryJson:
+        assert isinstance(error, SchemaRegistryError)
+        return _answer(error.status, error.error_code, error.problem)
+
+    @app.exception_handler(HeadraceError)
+    def failed(_: Request, error: Exception) -> RegistryJson:
+        assert isinstance(error, HeadraceError)
+        text = " ".join(part for part in (error.problem, error.fix) if part)
+        status = 422 if isinstance(error, ConfigError) else 500
+        return _answer(status, status, text)
+
+    @app.exception_handler(RequestValidationError)
+    def misunderstood(_: Request, error: Exception) -> RegistryJson:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        broken = first["type"] == "json_invalid"
+        status = 400 if broken else 422
+        return _answer(status, status, f"{where}: {first['msg']}" if where else first["msg"])
+
+    @app.exception_handler(HTTPException)
+    def unknown(_: Request, error: Exception) -> RegistryJson:
+        assert isinstance(error, HTTPException)
+        return _answer(error.status_code, error.status_code, f"HTTP {error.detail}")
+
+    @app.exception_handler(Exception)
+    def broken(_: Request, error: Exception) -> RegistryJson:
+        log.error("a request to the schema registry failed", exc_info=error)
+        problem = f"Internal error: {type(error).__name__}"
+        return _answer(500, _STORE_ERROR, problem)
+
+
+def _answer(status: int, error_code: int, message: str) -> RegistryJson:
+    return RegistryJson({"error_code": error_code, "message": message}, status_code=status)
+
+
+def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> RegistryJson:
+    """Refuse a request before it is read, see Refuse."""
+    code = _UNAUTHORIZED_CODE if status == _UNAUTHORIZED else status
+    return RegistryJson({"error_code": code, "message": message}, status, dict(headers))

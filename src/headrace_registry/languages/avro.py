@@ -12,13 +12,13 @@ from avro.errors import AvroException
 from avro.name import Names
 from avro.schema import Schema, make_avsc_object
 
-from headrace.schemaregistry.languages import read_json, write_json
 from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_registry.languages.parsed import read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.schemaregistry.languages import ParsedSchema
+    from headrace_registry.languages.parsed import ParsedSchema
 
 _ORDER = ("name", "type", "fields", "symbols", "items", "values", "size")
 """The attributes of the specification's parsing canonical form, in its order."""

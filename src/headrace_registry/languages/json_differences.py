@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from headrace.schemaregistry.json_shapes import Kind, Node, Shape, shape_of
+from headrace_registry.languages.json_shapes import Kind, Node, Shape, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""``headrace registry``: serves the schema registry, and looks after one."""
+"""``headrace registry``: serves the schema registry, and looks after one.
+
+The kernel's command line imports this module at every start, so commands import what they run.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,9 @@ def serve(
     speak TLS; with registry_ssl_client_ca clients have to show a certificate too.
     """
     from headrace.cli.serving import serve, tls_of
-    from headrace.rest import Door, Serving, SharedToken, registry_app
-    from headrace.schemaregistry import service_in
+    from headrace.rest import Door, Serving, SharedToken
+    from headrace_registry.embedded import service_in
+    from headrace_registry.rest import registry_app
 
     invocation = invocation_of(context)
     settings = invocation.settings
@@ -279,17 +283,17 @@ def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
 
 
 def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
-    from headrace.schemaregistry import EmbeddedRegistry, service_in
     from headrace.sdk.schemaregistry import (
         EMBEDDED,
         URL_KEY,
         HttpSchemaRegistry,
         registry_config,
     )
+    from headrace_registry.embedded import open_embedded
 
     if url == EMBEDDED:
         # Without a runtime, which would load Spark first.
-        return EmbeddedRegistry(service_in(invocation.settings.store_place))
+        return open_embedded(invocation.settings.store_place)
     settings = invocation.settings
     values = {URL_KEY: url, "max.retries": "0", **_client_tls(settings)}
     secret = settings.registry_token

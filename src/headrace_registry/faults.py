@@ -17,7 +17,7 @@ from headrace.sdk.schemaregistry import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.model import SubjectVersion
+    from headrace_registry.model import SubjectVersion
 
 
 def no_subject(subject: str) -> SchemaNotFoundError:

@@ -1,0 +1,63 @@
+"""The languages of schemas: each reads a text, and compares one schema with another."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from headrace.sdk import SetupError
+from headrace.sdk.schemaregistry import InvalidSchemaError, SchemaText, SchemaType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace_registry.languages.parsed import ParsedSchema
+
+__all__ = ["parse_schema"]
+
+
+def parse_schema(schema: SchemaText, references: dict[str, str]) -> ParsedSchema:
+    """Read a schema.
+
+    Args:
+        schema: The schema.
+        references: The texts of all it refers to, by name, dependencies first.
+
+    Raises:
+        InvalidSchemaError: The text is not a schema of its language.
+        SetupError: The packages that read this language are not installed.
+    """
+    return _parse(schema.type, schema.text, tuple(references.items()))
+
+
+@lru_cache(maxsize=2048)
+def _parse(
+    kind: SchemaType, text: str, references: tuple[tuple[str, str], ...]
+) -> ParsedSchema:
+    if not text.strip():
+        problem = "Empty schema"
+        raise InvalidSchemaError(problem)
+    try:
+        parser = _parser(kind)
+    except ImportError as error:
+        extra = "protobuf" if kind is SchemaType.PROTOBUF else "registry"
+        problem = f"{kind} schemas need the Python package {error.name}, which is missing."
+        raise SetupError(problem, fix=f"Install headrace[{extra}].") from None
+    return parser(text, dict(references))
+
+
+def _parser(kind: SchemaType) -> Callable[[str, dict[str, str]], ParsedSchema]:
+    """Return what reads a language, whose library is loaded when it is first needed."""
+    match kind:
+        case SchemaType.AVRO:
+            from headrace_registry.languages.avro import parse_avro  # noqa: PLC0415
+
+            return parse_avro
+        case SchemaType.JSON:
+            from headrace_registry.languages.json_schema import parse_json  # noqa: PLC0415
+
+            return parse_json
+        case SchemaType.PROTOBUF:
+            from headrace_registry.languages.protobuf import parse_proto  # noqa: PLC0415
+
+            return parse_proto
