@@ -17,8 +17,12 @@ from headrace.cli.invocation import invocation_of
 if TYPE_CHECKING:
     from headrace.cli.invocation import Invocation
     from headrace.sdk import ConfigError
-    from headrace.sdk.schemaregistry import SchemaReference, SchemaRegistryAdmin, SchemaText
     from headrace.settings import Settings
+    from headrace_plugins.confluent.schema_registry import (
+        SchemaReference,
+        SchemaRegistryAdmin,
+        SchemaText,
+    )
 
 app = typer.Typer(
     help="Serve the schema registry, and look after it or another. Does not start Spark."
@@ -283,12 +287,8 @@ def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
 
 
 def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
-    from headrace.sdk.schemaregistry import (
-        EMBEDDED,
-        URL_KEY,
-        HttpSchemaRegistry,
-        registry_config,
-    )
+    from headrace_plugins.confluent.client import HttpSchemaRegistry
+    from headrace_plugins.confluent.client_keys import EMBEDDED, URL_KEY, registry_config
     from headrace_registry.embedded import open_embedded
 
     if url == EMBEDDED:
@@ -317,7 +317,7 @@ def _client_tls(settings: Settings) -> dict[str, str]:
 
 
 def _read(file: Path, references: list[str]) -> SchemaText:
-    from headrace.sdk.schemaregistry import SchemaText, SchemaType
+    from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 
     types = {".avsc": SchemaType.AVRO, ".proto": SchemaType.PROTOBUF, ".json": SchemaType.JSON}
     kind = types.get(file.suffix.lower())
@@ -331,7 +331,7 @@ def _read(file: Path, references: list[str]) -> SchemaText:
 
 
 def _reference(text: str) -> SchemaReference:
-    from headrace.sdk.schemaregistry import SchemaReference
+    from headrace_plugins.confluent.schema_registry import SchemaReference
 
     name, equals, rest = text.partition("=")
     subject, colon, version = rest.rpartition(":")

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk.schemaregistry import RegisteredSchema, SchemaNotFoundError, SchemaText
+from headrace_plugins.confluent.schema_registry import (
+    RegisteredSchema,
+    SchemaNotFoundError,
+    SchemaText,
+)
 from headrace_registry.levels import Config
 from headrace_registry.registering import Submitted
 from headrace_registry.service import Listing, RegistryService

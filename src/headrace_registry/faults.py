@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk.schemaregistry import (
+from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
     RegistryRefusedError,

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_plugins.confluent.schema_registry import InvalidSchemaError
 from headrace_registry import faults
 from headrace_registry.model import CompatibilityLevel
 

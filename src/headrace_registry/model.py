@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.sdk.schemaregistry import SchemaText
+    from headrace_plugins.confluent.schema_registry import SchemaText
 
 
 class CompatibilityLevel(StrEnum):

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk.schemaregistry import SchemaText
+from headrace_plugins.confluent.schema_registry import SchemaText
 from headrace_registry import faults
 from headrace_registry.languages import parse_schema
 from headrace_registry.languages.parsed import write_json

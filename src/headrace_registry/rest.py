@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from headrace import __version__
 from headrace.rest import Door, Encoded, behind, needs_admin_to_change
 from headrace.sdk import ConfigError, HeadraceError
-from headrace.sdk.schemaregistry import (
+from headrace_plugins.confluent.schema_registry import (
     InvalidSchemaError,
     RegistryRefusedError,
     SchemaReference,

@@ -35,7 +35,8 @@ class Listing:
 class RegistryService:
     """A schema registry over a store. Any thread may use it.
 
-    The errors are those of `headrace.sdk.schemaregistry`, with Confluent's codes.
+    The errors are those of `headrace_plugins.confluent.schema_registry`, with the codes of
+    Confluent's REST API.
     """
 
     def __init__(self, store: SqlRegistryStore) -> None:

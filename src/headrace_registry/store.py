@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 from typing_extensions import override
 
-from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
 from headrace.store import Mode, Name, in_mode, open_database
+from headrace_plugins.confluent.schema_registry import SchemaReference, SchemaText, SchemaType
 from headrace_registry.model import StoredSchema, SubjectVersion
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk.schemaregistry import (
+from headrace_plugins.confluent.schema_registry import (
     InvalidSchemaError,
     SchemaReference,
     SchemaText,

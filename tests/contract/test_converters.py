@@ -20,7 +20,7 @@ from tests.contract.converting import (
 )
 
 from headrace.sdk import DATA_EXCEPTION, ConfigError, Schema, to_arrow_type
-from headrace.sdk.wireform import head_of
+from headrace_plugins.confluent.wireform import head_of
 from headrace_registry.embedded import EmbeddedRegistry, service_in
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.rest import Door, Serving
-from headrace.sdk.schemaregistry import (
-    HttpSchemaRegistry,
+from headrace_plugins.confluent.client import HttpSchemaRegistry
+from headrace_plugins.confluent.client_keys import registry_config
+from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
     RegistryRefusedError,
@@ -21,7 +22,6 @@ from headrace.sdk.schemaregistry import (
     SchemaRegistryAdmin,
     SchemaText,
     SchemaType,
-    registry_config,
     resolve_references,
 )
 from headrace_registry.embedded import EmbeddedRegistry, service_in

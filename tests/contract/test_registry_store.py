@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from headrace.sdk.schemaregistry import SchemaReference, SchemaText, SchemaType
 from headrace.store import Place
+from headrace_plugins.confluent.schema_registry import SchemaReference, SchemaText, SchemaType
 from headrace_registry.model import StoredSchema, SubjectVersion
 from headrace_registry.store import SqlRegistryStore
 

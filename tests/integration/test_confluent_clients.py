@@ -25,7 +25,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from tests.registry_server import served
 
 from headrace.rest import Serving
-from headrace.sdk.schemaregistry import compile_proto
+from headrace_plugins.confluent.protoc import compile_proto
 
 USER: dict[str, Any] = {
     "type": "record",

@@ -31,7 +31,7 @@ from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.records import record_frame
 from headrace.rest import Serving
 from headrace.sdk import RetriableError, Schema
-from headrace.sdk.schemaregistry import compile_proto
+from headrace_plugins.confluent.protoc import compile_proto
 
 pytestmark = pytest.mark.spark
 

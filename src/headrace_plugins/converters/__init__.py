@@ -1,9 +1,6 @@
-"""The built-in converters."""
+"""The built-in converters that need no schema registry."""
 
-from headrace_plugins.converters.avro_converter import AvroConverter
 from headrace_plugins.converters.json_converter import JsonConverter
-from headrace_plugins.converters.json_schema_converter import JsonSchemaConverter
-from headrace_plugins.converters.protobuf_converter import ProtobufConverter
 from headrace_plugins.converters.scalars import (
     BooleanConverter,
     DoubleConverter,
@@ -16,16 +13,13 @@ from headrace_plugins.converters.simple_headers import SimpleHeaderConverter
 from headrace_plugins.converters.text import ByteArrayConverter, StringConverter
 
 __all__ = [
-    "AvroConverter",
     "BooleanConverter",
     "ByteArrayConverter",
     "DoubleConverter",
     "FloatConverter",
     "IntegerConverter",
     "JsonConverter",
-    "JsonSchemaConverter",
     "LongConverter",
-    "ProtobufConverter",
     "ShortConverter",
     "SimpleHeaderConverter",
     "StringConverter",

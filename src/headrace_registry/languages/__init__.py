@@ -6,7 +6,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.sdk import SetupError
-from headrace.sdk.schemaregistry import InvalidSchemaError, SchemaText, SchemaType
+from headrace_plugins.confluent.schema_registry import (
+    InvalidSchemaError,
+    SchemaText,
+    SchemaType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from avro.errors import AvroException
 from avro.name import Names
 from avro.schema import Schema, make_avsc_object
 
-from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_plugins.confluent.schema_registry import InvalidSchemaError
 from headrace_registry.languages.parsed import read_json, write_json
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
-from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_plugins.confluent.schema_registry import InvalidSchemaError
 from headrace_registry.languages.json_differences import differences
 from headrace_registry.languages.json_shapes import Node, default_draft
 from headrace_registry.languages.parsed import read_json, write_json

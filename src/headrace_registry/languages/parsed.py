@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.sdk.schemaregistry import InvalidSchemaError
+from headrace_plugins.confluent.schema_registry import InvalidSchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

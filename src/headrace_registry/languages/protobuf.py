@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 from typing_extensions import override
 
-from headrace.sdk.schemaregistry import compile_proto
+from headrace_plugins.confluent.protoc import compile_proto
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

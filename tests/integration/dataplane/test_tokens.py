@@ -23,8 +23,8 @@ from headrace.sdk import (
     Schema,
 )
 from headrace.sdk.config import Config, ConfigDef
-from headrace.sdk.remoteschemas import KnownSchemas
-from headrace.sdk.wireform import (
+from headrace_plugins.confluent.remote_schemas import KnownSchemas
+from headrace_plugins.confluent.wireform import (
     NO_HEAD,
     framed_sql,
     head_of,

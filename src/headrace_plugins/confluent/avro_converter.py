@@ -1,0 +1,255 @@
+"""Avro, as Confluent's converter reads and writes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    Converted,
+    Converter,
+    ExpressionDecoder,
+    Fault,
+    RecordError,
+    Schema,
+    evolve,
+    literal,
+)
+from headrace.sdk.config import ConfigType, Importance, ValidString
+from headrace.sdk.sqltext import sql_null
+from headrace.sdk.variants import texts_of_variants, variants_of_texts
+from headrace_plugins.confluent.avro_decoding import connected, fitted, overflowing
+from headrace_plugins.confluent.avro_encoding import AvroShaper, unwritable
+from headrace_plugins.confluent.avro_engine import Reading
+from headrace_plugins.confluent.avro_framing import Framing, LocalFraming, RemoteFraming
+from headrace_plugins.confluent.avro_reading import connect_of
+from headrace_plugins.confluent.avro_types import AvroType, engine_tree
+from headrace_plugins.confluent.avro_writing import avro_of
+from headrace_plugins.confluent.remote_schemas import (
+    UNWANTED,
+    RemoteSchemas,
+    refusing,
+    remote_config,
+)
+from headrace_plugins.confluent.schema_registry import SchemaType
+from headrace_plugins.converters.keys import converter_def, unused_cache_def
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace.sdk.config import ConfigDef
+    from headrace_plugins.confluent.avro_framing import Written
+
+_MODE = "schema.mode"
+_REMOTE, _LOCAL = "remote", "local"
+_FACTS = "connect.meta.data"
+_ENHANCED = "enhanced.avro.schema.support"
+_BYTES = Schema.bytes(optional=True)
+_UNFIT = "The schema does not fit the other records of its topic: "
+
+
+class AvroConverter(Converter):
+    """Converts Avro, whose schema is in a schema registry or before each value.
+
+    A schema of Kafka Connect's and one of Avro's become each other as in Confluent's
+    converter. All records of a batch get one schema, which holds what theirs hold; it is
+    kept, so a batch of older records has the columns of newer ones.
+    """
+
+    aliases = ("io.confluent.connect.avro.AvroConverter",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            converter_def()
+            .merged(remote_config())
+            .define(
+                _MODE,
+                ConfigType.STRING,
+                _REMOTE,
+                validator=ValidString(_REMOTE, _LOCAL),
+                importance=Importance.HIGH,
+                doc="Where the schema of a value is: remote, in a schema registry; or local, "
+                "before each value, which is then an Avro object container file.",
+                group="Schemas",
+            )
+            .define(
+                _FACTS,
+                ConfigType.BOOLEAN,
+                default=True,
+                importance=Importance.LOW,
+                doc="Whether Avro schemas tell what only Kafka Connect has words for.",
+                group="Schemas",
+            )
+            .define(
+                _ENHANCED,
+                ConfigType.BOOLEAN,
+                default=False,
+                importance=Importance.MEDIUM,
+                doc="Whether texts that were read from an enum are written as one, and the "
+                "branches of a union are called by their full names.",
+                group="Schemas",
+            )
+            .merged(unused_cache_def("schemas.cache.config", sake="Confluent"))
+        )
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        try:
+            return self._encoded(column, made, schema)
+        except UNWANTED as error:
+            return refusing(column, error)
+        except RecordError as error:
+            text = f"Failed to serialize Avro data from topic {self.context.topic}: "
+            fault = Fault(f"{column} IS NOT NULL", literal(text + str(error.problem)))
+            return Converted("CAST(NULL AS BINARY)", _BYTES, faults=(fault,))
+
+    def _encoded(self, column: str, made: str, schema: Schema) -> Converted:
+        enhanced = self.config.get_bool(_ENHANCED)
+        tree = avro_of(schema, enhanced=enhanced, facts=self.config.get_bool(_FACTS))
+        type_, whole = self._framing.framed(tree, _name(tree), "\0")
+        shaped = AvroShaper(enhanced=enhanced).shaped(
+            texts_of_variants(column, schema), schema, type_
+        )
+        written = f"to_avro({made}, {literal(json.dumps(engine_tree(type_)))})"
+        faults = tuple(
+            Fault(
+                condition, literal(f"Invalid value for the Avro schema at {path or 'the top'}")
+            )
+            for path, condition in unwritable(made, type_)
+        )
+        bad = " OR ".join(fault.condition for fault in faults)
+        bytes_ = f"IF({made} IS NULL, NULL, {whole.replace(chr(0), written)})"
+        sql = f"IF({bad}, NULL, {bytes_})" if bad else bytes_
+        return Converted(sql, _BYTES, made=shaped, faults=faults)
+
+    @override
+    def decoder(self) -> ExpressionDecoder:
+        return _AvroDecoder(self, self._framing)
+
+    @override
+    def close(self) -> None:
+        self._remote.close()
+
+    @property
+    def enhanced(self) -> bool:
+        """Whether branches of unions are called by their full names."""
+        return self.config.get_bool(_ENHANCED)
+
+    @cached_property
+    def _remote(self) -> RemoteSchemas:
+        return RemoteSchemas(self.config, self.context, SchemaType.AVRO)
+
+    @cached_property
+    def _framing(self) -> Framing:
+        local = self.config.get_str(_MODE) == _LOCAL
+        return LocalFraming() if local else RemoteFraming(self._remote)
+
+
+def _name(tree: Any) -> str | None:
+    """Return the full name of a schema."""
+    if not isinstance(tree, dict) or "name" not in tree:
+        return None
+    space = tree.get("namespace")
+    return f"{space}.{tree['name']}" if space else str(tree["name"])
+
+
+class _AvroDecoder(ExpressionDecoder):
+    """Reads the values of each schema by itself, and gives all of them one schema."""
+
+    def __init__(self, converter: AvroConverter, framing: Framing) -> None:
+        self._converter = converter
+        self._framing = framing
+
+    @override
+    def tokens(self, raw: str) -> str:
+        return self._framing.tokens(raw)
+
+    @override
+    def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
+        written = self._framing.written(raw, tokens)
+        good: list[_Good] = []
+        faults = [self._framing.fault(raw)]
+        target = self._known()
+        for place, each in enumerate(written):
+            if not isinstance(each.type, AvroType):
+                faults.append(Fault(each.condition, literal(each.type)))
+                continue
+            try:
+                own = connect_of(each.type, enhanced=self._converter.enhanced)
+                target = own if target is None else evolve(target, own)
+            except (RecordError, ConfigError) as error:
+                faults.append(Fault(each.condition, literal(_UNFIT + error.problem)))
+            else:
+                good.append(_Good(f"w{place}", each, each.type, own))
+        target = (target or Schema.string()).replaced(optional=True)
+        if not good:
+            return Converted(sql_null(target), target, None, tuple(faults))
+        self._remember(target)
+        # With an IF around it: Spark would take a bare struct apart, and decode once for each
+        # use of its fields.
+        whole = good[0].read()
+        if len(good) > 1:
+            read = ", ".join(f"'{one.name}', {one.read()}" for one in good)
+            whole = f"IF({raw} IS NULL, NULL, named_struct({read}))"
+            good = [replace(one, name=f"{made}.{one.name}") for one in good]
+        else:
+            good = [replace(good[0], name=made)]
+        text = f"Failed to deserialize data for topic {self._converter.context.topic} to Avro"
+        oks = " OR ".join(one.ok for one in good)
+        faults.append(Fault(f"({raw} IS NOT NULL AND NOT ({oks}))", literal(text)))
+        faults += [fault for one in good for fault in one.faults(text)]
+        values = " ".join(f"WHEN {one.ok} THEN {one.value(target)}" for one in good)
+        return Converted(f"CASE {values} END", target, whole, tuple(faults))
+
+    def _known(self) -> Schema | None:
+        context = self._converter.context
+        return None if context.schemas is None else context.schemas.get(context.memory_name)
+
+    def _remember(self, schema: Schema) -> None:
+        context = self._converter.context
+        if context.schemas is not None and self._known() != schema:
+            context.schemas.put(context.memory_name, schema)
+
+
+@dataclass(frozen=True)
+class _Good:
+    """Values of one schema, read into a column."""
+
+    name: str
+    written: Written
+    type: AvroType
+    schema: Schema
+
+    @property
+    def ok(self) -> str:
+        return Reading(self.written).ok(self.name)
+
+    def read(self) -> str:
+        return f"IF({self.written.condition}, {Reading(self.written).sql}, NULL)"
+
+    def faults(self, text: str) -> Iterator[Fault]:
+        for path, condition in self._overflowing():
+            where = path or "the top"
+            message = f"{text}: The number at {where} is out of the range of its type."
+            yield Fault(f"({self.ok} AND {condition})", literal(message))
+
+    def value(self, target: Schema) -> str:
+        value = connected(self._plain, self.type, self.schema)
+        value = variants_of_texts(value, self.schema, strict=False)
+        value = fitted(value, self.schema, target)
+        bad = " OR ".join(condition for _, condition in self._overflowing())
+        return f"IF({bad}, NULL, {value})" if bad else value
+
+    def _overflowing(self) -> Iterator[tuple[str, str]]:
+        return overflowing(self._plain, self.type)
+
+    @property
+    def _plain(self) -> str:
+        return Reading(self.written).value(self.name)

@@ -1,0 +1,279 @@
+"""Schema registries over HTTP, asked through Confluent's own client."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from typing_extensions import override
+
+from headrace.sdk.config import Password
+from headrace.sdk.errors import ConfigError, RetriableError, SetupError
+from headrace_plugins.confluent.client_keys import EMBEDDED, URL_KEY, client_settings
+from headrace_plugins.confluent.schema_registry import (
+    IncompatibleSchemaError,
+    InvalidSchemaError,
+    RegisteredSchema,
+    RegistryRefusedError,
+    SchemaNotFoundError,
+    SchemaReference,
+    SchemaRegistry,
+    SchemaRegistryError,
+    SchemaText,
+    SchemaType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka.schema_registry import RegisteredSchema as ConfluentRegistered
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
+
+    from headrace.sdk.config import Config
+    from headrace.sdk.schemaregistry import SchemaRegistry as RuntimeRegistry
+
+__all__ = ["HttpSchemaRegistry", "open_registry"]
+
+_T = TypeVar("_T")
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+_DENIED = {401: "does not know this user", 403: "does not let this user do that"}
+_NO_SUBJECT, _NO_VERSION, _NO_LEVEL = 40401, 40402, 40408
+
+
+class HttpSchemaRegistry:
+    """A SchemaRegistryAdmin over HTTP. See `SchemaRegistry` for what each method does.
+
+    Pickled, it opens connections of its own where it arrives. What a subject answered to a text
+    is remembered, whatever `normalize` was.
+
+    Args:
+        config: Parsed with the keys of `registry_config`. Raises ConfigError for an address
+            that cannot be one, with no secret in it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.__setstate__(client_settings(config))
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave connections, locks and answers behind."""
+        return self._settings
+
+    def __setstate__(self, settings: dict[str, Any]) -> None:
+        """Start with no connection."""
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._opened: SchemaRegistryClient | None = None
+
+    def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
+        """See `SchemaRegistry`."""
+
+        def register(client: SchemaRegistryClient) -> int:
+            made = client.register_schema(subject, _sent(schema), normalize)
+            client.clear_latest_caches()  # type: ignore[no-untyped-call]
+            return made
+
+        return self._ask(register)
+
+    def lookup(
+        self, subject: str, schema: SchemaText, *, normalize: bool = False
+    ) -> RegisteredSchema:
+        """See `SchemaRegistry`."""
+        return self._ask(
+            lambda c: _registered(c.lookup_schema(subject, _sent(schema), normalize))
+        )
+
+    def by_id(self, schema_id: int) -> SchemaText:
+        """See `SchemaRegistry`."""
+        return self._ask(lambda client: _text(client.get_schema(schema_id)))
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """See `SchemaRegistry`."""
+        return self._ask(lambda client: _registered(client.get_latest_version(subject)))
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """See `SchemaRegistry`."""
+        return self._ask(lambda c: _registered(c.get_version(subject, version, deleted=True)))
+
+    def versions(self, subject: str) -> list[int]:
+        """See `SchemaRegistry`."""
+        return self._ask(lambda client: client.get_versions(subject))
+
+    def all_versions(self, subject: str) -> list[int]:
+        """See `SchemaRegistryAdmin`."""
+        return self._ask(lambda client: client.get_versions(subject, deleted=True))
+
+    def subjects(self) -> list[str]:
+        """See `SchemaRegistry`."""
+        return self._ask(lambda client: client.get_subjects())
+
+    def all_subjects(self) -> list[str]:
+        """See `SchemaRegistryAdmin`."""
+        return self._ask(lambda client: client.get_subjects(deleted=True))
+
+    def incompatibilities(self, subject: str, schema: SchemaText) -> list[str]:
+        """See `SchemaRegistry`."""
+        path = f"compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
+
+        def check(client: SchemaRegistryClient) -> dict[str, Any]:
+            # The public method does not give the reasons.
+            return dict(client._rest_client.post(path, _sent(schema).to_dict()))  # noqa: SLF001
+
+        try:
+            answer = self._ask(check)
+        except IncompatibleSchemaError as error:
+            return [error.problem]
+        except SchemaNotFoundError as error:
+            if error.error_code in {_NO_SUBJECT, _NO_VERSION}:
+                return []
+            raise
+        if answer.get("is_compatible", False):
+            return []
+        reasons = [str(message) for message in answer.get("messages") or []]
+        return reasons or ["The schema is incompatible with an earlier version."]
+
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """See `SchemaRegistryAdmin`."""
+        return self._delete(lambda client: client.delete_subject(subject, permanent))
+
+    def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        """See `SchemaRegistryAdmin`."""
+        return self._delete(lambda client: client.delete_version(subject, version, permanent))
+
+    def compatibility(self, subject: str | None) -> str:
+        """See `SchemaRegistryAdmin`."""
+        try:
+            return self._ask(lambda client: client.get_compatibility(subject))
+        except SchemaNotFoundError as error:
+            if subject is None or error.error_code not in {_NO_SUBJECT, _NO_LEVEL}:
+                raise
+            return self.compatibility(None)
+
+    def set_compatibility(self, subject: str | None, level: str | None) -> None:
+        """See `SchemaRegistryAdmin`."""
+        if level is None:
+            self._ask(lambda client: client.delete_config(subject))
+        else:
+            self._ask(lambda client: client.set_compatibility(subject, level))
+
+    def close(self) -> None:
+        """See `SchemaRegistry`."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _delete(self, call: Callable[[SchemaRegistryClient], _T]) -> _T:
+        found = self._ask(call)
+        self._connected().clear_caches()  # type: ignore[no-untyped-call]
+        return found
+
+    def _ask(self, call: Callable[[SchemaRegistryClient], _T]) -> _T:
+        client = self._connected()
+        import httpx2  # noqa: PLC0415 - a quarter of a second that few commands need
+        from confluent_kafka.schema_registry.error import (  # noqa: PLC0415 - an extra
+            SchemaRegistryError as ConfluentError,
+        )
+
+        urls = self._settings["url"]
+        try:
+            return call(client)
+        except httpx2.TransportError as error:
+            # Not the error's text: a protocol error shows the headers, and so the token.
+            why = f"{urls} gave {type(error).__name__}"
+            raise _unavailable(why) from None
+        except ConfluentError as error:
+            raise _error(error, urls) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            problem = f"{urls} answered, and not as a schema registry does."
+            raise SchemaRegistryError(problem, fix=f"Check {URL_KEY}.") from None
+
+    def _connected(self) -> SchemaRegistryClient:
+        try:
+            from confluent_kafka.schema_registry import (  # noqa: PLC0415 - an extra
+                SchemaRegistryClient,
+            )
+        except ImportError:
+            problem = "Schema registries at a URL need Confluent's client, which is missing."
+            raise SetupError(problem, fix="Install headrace[registry].") from None
+        with self._lock:
+            if self._opened is None:
+                shown = {
+                    name: value.value if isinstance(value, Password) else value
+                    for name, value in self._settings.items()
+                }
+                try:
+                    self._opened = SchemaRegistryClient(shown)
+                except (OSError, ValueError) as error:  # SSLError is an OSError
+                    problem = f"The certificates cannot be used: {type(error).__name__}."
+                    fix = "Check the files and the key's password."
+                    raise ConfigError(problem, field="schema.registry.ssl", fix=fix) from None
+            return self._opened
+
+
+def open_registry(config: Config, embedded: RuntimeRegistry | None) -> SchemaRegistry:
+    """Return the registry that the keys of `registry_config` name; nothing is sent yet.
+
+    Args:
+        config: Parsed with those keys in its definition.
+        embedded: The registry in the installation's own store, as the context gives it. It
+            serves the Python workers of one machine; on a cluster use a URL.
+
+    Raises:
+        ConfigError: A value does not fit, or there is no embedded registry here.
+    """
+    if config.get_str(URL_KEY).strip().lower() != EMBEDDED:
+        return HttpSchemaRegistry(config)
+    if not isinstance(embedded, SchemaRegistry):
+        problem = "There is no embedded schema registry here."
+        fix = "Give the URL of a schema registry."
+        raise ConfigError(problem, field=URL_KEY, fix=fix)
+    return embedded
+
+
+def _unavailable(why: str) -> RetriableError:
+    problem = f"The schema registry cannot serve: {why}."
+    fix = "Check that it runs and can be reached from here."
+    return RetriableError(problem, fix=fix, field=URL_KEY)
+
+
+def _error(error: ConfluentError, urls: str) -> SchemaRegistryError | RetriableError:
+    status, text = error.http_status_code, error.error_message
+    code = error.error_code if error.error_code and error.error_code > 0 else status
+    if status in _BUSY:
+        return _unavailable(f"{urls} answered {status}")
+    if status in _DENIED:
+        problem = f"{urls} {_DENIED[status]}."
+        fix = "Check the user, password or token."
+        return RegistryRefusedError(problem, error_code=code, fix=fix)
+    if status == 409:  # noqa: PLR2004 - Conflict
+        return IncompatibleSchemaError(text, fix="Change the schema, or the level.")
+    if str(code).startswith("404") and code != status:  # or the URL leads elsewhere
+        return SchemaNotFoundError(text, error_code=code)
+    if code == InvalidSchemaError.usual_error_code:
+        return InvalidSchemaError(text, error_code=code)
+    return RegistryRefusedError(text or f"{urls} answered {status}.", error_code=code)
+
+
+def _sent(schema: SchemaText) -> Schema:
+    from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - an extra
+    from confluent_kafka.schema_registry import SchemaReference as Use  # noqa: PLC0415
+
+    uses = [Use(each.name, each.subject, each.version) for each in schema.references]
+    return Schema(schema.text, schema.type.value, uses)
+
+
+def _text(schema: Schema) -> SchemaText:
+    references = tuple(
+        SchemaReference(str(each.name), str(each.subject), int(each.version or 0))
+        for each in schema.references or ()
+    )
+    kind = SchemaType(schema.schema_type or SchemaType.AVRO)
+    return SchemaText(str(schema.schema_str), kind, references)
+
+
+def _registered(found: ConfluentRegistered) -> RegisteredSchema:
+    version, schema_id = int(found.version or 0), int(found.schema_id or 0)
+    return RegisteredSchema(str(found.subject), version, schema_id, _text(found.schema))

@@ -1,0 +1,134 @@
+"""JSON whose JSON Schema is in a registry, as Confluent's converter reads and writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Converted, Converter, Decoded, Group, Schema
+from headrace.sdk.config import Config, ConfigType, Importance
+from headrace_plugins.confluent.headed_decoding import HeadedDecoder
+from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
+from headrace_plugins.confluent.json_schema_reading import schema_of_json_schema
+from headrace_plugins.confluent.json_schema_writing import SchemaJsonWriter, json_schema_text
+from headrace_plugins.confluent.remote_schemas import (
+    UNWANTED,
+    RemoteSchemas,
+    refusing,
+    remote_config,
+)
+from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
+from headrace_plugins.confluent.wireform import framed_sql
+from headrace_plugins.converters.json_payloads import decoded_payloads
+from headrace_plugins.converters.keys import (
+    converter_def,
+    decimals_as_numbers,
+    decimals_def,
+    unused_cache_def,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.sdk import ArrowDecoder, ConverterContext
+    from headrace.sdk.config import ConfigDef
+    from headrace_plugins.confluent.remote_schemas import WriterSchema
+
+_ADDITIONAL = "object.additional.properties"
+_OPTIONAL = "use.optional.for.nonrequired"
+
+
+class JsonSchemaConverter(Converter):
+    """Converts JSON whose schema, a JSON Schema, is in a schema registry.
+
+    All types of records are kept: what JSON Schema has no word for stands beside it in
+    Confluent's ``connect.type`` and its like. Of a schema that another wrote a ``oneOf`` or
+    ``anyOf`` becomes a struct with a field for each choice, unless it only adds null.
+    """
+
+    aliases = ("io.confluent.connect.json.JsonSchemaConverter",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return (
+            converter_def()
+            .merged(remote_config())
+            .define(
+                _ADDITIONAL,
+                ConfigType.BOOLEAN,
+                default=True,
+                importance=Importance.MEDIUM,
+                doc="Whether the schemas that are written allow objects to have more "
+                "properties; where they do not, fields can be added compatibly.",
+                group="Schemas",
+            )
+            .define(
+                _OPTIONAL,
+                ConfigType.BOOLEAN,
+                default=False,
+                importance=Importance.MEDIUM,
+                doc="Whether a property that is not required may be missing; if not, a value "
+                "that lacks it is refused.",
+                group="Schemas",
+            )
+            .merged(unused_cache_def("schemas.cache.size", sake="Confluent"))
+            .merged(decimals_def())
+        )
+
+    def __init__(self, config: Config, context: ConverterContext) -> None:
+        super().__init__(config, context)
+        self._schemas = RemoteSchemas(config, context, SchemaType.JSON)
+
+    @override
+    def close(self) -> None:
+        self._schemas.close()
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        text = json_schema_text(schema, additional=self.config.get_bool(_ADDITIONAL))
+        try:
+            writer = self._schemas.writer(SchemaText(text, SchemaType.JSON), schema.name)
+        except UNWANTED as error:
+            return refusing(column, error)
+        numbers = decimals_as_numbers(self.config)
+        json = SchemaJsonWriter(decimals_as_numbers=numbers).text(column, schema)
+        payload_sql = f"CAST({json} AS BINARY)"
+        return Converted(framed_sql(writer.id, payload_sql), Schema.bytes(optional=True))
+
+    @override
+    def decoder(self) -> ArrowDecoder:
+        optional, base64 = self.config.get_bool(_OPTIONAL), not decimals_as_numbers(self.config)
+        reader_of = partial(_reader, optional_unless_required=optional, decimals_as_text=base64)
+        return HeadedDecoder(self._schemas, reader_of)
+
+
+def _reader(
+    writer: WriterSchema, *, optional_unless_required: bool, decimals_as_text: bool
+) -> _Reader:
+    schema = schema_of_json_schema(
+        writer.schema.text,
+        writer.references,
+        optional_unless_required=optional_unless_required,
+    )
+    return _Reader(schema, decimals_as_text)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    schema: Schema
+    decimals_as_text: bool
+
+    def __call__(self, texts: pa.Array) -> Decoded:
+        shape = partial(payload, self.schema) if is_apart(self.schema) else None
+        values, faults = decoded_payloads(
+            texts,
+            self.schema,
+            defaults=True,
+            decimals_as_text=self.decimals_as_text,
+            shape=shape,
+        )
+        return Decoded([Group(self.schema, values)], faults)

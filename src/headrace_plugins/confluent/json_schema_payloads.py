@@ -1,0 +1,97 @@
+"""JSON that fits a JSON Schema, as Kafka Connect's own converter writes the same values.
+
+The two differ in unions, which JSON Schema writes as the value alone, and in maps whose keys
+are no texts, which it writes as objects of a key and a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import RecordError, Type
+from headrace.sdk.scalars import WHOLE_NUMBERS
+from headrace_plugins.confluent.json_schema_words import (
+    KEY,
+    VALUE,
+    is_object,
+    is_union,
+)
+
+if TYPE_CHECKING:
+    from headrace.sdk import Schema
+
+_KINDS: Mapping[Type, tuple[type, ...]] = {
+    **dict.fromkeys(WHOLE_NUMBERS, (int,)),
+    **dict.fromkeys((Type.FLOAT32, Type.FLOAT64), (int, float, Decimal)),
+    Type.BOOLEAN: (bool,),
+    Type.STRING: (str,),
+    Type.BYTES: (str, int, float, Decimal),
+    Type.ARRAY: (list,),
+}
+
+
+def is_apart(schema: Schema) -> bool:
+    """Return whether the JSON of values has to be changed by `payload`."""
+    if is_union(schema) or (schema.key_schema is not None and not is_object(schema)):
+        return True
+    parts = (schema.key_schema, schema.value_schema, *(f.schema for f in schema.fields))
+    return any(part is not None and is_apart(part) for part in parts)
+
+
+def payload(schema: Schema, tree: Any) -> Any:
+    """Return a JSON value in the form of Kafka Connect's JSON converter.
+
+    What does not fit the schema is left as it is, for the reader of that form to refuse.
+
+    Raises:
+        RecordError: No member of a union fits.
+    """
+    if tree is None:
+        return None
+    if is_union(schema):
+        return _of_union(schema, tree)
+    if schema.fields and isinstance(tree, Mapping):
+        return {f.name: payload(f.schema, tree.get(f.name)) for f in schema.fields}
+    values = schema.value_schema
+    if schema.key_schema is not None and values is not None:
+        return _of_map(schema, schema.key_schema, values, tree)
+    if values is not None and isinstance(tree, list):
+        return [payload(values, item) for item in tree]
+    return tree
+
+
+def _of_map(schema: Schema, keys: Schema, values: Schema, tree: Any) -> Any:
+    if is_object(schema):
+        if not isinstance(tree, Mapping):
+            raise RecordError(problem="A map with texts as keys is no JSON object.")
+        return {name: payload(values, item) for name, item in tree.items()}
+    if not isinstance(tree, list):
+        return tree
+    for entry in tree:
+        if not isinstance(entry, Mapping) or entry.keys() != {KEY, VALUE}:
+            raise RecordError(problem="An entry of a map is no object of a key and a value.")
+    return [[payload(keys, one[KEY]), payload(values, one[VALUE])] for one in tree]
+
+
+def _of_union(schema: Schema, tree: Any) -> dict[str, Any]:
+    """Choose the first member that fits, and of objects the one that knows most names."""
+    best, known = None, -1
+    for field in schema.fields:
+        if field.schema.type is Type.STRUCT:
+            names = {own.name for own in field.schema.fields}
+            if isinstance(tree, Mapping) and len(names & tree.keys()) > known:
+                best, known = field, len(names & tree.keys())
+        elif _fits(field.schema, tree):
+            best = field
+            break
+    if best is None:
+        raise RecordError(problem=f"Did not find matching oneof field for data: {tree}")
+    return {best.name: payload(best.schema, tree)}
+
+
+def _fits(schema: Schema, tree: Any) -> bool:
+    if schema.type is Type.MAP:
+        return isinstance(tree, Mapping if is_object(schema) else list)
+    return type(tree) in _KINDS[schema.type]

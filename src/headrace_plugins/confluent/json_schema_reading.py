@@ -1,0 +1,292 @@
+"""Reads JSON Schemas as schemas of records, as Confluent's converter does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+from jsonschema_specifications import REGISTRY
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7, specification_with
+
+from headrace.sdk import ConfigError, RecordError, Schema, Type
+from headrace.sdk.connectjson import native_from_json
+from headrace.sdk.connectpayload import value_from_native
+from headrace_plugins.confluent.json_schema_payloads import payload
+from headrace_plugins.confluent.json_schema_words import (
+    CONNECT_INDEX,
+    CONNECT_PARAMETERS,
+    CONNECT_TYPE,
+    CONNECT_VERSION,
+    ENUM,
+    KEY,
+    UNION,
+    VALUE,
+    union_field,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from referencing import Registry
+
+_NAMED: Mapping[str, Type] = {
+    type_.value.lower(): type_
+    for type_ in (
+        *(Type.INT8, Type.INT16, Type.INT32, Type.INT64),
+        *(Type.FLOAT32, Type.FLOAT64, Type.BYTES),
+    )
+}
+# What a schema is about when it does not say so.
+_HINTS: Mapping[str, tuple[str, ...]] = {
+    "object": ("properties", "required", "additionalProperties", "patternProperties"),
+    "array": ("items", "minItems", "maxItems", "uniqueItems"),
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "multipleOf"),
+}
+
+
+def schema_of_json_schema(
+    text: str, references: Mapping[str, str], *, optional_unless_required: bool
+) -> Schema:
+    """Return the schema of the values of a JSON Schema.
+
+    Args:
+        text: The JSON Schema.
+        references: The texts that it refers to, by name.
+        optional_unless_required: Whether properties that are not required may be missing.
+
+    Raises:
+        RecordError: It describes values that no schema of records can; it names the place.
+    """
+    try:
+        raw = json.loads(text)
+        node = _Node(raw, _resolver(raw, references))
+        return _Reading(optional_unless_required).schema(node)
+    except Unresolvable as error:
+        raise RecordError(problem=f"Nothing is called {error.ref!r}.") from None
+    except (RecursionError, ValueError) as error:
+        raise RecordError(problem=f"The JSON Schema cannot be read: {error}") from error
+    except ConfigError as error:
+        raise RecordError(problem=error.problem, field=error.field) from error
+
+
+def _resolver(raw: Any, references: Mapping[str, str]) -> Any:
+    known: Registry[Any] = REGISTRY
+    own = _draft(raw)
+    identity = own.id_of(raw) or ""
+    for name, text in references.items():
+        used = json.loads(text)
+        resource = _draft(used).create_resource(used)
+        known = known.with_resources([(name, resource), (urljoin(identity, name), resource)])
+    return known.resolver_with_root(own.create_resource(raw))
+
+
+def _draft(raw: Any) -> Any:
+    named = raw.get("$schema") if isinstance(raw, Mapping) else None
+    return specification_with(named, default=DRAFT7) if named else DRAFT7
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A JSON Schema inside another, with what its references mean."""
+
+    raw: Any
+    resolver: Any
+    path: str = ""
+    around: tuple[int, ...] = ()
+
+    def inner(self, raw: Any, step: str = "") -> _Node:
+        path = f"{self.path}.{step}".strip(".") if step else self.path
+        return replace(self, raw=raw, path=path)
+
+    def target(self) -> _Node:
+        """Follow references. Raises RecordError where they lead back to where they stand."""
+        node = self
+        while isinstance(node.raw, Mapping) and isinstance(node.raw.get("$ref"), str):
+            found = node.resolver.lookup(node.raw["$ref"])
+            if id(found.contents) in node.around:
+                raise self.refused(problem="It contains itself, which no type of Spark can.")
+            around = (*node.around, id(found.contents))
+            node = replace(node, raw=found.contents, resolver=found.resolver, around=around)
+        if not isinstance(node.raw, Mapping) or not node.raw:
+            raise self.refused(problem="It says nothing about its values.")
+        return node
+
+    def told(self, name: str, kind: type) -> Any:
+        """Return what stands under a keyword, None unless it is of a type."""
+        value = self.raw.get(name)
+        return value if type(value) is kind else None
+
+    def members(self, name: str) -> list[_Node]:
+        return [self.inner(raw) for raw in self.told(name, list) or ()]
+
+    def refused(self, *, problem: str) -> RecordError:
+        text = f"Unsupported JSON Schema: {problem}"
+        return RecordError(problem=text, field=self.path or None)
+
+
+def _is_null(node: _Node) -> bool:
+    return isinstance(node.raw, Mapping) and node.raw.get("type") == "null"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    optional_unless_required: bool
+
+    def schema(self, given: _Node, *, optional: bool = False) -> Schema:
+        node = given.target()
+        if properties := self._properties(node):
+            return self._finished(node, self._struct(node, properties), optional=optional)
+        for word in ("oneOf", "anyOf"):
+            if choices := node.members(word):
+                return self._choice(node, choices, optional=optional)
+        if parts := node.members("allOf"):
+            return self._all(node, parts, optional=optional)
+        kinds = self._kinds(node)
+        if len(kinds) > 1:
+            choices = [node.inner({**node.raw, "type": kind}) for kind in kinds]
+            return self._choice(node, choices, optional=optional)
+        found = _KINDS.get(kinds[0]) if kinds else None
+        if found is None:
+            raise node.refused(
+                problem=f"No type of records is that of {kinds or 'its values'}."
+            )
+        return self._finished(node, found(self, node), optional=optional)
+
+    def _kinds(self, node: _Node) -> list[str]:
+        kind = node.raw.get("type")
+        if isinstance(kind, list):
+            return [str(one) for one in kind]
+        if isinstance(kind, str):
+            return [kind]
+        if isinstance(node.raw.get("enum"), list):
+            return ["string"]
+        if "const" in node.raw:
+            return [_CONSTANTS.get(type(node.raw["const"]), "object")]
+        return [kind for kind, words in _HINTS.items() if node.raw.keys() & set(words)][:1]
+
+    def _choice(self, node: _Node, choices: Sequence[_Node], *, optional: bool) -> Schema:
+        some = [choice for choice in choices if not _is_null(choice)]
+        optional = optional or len(some) < len(choices)
+        if len(some) == 1 and len(choices) > 1:
+            return self.schema(some[0], optional=optional)
+        fields = {
+            union_field(number): self.schema(choice, optional=True)
+            for number, choice in enumerate(some)
+        }
+        return self._finished(node, Schema.struct(fields, name=UNION), optional=optional)
+
+    def _all(self, node: _Node, parts: Sequence[_Node], *, optional: bool) -> Schema:
+        """Read the part that says most; Confluent's takes the last, and choices first."""
+        reached = [part.target() for part in parts]
+        for words in (("oneOf", "anyOf", "allOf"), ("enum",), ("type",), ()):
+            found = [part for part in reached if not words or part.raw.keys() & set(words)]
+            if found:
+                own = {key: value for key, value in node.raw.items() if key != "allOf"}
+                last = replace(found[-1], raw={**own, **found[-1].raw})
+                return self.schema(last, optional=optional)
+        raise node.refused(problem="Its allOf is empty.")
+
+    def _properties(self, node: _Node) -> dict[str, tuple[_Node, bool]]:
+        """Return the properties of an object and whether each is required, also in allOf."""
+        if node.raw.get(CONNECT_TYPE) == "map":
+            return {}
+        found: dict[str, tuple[_Node, bool]] = {}
+        for part in node.members("allOf"):
+            found |= self._properties(part.target())
+        required = set(node.told("required", list) or ())
+        for name, raw in (node.told("properties", dict) or {}).items():
+            found[name] = (node.inner(raw, name), name in required)
+        return found
+
+    def _struct(self, node: _Node, properties: Mapping[str, tuple[_Node, bool]]) -> Schema:
+        def place(item: tuple[int, str]) -> tuple[int, int]:
+            number, name = item
+            raw = properties[name][0].raw
+            index = raw.get(CONNECT_INDEX) if isinstance(raw, Mapping) else None
+            return (index if isinstance(index, int) else number, number)
+
+        fields = {}
+        for _, name in sorted(enumerate(properties), key=place):
+            inner, required = properties[name]
+            optional = self.optional_unless_required and not required
+            fields[name] = self.schema(inner, optional=optional)
+        return Schema.struct(fields)
+
+    def array(self, node: _Node) -> Schema:
+        items = node.told("items", dict)
+        if items is None:
+            raise node.refused(problem="Array schema did not specify the items type.")
+        own = node.inner(items, "[]").target()
+        pair = own.told("properties", dict) or {}
+        if node.raw.get(CONNECT_TYPE) == "map" and pair.keys() == {KEY, VALUE}:
+            keys, values = (self.schema(own.inner(pair[name], name)) for name in (KEY, VALUE))
+            return Schema.map(keys, values)
+        return Schema.array(self.schema(node.inner(items, "[]")))
+
+    def object(self, node: _Node) -> Schema:
+        values = node.told("additionalProperties", dict)
+        if values is None:
+            raise node.refused(
+                problem="An object without properties has nothing to become a column."
+            )
+        return Schema.map(Schema.string(), self.schema(node.inner(values, "{}")))
+
+    def integer(self, node: _Node) -> Schema:
+        return self.number(node, Type.INT64)
+
+    def number(self, node: _Node, plain: Type = Type.FLOAT64) -> Schema:
+        named = node.raw.get(CONNECT_TYPE)
+        if named is not None and named not in _NAMED:
+            raise node.refused(problem=f"Unsupported type {named}")
+        return Schema(_NAMED.get(named, plain))
+
+    def string(self, node: _Node) -> Schema:
+        if node.raw.get(CONNECT_TYPE) == "bytes":
+            return Schema(Type.BYTES)
+        symbols = node.told("enum", list)
+        names = [str(symbol) for symbol in symbols or () if symbol is not None]
+        parameters = {f"{ENUM}.{name}": name for name in names}
+        return Schema.string(parameters={ENUM: "", **parameters} if names else {})
+
+    def boolean(self, _: _Node) -> Schema:
+        return Schema(Type.BOOLEAN)
+
+    def _finished(self, node: _Node, bare: Schema, *, optional: bool) -> Schema:
+        """Add what a JSON Schema says besides."""
+        parameters = {
+            str(name): str(value)
+            for name, value in (node.told(CONNECT_PARAMETERS, dict) or {}).items()
+        }
+        schema = bare.replaced(
+            name=bare.name or node.told("title", str),
+            version=node.told(CONNECT_VERSION, int),
+            doc=node.told("description", str),
+            parameters={**bare.parameters, **parameters},
+            optional=optional,
+        )
+        default = node.raw.get("default")
+        if default is None:
+            return schema
+        native = native_from_json(schema, payload(schema, default), path=node.path)
+        return schema.replaced(default=value_from_native(schema, native))
+
+
+_KINDS: Mapping[str, Callable[[_Reading, _Node], Schema]] = {
+    "object": _Reading.object,
+    "array": _Reading.array,
+    "integer": _Reading.integer,
+    "number": _Reading.number,
+    "string": _Reading.string,
+    "boolean": _Reading.boolean,
+}
+_CONSTANTS: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+}

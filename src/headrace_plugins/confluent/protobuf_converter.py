@@ -1,0 +1,114 @@
+"""Protobuf whose schema is in a registry, as Confluent's converter reads and writes it."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import Converted, Converter, Fault, RecordError, Schema, SetupError, literal
+from headrace.sdk.converter import ArrowCall
+from headrace.sdk.variants import texts_of_variants
+from headrace_plugins.confluent.headed_decoding import HeadedDecoder
+from headrace_plugins.confluent.protobuf_options import ProtoOptions, protobuf_def
+from headrace_plugins.confluent.protoc import compile_proto
+from headrace_plugins.confluent.remote_schemas import (
+    UNWANTED,
+    RemoteSchemas,
+    refusing,
+    remote_config,
+)
+from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
+from headrace_plugins.confluent.wireform import head_of
+from headrace_plugins.converters.keys import converter_def
+
+if TYPE_CHECKING:
+    from headrace.sdk import ArrowDecoder, ConverterContext
+    from headrace.sdk.config import Config, ConfigDef
+    from headrace_plugins.confluent.headed_decoding import PayloadReader
+    from headrace_plugins.confluent.protobuf_payloads import RecordWriter
+    from headrace_plugins.confluent.remote_schemas import WriterSchema
+
+_BYTES = Schema.bytes(optional=True)
+
+
+class ProtobufConverter(Converter):
+    """Converts Protobuf whose schema is in a schema registry.
+
+    A schema of Kafka Connect's and one of Protobuf's become each other as in Confluent's
+    converter. Needs the extra `headrace[protobuf]`.
+    """
+
+    aliases = ("io.confluent.connect.protobuf.ProtobufConverter",)
+
+    @override
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return converter_def().merged(remote_config()).merged(protobuf_def())
+
+    def __init__(self, config: Config, context: ConverterContext) -> None:
+        super().__init__(config, context)
+        if find_spec("grpc_tools") is None:
+            problem = "ProtobufConverter needs protoc, which is not installed."
+            raise SetupError(problem, fix="Install headrace[protobuf].")
+        self._options = ProtoOptions.of(config)
+        self._schemas = RemoteSchemas(config, context, SchemaType.PROTOBUF)
+
+    @override
+    def close(self) -> None:
+        self._schemas.close()
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        text = f"Failed to serialize Protobuf data from topic {self.context.topic}: "
+        try:
+            writer = self._writer(schema)
+        except UNWANTED as error:
+            return refusing(column, error)
+        except RecordError as error:
+            fault = Fault(f"{column} IS NOT NULL", literal(text + error.problem))
+            return Converted("CAST(NULL AS BINARY)", _BYTES, faults=(fault,))
+        from headrace_plugins.confluent.protobuf_payloads import (  # noqa: PLC0415 - an extra
+            RESULT,
+        )
+
+        called = ArrowCall.called(made)
+        message = f"concat({literal(text)}, {called}.problem)"
+        return Converted(
+            f"{called}.bytes",
+            _BYTES,
+            faults=(Fault(f"{called}.problem IS NOT NULL", message),),
+            call=ArrowCall(texts_of_variants(column, schema), writer, RESULT),
+        )
+
+    def _writer(self, schema: Schema) -> RecordWriter:
+        # They need the extra, and this plugin is listed without it.
+        from headrace_plugins.confluent.protobuf_payloads import (  # noqa: PLC0415
+            RecordWriter,
+        )
+        from headrace_plugins.confluent.protobuf_types import ProtoFile  # noqa: PLC0415
+        from headrace_plugins.confluent.protobuf_writing import proto_of  # noqa: PLC0415
+
+        written = proto_of(schema, self._options)
+        found = self._schemas.writer(
+            SchemaText(written.text, SchemaType.PROTOBUF), written.name
+        )
+        files = compile_proto(found.schema.text, found.references)
+        path = tuple(ProtoFile(files).path_of(written.name))
+        writer = RecordWriter(files, path, schema, self._options, head_of(found.id))
+        writer.check()
+        return writer
+
+    @override
+    def decoder(self) -> ArrowDecoder:
+        return HeadedDecoder(self._schemas, partial(_reader, options=self._options))
+
+
+def _reader(writer: WriterSchema, *, options: ProtoOptions) -> PayloadReader:
+    from headrace_plugins.confluent.protobuf_payloads import (  # noqa: PLC0415 - an extra
+        PayloadReader,
+    )
+
+    return PayloadReader(compile_proto(writer.schema.text, writer.references), options)

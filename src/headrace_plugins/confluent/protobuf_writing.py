@@ -1,0 +1,299 @@
+"""What a schema of Kafka Connect's is in Protobuf, as Confluent's converter has it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from headrace.sdk import RecordError, Schema, Type
+from headrace.sdk.logical import DECIMAL, PRECISION, SCALE, VARIANT
+from headrace_plugins.confluent.protobuf_names import scrubbed
+from headrace_plugins.confluent.protobuf_reading import (
+    CONNECT_TYPE,
+    ENUM_FACT,
+    LOGICAL,
+    TAG,
+    TYPE,
+    UNION,
+    WRAPPER,
+    is_union,
+)
+from headrace_plugins.confluent.protobuf_types import DECIMAL_MESSAGE, WRAPPERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace_plugins.confluent.protobuf_options import ProtoOptions
+
+_UNNAMED = "ConnectDefault"
+_WORDS = {
+    Type.INT8: "int32",
+    Type.INT16: "int32",
+    Type.INT32: "int32",
+    Type.INT64: "int64",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "bool",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
+_SAME_TYPE = {
+    "int32": {"sint32", "sfixed32"},
+    "int64": {"uint32", "fixed32", "uint64", "fixed64", "sint64", "sfixed64"},
+}
+_SMALL = {Type.INT8: "int8", Type.INT16: "int16"}
+_WRAPPED = {word: name for name, word in WRAPPERS.items()}
+_WRAPPED |= {"fixed32": _WRAPPED["uint32"], "fixed64": _WRAPPED["uint64"]}
+_KEYS = {Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN, Type.STRING}
+_LOGICAL = {schema.name: name for name, schema in LOGICAL.items()}
+_FILES = {
+    DECIMAL_MESSAGE: "confluent/type/decimal.proto",
+    "google.type.Date": "google/type/date.proto",
+    "google.type.TimeOfDay": "google/type/timeofday.proto",
+    "google.protobuf.Timestamp": "google/protobuf/timestamp.proto",
+    **dict.fromkeys(WRAPPERS, "google/protobuf/wrappers.proto"),
+}
+_META = "confluent/meta.proto"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A .proto file.
+
+    Args:
+        text: Its text.
+        name: The full name of the message that records are.
+    """
+
+    text: str
+    name: str
+
+
+def proto_of(schema: Schema, options: ProtoOptions) -> Written:
+    """Return a file for records of a schema.
+
+    Raises:
+        RecordError: Protobuf cannot say what they are.
+    """
+    if schema.type is Type.STRUCT:
+        return _Writing(options).file(schema)
+    if schema.type not in _WORDS or (schema.is_logical and schema.name != VARIANT):
+        kind = schema.name or schema.type.value
+        raise RecordError(problem=f"Records of {kind} are no Protobuf message.")
+    return Written(_wrappers(), _WRAPPED[_WORDS[schema.type]])
+
+
+def _wrappers() -> str:
+    """Return the file of the messages that wrap a value each."""
+    lines = ['syntax = "proto3";', "package google.protobuf;"]
+    for name, word in WRAPPERS.items():
+        lines += ["", f"message {name.rpartition('.')[2]} {{", f"  {word} value = 1;", "}"]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass
+class _Scope:
+    """A message that is being written: what is defined in it, and around it."""
+
+    around: _Scope | None = None
+    known: dict[str, Schema] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def has(self, name: str, schema: Schema) -> bool:
+        """Return whether a name is defined; raises RecordError if as something else."""
+        if name in self.known:
+            if _nature(self.known[name]) != _nature(schema):
+                problem = f"Two different schemas are called {name}."
+                raise RecordError(problem=problem)
+            return True
+        return self.around is not None and self.around.is_known_as(name, schema)
+
+    def is_known_as(self, name: str, schema: Schema) -> bool:
+        if name in self.known:
+            return _nature(self.known[name]) == _nature(schema)
+        return self.around is not None and self.around.is_known_as(name, schema)
+
+
+def _nature(schema: Schema) -> Schema:
+    """Return a schema without what says something of a field that has it."""
+    facts = {key: v for key, v in schema.parameters.items() if key not in {TAG, WRAPPER}}
+    return schema.bare().replaced(parameters=facts)
+
+
+class _Writing:
+    def __init__(self, options: ProtoOptions) -> None:
+        self._options = options
+        self._imports: set[str] = set()
+        self._unnamed = count(1)
+        self._space: list[str] = []
+
+    def file(self, schema: Schema) -> Written:
+        parts = [self._allowed(part) for part in self._full(schema).split(".")]
+        space, name = ".".join(parts[:-1]), parts[-1]
+        self._space = parts[:-1]
+        body = self._message(name, schema, None)
+        head = ['syntax = "proto3";', *([f"package {space};"] if space else [])]
+        imports = [f'import "{path}";' for path in sorted(self._imports)]
+        blocks = [head, imports, body]
+        text = "\n\n".join("\n".join(block) for block in blocks if block)
+        return Written(text + "\n", ".".join(parts))
+
+    def _full(self, schema: Schema) -> str:
+        return schema.name or f"{_UNNAMED}{next(self._unnamed)}"
+
+    def _allowed(self, name: str) -> str:
+        name = scrubbed(name) if self._options.scrubs else name
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            problem = f"Protobuf does not allow the name {name}; see scrub.invalid.names."
+            raise RecordError(problem=problem)
+        return name
+
+    def _message(self, name: str, schema: Schema, around: _Scope | None) -> list[str]:
+        scope = _Scope(around)
+        numbers = _numbers(schema)
+        fields: list[str] = []
+        for each in schema.fields:
+            if is_union(each.schema):
+                members = [
+                    self._field(f.name, f.schema, scope, numbers, in_choice=True)
+                    for f in each.schema.fields
+                ]
+                own = (each.schema.name or "").removeprefix(f"{UNION}.").rpartition(".")[2]
+                fields += _block(f"oneof {self._allowed(own or each.name)}", members)
+            else:
+                fields.append(self._field(each.name, each.schema, scope, numbers))
+        return _block(f"message {name}", [*fields, *scope.lines])
+
+    def _field(
+        self,
+        name: str,
+        schema: Schema,
+        scope: _Scope,
+        numbers: Iterator[int],
+        *,
+        in_choice: bool = False,
+    ) -> str:
+        own, tag = self._allowed(name), schema.parameters.get(TAG)
+        label, value = "", schema
+        if schema.type is Type.ARRAY and schema.value_schema is not None:
+            label, value = "repeated ", schema.value_schema
+        elif schema.key_schema is not None and schema.key_schema.type not in _KEYS:
+            label = "repeated "
+        elif schema.key_schema is None and schema.optional and not in_choice:
+            label = "optional " if self._options.words else ""
+        kind, facts = self._type(own, value, scope, wraps=self._wraps(value, in_choice))
+        number = int(tag) if tag is not None and tag.isdecimal() else next(numbers)
+        return f"{label}{kind} {own} = {number}{self._facts(facts)};"
+
+    def _wraps(self, schema: Schema, in_choice: bool) -> bool:  # noqa: FBT001 - two places
+        marked = schema.parameters.get(WRAPPER) == "true"
+        return self._options.wrappers and schema.optional and (not in_choice or marked)
+
+    def _facts(self, facts: Mapping[str, str]) -> str:
+        if not facts:
+            return ""
+        self._imports.add(_META)
+        pairs = ", ".join(
+            f"{{key: {json.dumps(key)}, value: {json.dumps(value)}}}"
+            for key, value in facts.items()
+        )
+        return f" [(confluent.field_meta) = {{params: [{pairs}]}}]"
+
+    def _type(
+        self, name: str, schema: Schema, scope: _Scope, *, wraps: bool
+    ) -> tuple[str, Mapping[str, str]]:
+        if schema.is_logical and schema.name != VARIANT:
+            return self._of_logical(schema)
+        match schema.type:
+            case Type.STRUCT if not is_union(schema):
+                return self._of_struct(name, schema, scope), {}
+            case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
+                return self._of_map(name, schema, scope), {}
+            case Type.ARRAY | Type.MAP | Type.STRUCT:
+                problem = f"Protobuf has no {schema.type.value.lower()} in a list or a map."
+                raise RecordError(problem=problem, field=name)
+        if ENUM_FACT in schema.parameters and schema.type in {Type.STRING, Type.INT32}:
+            return self._of_enum(schema, scope), {}
+        word = _WORDS[schema.type]
+        told = schema.parameters.get(TYPE, word)
+        word = told if told in _SAME_TYPE.get(word, ()) else word
+        small = _SMALL.get(schema.type)
+        facts = {} if small is None else {CONNECT_TYPE: small}
+        if not wraps:
+            return word, facts
+        wrapper = _WRAPPED.get(word, _WRAPPED[_WORDS[schema.type]])
+        return self._imported(wrapper), facts
+
+    def _imported(self, name: str) -> str:
+        self._imports.add(_FILES[name])
+        # A dot means a name from the outermost, where a package around it begins as it does.
+        return f".{name}" if name.partition(".")[0] in self._space else name
+
+    def _of_logical(self, schema: Schema) -> tuple[str, Mapping[str, str]]:
+        if schema.name != DECIMAL:
+            return self._imported(_LOGICAL[schema.name]), {}
+        words = {"precision": PRECISION, "scale": SCALE}
+        facts = {
+            word: schema.parameters[key]
+            for word, key in words.items()
+            if key in schema.parameters
+        }
+        return self._imported(DECIMAL_MESSAGE), facts
+
+    def _of_struct(self, field_name: str, schema: Schema, scope: _Scope) -> str:
+        name = self._allowed(self._full(schema).rpartition(".")[2])
+        # A field and a message in one message cannot have one name.
+        name = f"{name}Message" if name == field_name else name
+        if not scope.has(name, schema):
+            scope.known[name] = schema
+            scope.lines += self._message(name, schema, scope)
+        return name
+
+    def _of_map(self, field_name: str, schema: Schema, scope: _Scope) -> str:
+        keys, values = schema.key_schema, schema.value_schema
+        assert keys is not None
+        assert values is not None
+        if keys.type in _KEYS and not keys.is_logical and ENUM_FACT not in keys.parameters:
+            key, _ = self._type(field_name, keys, scope, wraps=False)
+            value, _ = self._type(field_name, values, scope, wraps=False)
+            return f"map<{key}, {value}>"
+        name = "".join(part[:1].upper() + part[1:] for part in field_name.split("_")) + "Entry"
+        entry = Schema.struct({"key": keys, "value": values})
+        if not scope.has(name, entry):
+            scope.known[name] = entry
+            scope.lines += self._message(name, entry, scope)
+        return name
+
+    def _of_enum(self, schema: Schema, scope: _Scope) -> str:
+        name = self._allowed((schema.name or schema.parameters[ENUM_FACT]).rpartition(".")[2])
+        if scope.has(name, schema):
+            return name
+        scope.known[name] = schema
+        prefix = f"{ENUM_FACT}."
+        symbols = {
+            self._allowed(key.removeprefix(prefix)): int(number)
+            for key, number in schema.parameters.items()
+            if key.startswith(prefix)
+        }
+        # The first has to be zero, and the order says nothing.
+        ordered = sorted(symbols.items(), key=lambda pair: pair[1] != 0)
+        lines = [f"{symbol} = {number};" for symbol, number in ordered]
+        if len(set(symbols.values())) < len(symbols):
+            lines.insert(0, "option allow_alias = true;")
+        scope.lines += _block(f"enum {name}", lines)
+        return name
+
+
+def _block(head: str, lines: list[str]) -> list[str]:
+    return [f"{head} {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _numbers(schema: Schema) -> Iterator[int]:
+    """Yield the numbers that no field of a message says it has."""
+    members = [f.schema for f in schema.fields]
+    members += [f.schema for each in members if is_union(each) for f in each.fields]
+    taken = {int(tag) for m in members if (tag := m.parameters.get(TAG, "")).isdecimal()}
+    return (number for number in count(1) if number not in taken)

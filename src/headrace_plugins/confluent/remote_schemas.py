@@ -1,0 +1,259 @@
+"""Schemas of records in a registry: what every converter that uses one shares.
+
+A converter merges ``remote_config()`` into its keys and makes a ``RemoteSchemas`` of them.
+Everything is asked on the driver, once a batch; executors are given texts. The bytes that
+carry the ids are those of ``headrace_plugins.confluent.wireform``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range, ValidString
+from headrace.sdk.converter import Converted, Fault, RecordPart
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.schema import Schema
+from headrace.sdk.sqltext import literal
+from headrace.sdk.transform import DATA_EXCEPTION
+from headrace_plugins.confluent.client import open_registry
+from headrace_plugins.confluent.client_keys import registry_config
+from headrace_plugins.confluent.schema_registry import (
+    IncompatibleSchemaError,
+    InvalidSchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryError,
+    resolve_references,
+)
+from headrace_plugins.confluent.wireform import NO_HEAD, head_sql, id_of, unframed_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.sdk.config import Config
+    from headrace.sdk.converter import ConverterContext
+    from headrace_plugins.confluent.schema_registry import (
+        SchemaRegistry,
+        SchemaText,
+        SchemaType,
+    )
+
+__all__ = [
+    "UNWANTED",
+    "KnownSchemas",
+    "RemoteSchemas",
+    "WriterSchema",
+    "refusing",
+    "remote_config",
+]
+
+_REGISTER = "auto.register.schemas"
+_LATEST = "use.latest.version"
+_USE_ID = "use.schema.id"
+_NORMALIZE = "normalize.schemas"
+_GROUP = "Schema Registry"
+_STRATEGIES = "io.confluent.kafka.serializers.subject."
+_TOPIC, _RECORD, _TOPIC_RECORD = (
+    "TopicNameStrategy",
+    "RecordNameStrategy",
+    "TopicRecordNameStrategy",
+)
+
+UNWANTED = (SchemaNotFoundError, IncompatibleSchemaError, InvalidSchemaError)
+"""What a registry says when it does not take the schema of some records: it is their fault."""
+
+
+def remote_config() -> ConfigDef:
+    """Give the keys of a converter whose schemas are in a registry, by Confluent's names."""
+    definition = registry_config()
+    newest = (
+        "Whether the newest version of the subject is written with, instead of the records' "
+        f"own schema; needs {_REGISTER} to be false."
+    )
+    flags = {
+        _REGISTER: (True, "Whether schemas that the registry lacks are registered."),
+        _LATEST: (False, newest),
+        _NORMALIZE: (False, "Whether texts that mean the same are one schema."),
+    }
+    for name, (default, doc) in flags.items():
+        definition = definition.define(
+            name,
+            ConfigType.BOOLEAN,
+            default,
+            importance=Importance.MEDIUM,
+            doc=doc,
+            group=_GROUP,
+        )
+    definition = definition.define(
+        _USE_ID,
+        ConfigType.INT,
+        -1,
+        validator=Range(at_least=-1),
+        importance=Importance.LOW,
+        doc=f"The id of the schema to write with, if not -1; needs {_REGISTER} to be false.",
+        group=_GROUP,
+    )
+    names = (_TOPIC, _RECORD, _TOPIC_RECORD)
+    for part in (RecordPart.KEY, RecordPart.VALUE):
+        definition = definition.define(
+            _strategy_key(part),
+            ConfigType.STRING,
+            _TOPIC,
+            validator=ValidString(*names, *(_STRATEGIES + name for name in names)),
+            importance=Importance.MEDIUM,
+            doc=f"How the subject of a {part}'s schema is named: after the topic, the record's "
+            "schema, or both. Confluent's class names are taken as well.",
+            group=_GROUP,
+        )
+    return definition
+
+
+def _strategy_key(part: RecordPart) -> str:
+    return f"{part}.subject.name.strategy"
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """What records are written with.
+
+    Args:
+        id: Its id, which goes before each of them.
+        schema: The schema; another than was asked for where the configuration names one.
+        references: The texts of all that it refers to, by name, dependencies first.
+    """
+
+    id: int
+    schema: SchemaText
+    references: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class KnownSchemas:
+    """The schemas that the records of a batch name.
+
+    Args:
+        found: By head.
+        unknown: Why there is none, for the other heads: records that name them are bad.
+    """
+
+    found: Mapping[bytes, WriterSchema]
+    unknown: Mapping[bytes, str]
+
+    def faults(self, raw: str) -> tuple[Fault, ...]:
+        """Return which values of a column of bytes name no schema that is known."""
+        head = head_sql(raw)
+        strange = [
+            Fault(f"{head} = X'{one.hex()}'", literal(problem))
+            for one, problem in self.unknown.items()
+        ]
+        return (Fault(unframed_sql(raw), literal(NO_HEAD)), *strange)
+
+
+class RemoteSchemas:
+    """The schemas of one part of a topic's records, in a registry."""
+
+    def __init__(self, config: Config, context: ConverterContext, kind: SchemaType) -> None:
+        """Take the keys of ``remote_config``; nothing is sent yet.
+
+        Args:
+            config: The converter's configuration.
+            context: What the converter was offered.
+            kind: The language of the schemas.
+        """
+        self._config = config
+        self._context = context
+        self._kind = kind
+
+    @cached_property
+    def registry(self) -> SchemaRegistry:
+        """Return the registry; raises ConfigError where there is none."""
+        return open_registry(self._config, self._context.registry)
+
+    def close(self) -> None:
+        """Let go of connections; what the runtime gave stays as it is."""
+        opened = self.__dict__.pop("registry", None)
+        if opened is not None and opened is not self._context.registry:
+            opened.close()
+
+    def subject(self, record_name: str | None) -> str:
+        """Return the subject of a schema.
+
+        Args:
+            record_name: What the schema calls its records; None when it has no name.
+
+        Raises:
+            ConfigError: The strategy needs a name.
+        """
+        topic, part = self._context.topic, self._context.part
+        strategy = self._config.get_str(_strategy_key(part)).removeprefix(_STRATEGIES)
+        if strategy == _TOPIC:
+            return f"{topic}-{part}"
+        if not record_name:
+            raise ConfigError(
+                problem=f"{strategy} needs a schema with a name, and this one has none.",
+                field=f"{part}.converter.{_strategy_key(part)}",
+                fix=f"Name it with the transform SetSchemaMetadata, or use {_TOPIC}.",
+            )
+        return record_name if strategy == _RECORD else f"{topic}-{record_name}"
+
+    def writer(self, schema: SchemaText, record_name: str | None = None) -> WriterSchema:
+        """Return what records of a schema are to be written with. Asked once a batch.
+
+        Args:
+            schema: The schema that says what the records are.
+            record_name: See ``subject``.
+
+        Raises:
+            SchemaRegistryError: One of ``UNWANTED`` when it does not take the schema, which
+                ``refusing`` makes the records' fault; others are nobody's.
+            RetriableError: The registry cannot be reached.
+        """
+        registry, normalize = self.registry, self._config.get_bool(_NORMALIZE)
+        registers = self._config.get_bool(_REGISTER)
+        if not registers and (schema_id := self._config.get_int(_USE_ID)) >= 0:
+            return self._of(schema_id, registry.by_id(schema_id))
+        subject = self.subject(record_name)
+        if registers:
+            return self._of(registry.register(subject, schema, normalize=normalize), schema)
+        if self._config.get_bool(_LATEST):
+            found = registry.latest(subject)
+        else:
+            found = registry.lookup(subject, schema, normalize=normalize)
+        return self._of(found.id, found.schema)
+
+    def known(self, heads: Iterable[bytes]) -> KnownSchemas:
+        """Return the schemas that heads name. Asked once a batch, on the driver.
+
+        Raises:
+            RetriableError: The registry cannot be reached: the task tries again, and no
+                record is to blame.
+        """
+        found: dict[bytes, WriterSchema] = {}
+        unknown: dict[bytes, str] = {}
+        for head in map(bytes, heads):
+            try:
+                found[head] = self._read(id_of(head))
+            except (SchemaNotFoundError, InvalidSchemaError) as error:
+                unknown[head] = (
+                    f"Error retrieving {self._kind} {self._context.part} schema for id "
+                    f"{id_of(head)}: {error.problem}"
+                )
+        return KnownSchemas(found, unknown)
+
+    def _read(self, schema_id: int) -> WriterSchema:
+        # An id belongs to a registry, so no strategy has to be known to read.
+        schema = self.registry.by_id(schema_id)
+        if schema.type is not self._kind:
+            raise InvalidSchemaError(problem=f"It is of type {schema.type}, not {self._kind}.")
+        return self._of(schema_id, schema)
+
+    def _of(self, schema_id: int, schema: SchemaText) -> WriterSchema:
+        return WriterSchema(schema_id, schema, resolve_references(self.registry, schema))
+
+
+def refusing(column: str, error: SchemaRegistryError) -> Converted:
+    """Return what encodes nothing: all values but nulls have the registry's answer as fault."""
+    text = f"The schema registry did not take the schema of the records: {error.problem}"
+    fault = Fault(f"{column} IS NOT NULL", literal(text), exception=DATA_EXCEPTION)
+    return Converted("CAST(NULL AS BINARY)", Schema.bytes(optional=True), faults=(fault,))
