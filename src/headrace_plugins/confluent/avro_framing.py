@@ -9,11 +9,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from avro.errors import AvroException
-from avro.io import BinaryDecoder
 from typing_extensions import override
 
-from headrace.sdk import Fault, RecordError, literal
+from headrace.sdk import Fault, RecordError, SetupError, literal
 from headrace_plugins.confluent.avro_types import AvroType, parse_avro
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 from headrace_plugins.confluent.wireform import (
@@ -176,7 +174,15 @@ class LocalFraming(Framing):
 
 
 def _type_in(header: bytes) -> AvroType | str:
-    """Return the schema in a file's header, or what is wrong with it."""
+    """Return the schema in a file's header, or what is wrong with it.
+
+    Raises SetupError when the extra `headrace[confluent]` is not installed.
+    """
+    try:
+        from avro.errors import AvroException  # noqa: PLC0415 - an extra
+    except ImportError:
+        problem = "Values that begin with their Avro schema need the Python package avro."
+        raise SetupError(problem, fix="Install headrace[confluent].") from None
     try:
         meta = _metadata(header)
         codec = meta.get("avro.codec", b"null").decode()
@@ -190,6 +196,8 @@ def _type_in(header: bytes) -> AvroType | str:
 
 
 def _metadata(header: bytes) -> dict[str, bytes]:
+    from avro.io import BinaryDecoder  # noqa: PLC0415 - an extra
+
     decoder = BinaryDecoder(io.BytesIO(header[len(_OBJECT) :]))
     meta: dict[str, bytes] = {}
     while number := decoder.read_long():

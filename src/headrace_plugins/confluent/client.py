@@ -197,7 +197,7 @@ class HttpSchemaRegistry:
             )
         except ImportError:
             problem = "Schema registries at a URL need Confluent's client, which is missing."
-            raise SetupError(problem, fix="Install headrace[registry].") from None
+            raise SetupError(problem, fix="Install headrace[confluent].") from None
         with self._lock:
             if self._opened is None:
                 shown = {

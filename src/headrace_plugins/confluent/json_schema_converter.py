@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Converted, Converter, Decoded, Group, Schema
+from headrace.sdk import Converted, Converter, Decoded, Group, Schema, SetupError
 from headrace.sdk.config import Config, ConfigType, Importance
 from headrace_plugins.confluent.headed_decoding import HeadedDecoder
 from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
-from headrace_plugins.confluent.json_schema_reading import schema_of_json_schema
 from headrace_plugins.confluent.json_schema_writing import SchemaJsonWriter, json_schema_text
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
@@ -47,6 +47,7 @@ class JsonSchemaConverter(Converter):
     All types of records are kept: what JSON Schema has no word for stands beside it in
     Confluent's ``connect.type`` and its like. Of a schema that another wrote a ``oneOf`` or
     ``anyOf`` becomes a struct with a field for each choice, unless it only adds null.
+    Needs the extra `headrace[confluent]`.
     """
 
     aliases = ("io.confluent.connect.json.JsonSchemaConverter",)
@@ -81,6 +82,9 @@ class JsonSchemaConverter(Converter):
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
         super().__init__(config, context)
+        if find_spec("jsonschema_specifications") is None:
+            problem = "JsonSchemaConverter needs the Python package jsonschema-specifications."
+            raise SetupError(problem, fix="Install headrace[confluent].")
         self._schemas = RemoteSchemas(config, context, SchemaType.JSON)
 
     @override
@@ -109,6 +113,11 @@ class JsonSchemaConverter(Converter):
 def _reader(
     writer: WriterSchema, *, optional_unless_required: bool, decimals_as_text: bool
 ) -> _Reader:
+    # It needs the extra, and this plugin is listed without it.
+    from headrace_plugins.confluent.json_schema_reading import (  # noqa: PLC0415
+        schema_of_json_schema,
+    )
+
     schema = schema_of_json_schema(
         writer.schema.text,
         writer.references,

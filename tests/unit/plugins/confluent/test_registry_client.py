@@ -210,7 +210,7 @@ def test_without_confluents_client_the_extra_is_named() -> None:
     )
     command = [sys.executable, "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert "Install headrace[registry]." in ended.stderr
+    assert "Install headrace[confluent]." in ended.stderr
 
 
 def test_references_are_resolved_dependencies_first(server: HTTPServer) -> None:
