@@ -287,8 +287,12 @@ def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
 
 
 def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
-    from headrace_plugins.confluent.client import HttpSchemaRegistry
-    from headrace_plugins.confluent.client_keys import EMBEDDED, URL_KEY, registry_config
+    from headrace_plugins.confluent.client import (
+        EMBEDDED,
+        URL_KEY,
+        HttpSchemaRegistry,
+        registry_config,
+    )
     from headrace_registry.embedded import open_embedded
 
     if url == EMBEDDED:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.rest import Door, Serving
-from headrace_plugins.confluent.client import HttpSchemaRegistry
-from headrace_plugins.confluent.client_keys import registry_config
+from headrace_plugins.confluent.client import HttpSchemaRegistry, registry_config
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,

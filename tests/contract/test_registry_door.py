@@ -16,8 +16,7 @@ from tests.registry_server import served
 from headrace.cli import main
 from headrace.rest import Door, SharedToken, Tls
 from headrace.sdk import ConfigError
-from headrace_plugins.confluent.client import HttpSchemaRegistry
-from headrace_plugins.confluent.client_keys import registry_config
+from headrace_plugins.confluent.client import HttpSchemaRegistry, registry_config
 from headrace_plugins.confluent.schema_registry import SchemaText
 
 INT = SchemaText('"int"')

@@ -23,13 +23,11 @@ from headrace.sdk import (
 from headrace.sdk.config import ConfigType, Importance, ValidString
 from headrace.sdk.sqltext import sql_null
 from headrace.sdk.variants import texts_of_variants, variants_of_texts
-from headrace_plugins.confluent.avro_decoding import connected, fitted, overflowing
+from headrace_plugins.confluent.avro_decoding import Reading, connected, fitted, overflowing
 from headrace_plugins.confluent.avro_encoding import AvroShaper, unwritable
-from headrace_plugins.confluent.avro_engine import Reading
 from headrace_plugins.confluent.avro_framing import Framing, LocalFraming, RemoteFraming
-from headrace_plugins.confluent.avro_reading import connect_of
+from headrace_plugins.confluent.avro_schemas import avro_of, connect_of
 from headrace_plugins.confluent.avro_types import AvroType, engine_tree
-from headrace_plugins.confluent.avro_writing import avro_of
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     RemoteSchemas,

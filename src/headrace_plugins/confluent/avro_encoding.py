@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.sdk import RecordError, Type, literal, quote
 from headrace.sdk.logical import TIME
 from headrace.sdk.sqltext import sql_type, sql_value
-from headrace_plugins.confluent.avro_reading import connect_of, member_name
+from headrace_plugins.confluent.avro_schemas import connect_of, member_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from headrace.sdk import Converted, Converter, Decoded, Group, Schema, SetupError
 from headrace.sdk.config import Config, ConfigType, Importance
-from headrace_plugins.confluent.headed_decoding import HeadedDecoder
 from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
 from headrace_plugins.confluent.json_schema_writing import SchemaJsonWriter, json_schema_text
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
+    HeadedDecoder,
     RemoteSchemas,
     refusing,
     remote_config,

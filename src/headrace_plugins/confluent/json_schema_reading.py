@@ -15,8 +15,7 @@ from referencing.jsonschema import DRAFT7, specification_with
 from headrace.sdk import ConfigError, RecordError, Schema, Type
 from headrace.sdk.connectjson import native_from_json
 from headrace.sdk.connectpayload import value_from_native
-from headrace_plugins.confluent.json_schema_payloads import payload
-from headrace_plugins.confluent.json_schema_words import (
+from headrace_plugins.confluent.json_schema_payloads import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,
@@ -25,6 +24,7 @@ from headrace_plugins.confluent.json_schema_words import (
     KEY,
     UNION,
     VALUE,
+    payload,
     union_field,
 )
 

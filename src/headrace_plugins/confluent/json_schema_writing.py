@@ -10,7 +10,7 @@ from typing_extensions import override
 from headrace.sdk import Type, literal, quote
 from headrace.sdk.connectjson import connect_json
 from headrace.sdk.logical import DECIMAL
-from headrace_plugins.confluent.json_schema_words import (
+from headrace_plugins.confluent.json_schema_payloads import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.sdk import Type, to_arrow_type
 from headrace_plugins.confluent.protobuf_logical import native_reader
-from headrace_plugins.confluent.protobuf_reading import is_union
+from headrace_plugins.confluent.protobuf_schemas import is_union
 from headrace_plugins.confluent.protobuf_types import ENUM, MAP, MESSAGE
 
 if TYPE_CHECKING:

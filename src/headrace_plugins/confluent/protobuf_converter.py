@@ -11,11 +11,11 @@ from typing_extensions import override
 from headrace.sdk import Converted, Converter, Fault, RecordError, Schema, SetupError, literal
 from headrace.sdk.converter import ArrowCall
 from headrace.sdk.variants import texts_of_variants
-from headrace_plugins.confluent.headed_decoding import HeadedDecoder
 from headrace_plugins.confluent.protobuf_options import ProtoOptions, protobuf_def
 from headrace_plugins.confluent.protoc import compile_proto
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
+    HeadedDecoder,
     RemoteSchemas,
     refusing,
     remote_config,
@@ -27,9 +27,8 @@ from headrace_plugins.converters.keys import converter_def
 if TYPE_CHECKING:
     from headrace.sdk import ArrowDecoder, ConverterContext
     from headrace.sdk.config import Config, ConfigDef
-    from headrace_plugins.confluent.headed_decoding import PayloadReader
     from headrace_plugins.confluent.protobuf_payloads import RecordWriter
-    from headrace_plugins.confluent.remote_schemas import WriterSchema
+    from headrace_plugins.confluent.remote_schemas import PayloadReader, WriterSchema
 
 _BYTES = Schema.bytes(optional=True)
 
@@ -88,8 +87,8 @@ class ProtobufConverter(Converter):
         from headrace_plugins.confluent.protobuf_payloads import (  # noqa: PLC0415
             RecordWriter,
         )
+        from headrace_plugins.confluent.protobuf_schemas import proto_of  # noqa: PLC0415
         from headrace_plugins.confluent.protobuf_types import ProtoFile  # noqa: PLC0415
-        from headrace_plugins.confluent.protobuf_writing import proto_of  # noqa: PLC0415
 
         written = proto_of(schema, self._options)
         found = self._schemas.writer(

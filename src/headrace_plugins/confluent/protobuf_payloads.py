@@ -19,9 +19,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headrace.sdk import DATA_EXCEPTION, ConfigError, Decoded, Group, RecordError, to_arrow_type
 from headrace_plugins.confluent.protobuf_columns import record_column
-from headrace_plugins.confluent.protobuf_filling import natives
-from headrace_plugins.confluent.protobuf_planning import record_filler
-from headrace_plugins.confluent.protobuf_reading import connect_of
+from headrace_plugins.confluent.protobuf_filling import natives, record_filler
+from headrace_plugins.confluent.protobuf_schemas import connect_of
 from headrace_plugins.confluent.protobuf_types import ProtoFile
 
 if TYPE_CHECKING:

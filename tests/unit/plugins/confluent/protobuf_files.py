@@ -7,9 +7,8 @@ import pyarrow as pa
 from headrace.sdk import Decoded, Schema, to_arrow_type
 from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import PayloadReader, RecordWriter
-from headrace_plugins.confluent.protobuf_reading import connect_of
+from headrace_plugins.confluent.protobuf_schemas import connect_of, proto_of
 from headrace_plugins.confluent.protobuf_types import ProtoFile
-from headrace_plugins.confluent.protobuf_writing import proto_of
 from headrace_plugins.confluent.protoc import compile_proto
 
 CHOICE = """message M {

@@ -10,9 +10,8 @@ import pytest
 
 from headrace.sdk import RecordError, Schema
 from headrace.sdk.struct import Struct
-from headrace_plugins.confluent.avro_reading import ENUM, UNION, connect_of
+from headrace_plugins.confluent.avro_schemas import ENUM, UNION, avro_of, connect_of
 from headrace_plugins.confluent.avro_types import parse_avro
-from headrace_plugins.confluent.avro_writing import avro_of
 
 
 def read(tree: Any, *, enhanced: bool = False) -> Schema:

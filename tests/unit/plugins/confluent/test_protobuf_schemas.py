@@ -11,11 +11,16 @@ from tests.unit.plugins.confluent.protobuf_files import (
 )
 
 from headrace.sdk import RecordError, Schema, Type
-from headrace_plugins.confluent.protobuf_names import scrubbed
 from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import RecordWriter
-from headrace_plugins.confluent.protobuf_reading import ENUM_FACT, TAG, TYPE, UNION
-from headrace_plugins.confluent.protobuf_writing import proto_of
+from headrace_plugins.confluent.protobuf_schemas import (
+    ENUM_FACT,
+    TAG,
+    TYPE,
+    UNION,
+    proto_of,
+    scrubbed,
+)
 
 
 def field_of(text: str, options: ProtoOptions = PLAIN, *, syntax: str = "proto3") -> Schema:

@@ -25,7 +25,7 @@ from headrace_plugins.confluent.protobuf_payloads import (
     index_bytes,
     split_indexes,
 )
-from headrace_plugins.confluent.protobuf_writing import proto_of
+from headrace_plugins.confluent.protobuf_schemas import proto_of
 from headrace_plugins.confluent.protoc import compile_proto
 
 SCALARS: list[tuple[Schema, st.SearchStrategy[Any]]] = [

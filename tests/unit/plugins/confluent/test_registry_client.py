@@ -11,8 +11,7 @@ from pytest_httpserver import HTTPServer
 
 from headrace.sdk import RetriableError
 from headrace.sdk.errors import ConfigError
-from headrace_plugins.confluent.client import HttpSchemaRegistry, open_registry
-from headrace_plugins.confluent.client_keys import registry_config
+from headrace_plugins.confluent.client import HttpSchemaRegistry, open_registry, registry_config
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -203,8 +202,7 @@ def test_a_pickled_client_opens_its_own_connections(server: HTTPServer) -> None:
 def test_without_confluents_client_the_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['confluent_kafka'] = None\n"
-        "from headrace_plugins.confluent.client import HttpSchemaRegistry\n"
-        "from headrace_plugins.confluent.client_keys import registry_config\n"
+        "from headrace_plugins.confluent.client import HttpSchemaRegistry, registry_config\n"
         f"keys = registry_config().parse({{'schema.registry.url': '{CLOSED}'}})\n"
         "HttpSchemaRegistry(keys).subjects()"
     )
