@@ -327,7 +327,7 @@ def _read(file: Path, references: list[str]) -> SchemaText:
     kind = types.get(file.suffix.lower())
     if kind is None:
         fix = f"Name it with one of: {', '.join(types)}."
-        problem = f"{file.name!r} does not tell the schema's language."
+        problem = f"The name {file.name!r} does not show the schema's language."
         raise _config_error(problem, "FILE", fix)
     return SchemaText(
         file.read_text(encoding="utf-8"), kind, tuple(map(_reference, references))
@@ -340,7 +340,7 @@ def _reference(text: str) -> SchemaReference:
     name, equals, rest = text.partition("=")
     subject, colon, version = rest.rpartition(":")
     if not (equals and colon and version.isdigit()):
-        problem = f"{text!r} is no reference."
+        problem = f"Invalid reference {text!r}."
         raise _config_error(problem, "--reference", "Write NAME=SUBJECT:VERSION.")
     return SchemaReference(name, subject, int(version))
 

@@ -90,7 +90,7 @@ class EmbeddedRegistry:
 
     def incompatibilities(self, subject: str, schema: SchemaText) -> list[str]:
         """See `SchemaRegistry`."""
-        return self._service.misfits(subject, Submitted(schema))
+        return self._service.incompatibilities(subject, Submitted(schema))
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """See `SchemaRegistryAdmin`."""

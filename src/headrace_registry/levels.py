@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace_plugins.confluent.schema_registry import InvalidSchemaError
-from headrace_registry import faults
+from headrace_registry import errors
 from headrace_registry.model import CompatibilityLevel
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Config:
         normalize = values.pop("normalize", None)
         if values:
             problem = f"This registry does not know the settings {', '.join(sorted(values))}."
-            raise faults.not_permitted(problem, "Leave them out.")
+            raise errors.not_permitted(problem, "Leave them out.")
         level = None
         if text is not None:
             level = _level(str(text))
@@ -82,12 +82,12 @@ def drop_config(rows: RegistryRows, scope: str) -> Config:
     """Unset a subject or all and return what was set. Raises SchemaNotFoundError if nothing."""
     found = config_of(rows, scope)
     if found is None and scope != GLOBAL:
-        raise faults.no_subject(scope)
+        raise errors.no_subject(scope)
     rows.put_setting(scope, None)
     return found or Config(CompatibilityLevel.BACKWARD)
 
 
-def misfits(
+def incompatibilities(
     level: CompatibilityLevel,
     schema: ParsedSchema,
     earlier: Sequence[tuple[int, ParsedSchema]],
@@ -129,4 +129,4 @@ def _level(text: str) -> CompatibilityLevel:
     try:
         return CompatibilityLevel(text.upper())
     except ValueError:
-        raise faults.bad_level(text) from None
+        raise errors.bad_level(text) from None

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace_plugins.confluent.schema_registry import SchemaText
-from headrace_registry import faults
+from headrace_registry import errors, levels
 from headrace_registry.languages import parse_schema
 from headrace_registry.languages.parsed import write_json
-from headrace_registry.levels import config_for, misfits
 from headrace_registry.model import SubjectVersion
 from headrace_registry.versions import fixed_references, read_stored, referred_texts, shown
 
@@ -76,16 +75,16 @@ def register(
     that no subject can have.
     """
     if subject in _RESERVED or subject.startswith(_CONTEXT) or not subject.isprintable():
-        raise faults.bad_subject(subject)
+        raise errors.bad_subject(subject)
     read = _read(rows, subject, submitted, normalize=normalize)
     versions = rows.versions(subject)
     active = [row for row in versions if not row.deleted]
     known = _same(rows, read, active, normalize=normalize)
     if known is not None:
         return known
-    reasons = _misfits(rows, read, active)
+    reasons = _reasons(rows, read, active)
     if reasons:
-        raise faults.incompatible(subject, reasons)
+        raise errors.incompatible(subject, reasons)
     number = max((row.version for row in versions), default=0) + 1
     schema_id = rows.find(read.fingerprint)
     if schema_id is None:
@@ -100,7 +99,7 @@ def register(
     return shown(rows, made)
 
 
-def misfits_of(
+def incompatibilities(
     rows: RegistryRows,
     subject: str,
     submitted: Submitted,
@@ -111,21 +110,21 @@ def misfits_of(
     """Return why a schema could not be registered, or does not fit one version."""
     read = _read(rows, subject, submitted, normalize=normalize)
     if against is not None:
-        return _misfits(rows, read, [against])
-    return _misfits(rows, read, [row for row in rows.versions(subject) if not row.deleted])
+        return _reasons(rows, read, [against])
+    return _reasons(rows, read, [row for row in rows.versions(subject) if not row.deleted])
 
 
 def _read(rows: RegistryRows, subject: str, submitted: Submitted, *, normalize: bool) -> _Read:
     schema = fixed_references(rows, submitted.schema)
     references = referred_texts(rows, schema)
     parsed = parse_schema(schema, references)
-    wanted = normalize or bool(config_for(rows, subject).normalize)
+    wanted = normalize or bool(levels.config_for(rows, subject).normalize)
     text = parsed.normalized if wanted else parsed.text
     schema = SchemaText(text, schema.type, schema.references)
     identity = parse_schema(schema, references).identity
     uses = [[each.name, each.subject, each.version] for each in schema.references]
-    told = write_json([schema.type.value, identity, uses, submitted.extras])
-    digest = hashlib.md5(told.encode(), usedforsecurity=False).digest()
+    text = write_json([schema.type.value, identity, uses, submitted.extras])
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     return _Read(subject, submitted, parsed, schema, str(uuid.UUID(bytes=digest)))
 
 
@@ -155,8 +154,8 @@ def _is_same(rows: RegistryRows, read: _Read, stored: StoredSchema, *, normalize
     return normalize and other.normalized == read.parsed.normalized
 
 
-def _misfits(rows: RegistryRows, read: _Read, versions: Sequence[SubjectVersion]) -> list[str]:
-    level = config_for(rows, read.subject).level
+def _reasons(rows: RegistryRows, read: _Read, versions: Sequence[SubjectVersion]) -> list[str]:
+    level = levels.config_for(rows, read.subject).level
     assert level is not None
     if not level.transitive:
         versions = versions[-1:]
@@ -165,4 +164,4 @@ def _misfits(rows: RegistryRows, read: _Read, versions: Sequence[SubjectVersion]
         stored = rows.schema(row.schema_id)
         if stored is not None:
             earlier.append((row.version, read_stored(rows, stored)))
-    return misfits(level, read.parsed, earlier)
+    return levels.incompatibilities(level, read.parsed, earlier)

@@ -192,7 +192,7 @@ def _compatibility(registry: RegistryService) -> APIRouter:
     def check(
         subject: Encoded, body: SchemaBody, *, normalize: bool = False, verbose: bool = False
     ) -> Json:
-        found = registry.misfits(subject, body.submitted(), normalize=normalize)
+        found = registry.incompatibilities(subject, body.submitted(), normalize=normalize)
         return _fit(found, verbose=verbose)
 
     @router.post("/{version}")
@@ -205,7 +205,7 @@ def _compatibility(registry: RegistryService) -> APIRouter:
         verbose: bool = False,
     ) -> Json:
         given = body.submitted()
-        found = registry.misfits(subject, given, version, normalize=normalize)
+        found = registry.incompatibilities(subject, given, version, normalize=normalize)
         return _fit(found, verbose=verbose)
 
     return router
@@ -309,7 +309,7 @@ class SchemaBody(BaseModel):
             problem = "The registry chooses the ids and versions of schemas itself."
             raise RegistryRefusedError(problem, fix="Leave id and version out.")
         if not _is_text(self):
-            problem = "The schema holds halves of surrogate pairs, which are no characters."
+            problem = "The schema contains an unpaired surrogate."
             raise InvalidSchemaError(problem)
         language = self.language or SchemaType.AVRO.value
         if language not in list(SchemaType):

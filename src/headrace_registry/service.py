@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace_registry import faults, levels, registering, versions
+from headrace_registry import errors, levels, registering, versions
 from headrace_registry.versions import LATEST, Found
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ class RegistryService:
                 rows, subject, submitted, normalize=normalize, deleted=deleted
             )
         if found is None:
-            raise faults.no_schema()
+            raise errors.no_schema()
         return found
 
-    def misfits(
+    def incompatibilities(
         self,
         subject: str,
         submitted: Submitted,
@@ -95,7 +95,7 @@ class RegistryService:
                 if number == LATEST and not rows.versions(subject):
                     return []
                 against = versions.one_version(rows, subject, number, deleted=False)
-            return registering.misfits_of(
+            return registering.incompatibilities(
                 rows, subject, submitted, against, normalize=normalize
             )
 
@@ -178,7 +178,7 @@ class RegistryService:
                 return levels.config_for(rows, subject or levels.GLOBAL)
             found = levels.config_of(rows, subject)
         if found is None:
-            raise faults.not_configured(subject)
+            raise errors.not_configured(subject)
         return found
 
     def set_config(self, subject: str | None, config: Config) -> None:

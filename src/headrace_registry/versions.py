@@ -11,7 +11,7 @@ from headrace_plugins.confluent.schema_registry import (
     SchemaText,
     SchemaType,
 )
-from headrace_registry import faults
+from headrace_registry import errors
 from headrace_registry.languages import parse_schema
 from headrace_registry.model import SubjectVersion
 
@@ -46,7 +46,7 @@ def read_version(text: str) -> int:
     if text in {"latest", str(LATEST)}:
         return LATEST
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_NUMBER:
-        raise faults.bad_version(text)
+        raise errors.bad_version(text)
     return int(text)
 
 
@@ -54,7 +54,7 @@ def versions_of(rows: RegistryRows, subject: str, *, deleted: bool) -> list[Subj
     """Return a subject's versions. Raises SchemaNotFoundError if there is none."""
     found = [row for row in rows.versions(subject) if deleted or not row.deleted]
     if not found:
-        raise faults.no_subject(subject)
+        raise errors.no_subject(subject)
     return found
 
 
@@ -68,14 +68,14 @@ def one_version(
     for row in found:
         if row.version == version:
             return row
-    raise faults.no_version(subject, version)
+    raise errors.no_version(subject, version)
 
 
 def shown(rows: RegistryRows, version: SubjectVersion, form: str = "") -> Found:
     """Return a version with its schema's text in a form."""
     stored = rows.schema(version.schema_id)
     if stored is None:
-        raise faults.no_schema(version.schema_id)
+        raise errors.no_schema(version.schema_id)
     return Found(version, stored, text_of(rows, stored, form))
 
 
@@ -94,7 +94,7 @@ def by_id(rows: RegistryRows, schema_id: int) -> StoredSchema:
     """Return a schema by id. Raises SchemaNotFoundError."""
     found = rows.schema(schema_id) if 0 <= schema_id <= _MAX_NUMBER else None
     if found is None:
-        raise faults.no_schema(schema_id)
+        raise errors.no_schema(schema_id)
     return found
 
 
@@ -158,12 +158,12 @@ def delete_subject(rows: RegistryRows, subject: str, *, permanent: bool) -> list
     """Delete all versions and return them. Raises SchemaNotFoundError, RegistryRefusedError."""
     versions = rows.versions(subject)
     if not versions:
-        raise faults.no_subject(subject)
+        raise errors.no_subject(subject)
     active = [row for row in versions if not row.deleted]
     if permanent and active:
-        raise faults.subject_not_deleted(subject)
+        raise errors.subject_not_deleted(subject)
     if not permanent and not active:
-        raise faults.subject_deleted(subject)
+        raise errors.subject_deleted(subject)
     going = versions if permanent else active
     for row in going:
         # What goes with it may refer to it.
@@ -177,9 +177,9 @@ def delete_version(rows: RegistryRows, subject: str, version: int, *, permanent:
     """Delete a version and return it. Raises SchemaNotFoundError, RegistryRefusedError."""
     row = one_version(rows, subject, version, deleted=version != LATEST)
     if permanent and not row.deleted:
-        raise faults.version_not_deleted(row)
+        raise errors.version_not_deleted(row)
     if not permanent and row.deleted:
-        raise faults.version_deleted(row)
+        raise errors.version_deleted(row)
     _check_unused(rows, row, permanent=permanent, going=None)
     _delete(rows, row, permanent=permanent)
     return row.version
@@ -190,7 +190,7 @@ def _check_unused(
 ) -> None:
     users = rows.users(row.subject, row.version)
     if any(user.subject != going and (permanent or not user.deleted) for user in users):
-        raise faults.in_use(row)
+        raise errors.in_use(row)
 
 
 def _delete(rows: RegistryRows, row: SubjectVersion, *, permanent: bool) -> None:

@@ -192,7 +192,7 @@ def _type_in(header: bytes) -> AvroType | str:
     except RecordError as error:
         return str(error.problem)
     except (AvroException, ValueError, KeyError) as error:
-        return f"The value begins with no Avro schema: {error!r}"
+        return f"The value does not begin with an Avro schema: {error!r}"
 
 
 def _metadata(header: bytes) -> dict[str, bytes]:

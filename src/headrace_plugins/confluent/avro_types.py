@@ -120,7 +120,7 @@ def parse_avro(text: str, references: Mapping[str, str] | None = None) -> AvroTy
             parser.type(json.loads(other), "", 0)
         return parser.type(json.loads(text), "", 0)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise RecordError(problem=f"It is no Avro schema: {error!r}.") from error
+        raise RecordError(problem=f"Invalid Avro schema: {error!r}.") from error
 
 
 class _Parser:

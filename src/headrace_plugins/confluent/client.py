@@ -429,7 +429,7 @@ def open_registry(config: Config, embedded: RuntimeRegistry | None) -> SchemaReg
     if config.get_str(URL_KEY).strip().lower() != EMBEDDED:
         return HttpSchemaRegistry(config)
     if not isinstance(embedded, SchemaRegistry):
-        problem = "There is no embedded schema registry here."
+        problem = "No embedded schema registry is available here."
         fix = "Give the URL of a schema registry."
         raise ConfigError(problem, field=URL_KEY, fix=fix)
     return embedded

@@ -98,13 +98,13 @@ def payload(schema: Schema, tree: Any) -> Any:
 def _of_map(schema: Schema, keys: Schema, values: Schema, tree: Any) -> Any:
     if is_object(schema):
         if not isinstance(tree, Mapping):
-            raise RecordError(problem="A map with texts as keys is no JSON object.")
+            raise RecordError(problem="A map with string keys must be a JSON object.")
         return {name: payload(values, item) for name, item in tree.items()}
     if not isinstance(tree, list):
         return tree
     for entry in tree:
         if not isinstance(entry, Mapping) or entry.keys() != {KEY, VALUE}:
-            raise RecordError(problem="An entry of a map is no object of a key and a value.")
+            raise RecordError(problem="A map entry must be an object with a key and a value.")
     return [[payload(keys, one[KEY]), payload(values, one[VALUE])] for one in tree]
 
 

@@ -67,7 +67,7 @@ def schema_of_json_schema(
         node = _Node(raw, _resolver(raw, references))
         return _Reading(optional_unless_required).schema(node)
     except Unresolvable as error:
-        raise RecordError(problem=f"Nothing is called {error.ref!r}.") from None
+        raise RecordError(problem=f"Unknown reference {error.ref!r}.") from None
     except (RecursionError, ValueError) as error:
         raise RecordError(problem=f"The JSON Schema cannot be read: {error}") from error
     except ConfigError as error:
@@ -109,11 +109,11 @@ class _Node:
         while isinstance(node.raw, Mapping) and isinstance(node.raw.get("$ref"), str):
             found = node.resolver.lookup(node.raw["$ref"])
             if id(found.contents) in node.around:
-                raise self.refused(problem="It contains itself, which no type of Spark can.")
+                raise self.refused(problem="It contains itself; Spark has no recursive types.")
             around = (*node.around, id(found.contents))
             node = replace(node, raw=found.contents, resolver=found.resolver, around=around)
         if not isinstance(node.raw, Mapping) or not node.raw:
-            raise self.refused(problem="It says nothing about its values.")
+            raise self.refused(problem="It does not say what its values are.")
         return node
 
     def told(self, name: str, kind: type) -> Any:

@@ -83,7 +83,7 @@ def _time(message: Any) -> int:
     seconds = message.hours * 3600 + message.minutes * 60 + message.seconds
     fits = 0 <= message.minutes < 60 and 0 <= message.seconds < 60  # noqa: PLR2004 - clocks
     if not fits or not 0 <= seconds < _DAY or not 0 <= message.nanos < _NANOS:
-        problem = "there is no such time of day"
+        problem = "invalid time of day"
         raise ValueError(problem)
     micros: int = seconds * _SECOND + message.nanos // 1000
     return micros
@@ -116,7 +116,7 @@ def _fill_date(message: Any, value: int) -> None:
 def _fill_time(message: Any, value: int) -> None:
     seconds, micros = divmod(value, _SECOND)
     if not 0 <= seconds < _DAY:
-        problem = "there is no such time of day"
+        problem = "invalid time of day"
         raise ValueError(problem)
     message.hours, rest = divmod(seconds, 3600)
     message.minutes, message.seconds = divmod(rest, 60)

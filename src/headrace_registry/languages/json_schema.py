@@ -54,7 +54,7 @@ class JsonSchema:
         try:
             found = differences(written.root, self.root)
         except Unresolvable as error:
-            problem = f"Invalid JSON schema: nothing is called {error.ref!r}."
+            problem = f"Invalid JSON schema: unknown reference {error.ref!r}."
             raise InvalidSchemaError(problem) from None
         return [f"{each.name} at #/{each.path}" for each in found]
 
@@ -84,11 +84,11 @@ def parse_json(text: str, references: Mapping[str, str]) -> JsonSchema:
 def _checked(value: Any) -> Specification[Any]:
     """Return the draft of a schema that jsonschema accepts."""
     if not isinstance(value, bool | dict):
-        problem = "Invalid JSON schema: it is neither an object nor true or false."
+        problem = "Invalid JSON schema: it must be an object, true or false."
         raise InvalidSchemaError(problem)
     named = value.get("$schema") if isinstance(value, dict) else None
     if named is not None and not isinstance(named, str):
-        problem = "Invalid JSON schema: $schema is no text."
+        problem = "Invalid JSON schema: $schema is not a string."
         raise InvalidSchemaError(problem)
     try:
         validator_for(value, default=Draft7Validator).check_schema(cast("Any", value))
@@ -119,6 +119,6 @@ def _find(node: Node, reference: str) -> None:
     try:
         node.resolver.lookup(reference)
     except Unresolvable:
-        problem = f"Invalid JSON schema: nothing is called {reference!r}."
+        problem = f"Invalid JSON schema: unknown reference {reference!r}."
         fix = "Correct the $ref, or register what it names and list it in references."
         raise InvalidSchemaError(problem, fix=fix) from None

@@ -48,5 +48,5 @@ def write_json(value: object, *, sort: bool = False) -> str:
 
 
 def _refuse(constant: str) -> None:
-    problem = f"{constant} is no JSON value"
+    problem = f"{constant} is not a JSON value"
     raise ValueError(problem)

@@ -164,9 +164,9 @@ def test_names_are_found_in_the_namespace_around_them_and_in_references() -> Non
         (record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}), "but case"),
         ("null", "Standalone null"),
         (["int", "int", "string"], "one name"),
-        ({"type": "record", "name": "R"}, "no Avro schema"),
-        ({"type": "fixed", "name": "F"}, "no Avro schema"),
-        (17, "no Avro schema"),
+        ({"type": "record", "name": "R"}, "Invalid Avro schema"),
+        ({"type": "fixed", "name": "F"}, "Invalid Avro schema"),
+        (17, "Invalid Avro schema"),
     ],
 )
 def test_a_schema_without_columns_is_refused(tree: Any, told: str) -> None:

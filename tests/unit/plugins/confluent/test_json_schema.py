@@ -145,10 +145,10 @@ def test_references_to_other_schemas_are_followed() -> None:
     ("raw", "problem", "field"),
     [
         (obj(a={"type": "array"}), "items", "a"),
-        (obj(a={}), "nothing", "a"),
+        (obj(a={}), "does not say", "a"),
         (obj(a={"type": "object"}), "without properties", "a"),
         ({**obj(a={"$ref": "#"})}, "itself", "a.a"),
-        (obj(a={"$ref": "#/definitions/none"}), "Nothing is called", None),
+        (obj(a={"$ref": "#/definitions/none"}), "Unknown reference", None),
         ({"type": "integer", "connect.type": "uint"}, "uint", None),
         (obj(a={"type": "integer", "default": "x"}), "x", "a"),
         (

@@ -159,7 +159,7 @@ BAD = """message M {
         ("0a00", "at day"),
         ("1206 08ffffffffffff7f", "Error parsing"),
         ("1208 08ffffffffffff7f", "years 1 to 9999"),
-        ("1a02 0818", "no such time of day"),
+        ("1a02 0818", "invalid time of day"),
         ("2205 0a017b 1802", "more than 1 digits after the point"),  # 1.23
         ("2205 1880808001", "too many digits"),
         ("28 8001", "128 is no INT8, at small"),

@@ -232,5 +232,5 @@ def test_a_configuration_without_url_means_the_embedded_registry() -> None:
     config = registry_config().parse({})
     embedded = client(CLOSED)
     assert open_registry(config, embedded) is embedded
-    with pytest.raises(ConfigError, match="no embedded"):
+    with pytest.raises(ConfigError, match="No embedded"):
         open_registry(config, None)

@@ -121,7 +121,7 @@ def test_a_registry_that_cannot_be_reached_is_no_records_fault() -> None:
 
 
 def test_without_a_registry_a_url_is_asked_for() -> None:
-    with pytest.raises(ConfigError, match="no embedded schema registry"):
+    with pytest.raises(ConfigError, match="No embedded schema registry"):
         remote(None).writer(NUMBER)
 
 
