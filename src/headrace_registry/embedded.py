@@ -12,14 +12,14 @@ from headrace_plugins.confluent.schema_registry import (
     SchemaText,
 )
 from headrace_registry.levels import Config
-from headrace_registry.registering import Submitted
-from headrace_registry.service import Listing, RegistryService
+from headrace_registry.model import Listing, Submitted
+from headrace_registry.service import RegistryService
 from headrace_registry.store import SqlRegistryStore
 from headrace_registry.versions import LATEST
 
 if TYPE_CHECKING:
     from headrace.store import Place
-    from headrace_registry.versions import Found
+    from headrace_registry.model import Found
 
 _KEPT = 10_000
 _ALL = Listing(deleted=True)

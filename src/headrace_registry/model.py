@@ -1,4 +1,4 @@
-"""The nouns of the schema registry: schemas, versions of subjects, and levels."""
+"""The nouns of the schema registry: schemas, versions of subjects, levels and questions."""
 
 from __future__ import annotations
 
@@ -62,3 +62,46 @@ class SubjectVersion:
     version: int
     schema_id: int
     deleted: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A version of a subject with its schema, as it is shown.
+
+    Args:
+        version: The version.
+        stored: The schema.
+        text: Its text in the form that was asked for.
+    """
+
+    version: SubjectVersion
+    stored: StoredSchema
+    text: str
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What a client wants to register or to find.
+
+    Args:
+        schema: The schema.
+        extras: Metadata and rules, as JSON; empty if there are none.
+    """
+
+    schema: SchemaText
+    extras: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Which of many things are asked for.
+
+    Args:
+        prefix: How the subjects' names begin.
+        deleted: Whether deleted ones count too.
+        only_deleted: Whether none but deleted ones count.
+    """
+
+    prefix: str = ""
+    deleted: bool = False
+    only_deleted: bool = False

@@ -18,27 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace_registry.languages.parsed import ParsedSchema
-    from headrace_registry.model import StoredSchema
+    from headrace_registry.model import Found, StoredSchema, Submitted
     from headrace_registry.store import RegistryRows
-    from headrace_registry.versions import Found
 
 
 _RESERVED = {"", "__GLOBAL", "__EMPTY"}
 _CONTEXT = ":."
 """How Confluent's clients begin a subject of another context; there is one context here."""
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """What a client wants to register or to find.
-
-    Args:
-        schema: The schema.
-        extras: Metadata and rules, as JSON; empty if there are none.
-    """
-
-    schema: SchemaText
-    extras: str = ""
 
 
 @dataclass(frozen=True)

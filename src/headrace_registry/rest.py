@@ -26,10 +26,8 @@ from headrace_plugins.confluent.schema_registry import (
     SchemaType,
 )
 from headrace_registry.levels import Config
-from headrace_registry.model import StoredSchema
-from headrace_registry.registering import Submitted
-from headrace_registry.service import Listing, RegistryService
-from headrace_registry.versions import Found
+from headrace_registry.model import Found, Listing, StoredSchema, Submitted
+from headrace_registry.service import RegistryService
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from headrace_registry import errors, levels, registering, versions
-from headrace_registry.versions import LATEST, Found
+from headrace_registry.model import Listing
+from headrace_registry.versions import LATEST
 
 if TYPE_CHECKING:
     from headrace_registry.levels import Config
-    from headrace_registry.model import StoredSchema, SubjectVersion
-    from headrace_registry.registering import Submitted
+    from headrace_registry.model import Found, StoredSchema, SubjectVersion, Submitted
     from headrace_registry.store import SqlRegistryStore
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Which of many things are asked for.
-
-    Args:
-        prefix: How the subjects' names begin.
-        deleted: Whether deleted ones count too.
-        only_deleted: Whether none but deleted ones count.
-    """
-
-    prefix: str = ""
-    deleted: bool = False
-    only_deleted: bool = False
+_ACTIVE = Listing()
 
 
 class RegistryService:
@@ -108,14 +95,14 @@ class RegistryService:
             row = versions.one_version(rows, subject, number, deleted=deleted)
             return versions.shown(rows, row, form)
 
-    def versions(self, subject: str, listing: Listing = Listing()) -> list[int]:
+    def versions(self, subject: str, listing: Listing = _ACTIVE) -> list[int]:
         """Return a subject's versions. Raises SchemaNotFoundError."""
         deleted = listing.deleted or listing.only_deleted
         with self._store.read() as rows:
             found = versions.versions_of(rows, subject, deleted=deleted)
         return [row.version for row in found if row.deleted or not listing.only_deleted]
 
-    def subjects(self, listing: Listing = Listing()) -> list[str]:
+    def subjects(self, listing: Listing = _ACTIVE) -> list[str]:
         """Return the subjects, sorted."""
         with self._store.read() as rows:
             found = versions.subject_names(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace_plugins.confluent.schema_registry import (
@@ -13,7 +12,7 @@ from headrace_plugins.confluent.schema_registry import (
 )
 from headrace_registry import errors
 from headrace_registry.languages import parse_schema
-from headrace_registry.model import SubjectVersion
+from headrace_registry.model import Found, SubjectVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
 
 LATEST = -1
 _MAX_NUMBER = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Found:
-    """A version of a subject with its schema, as it is shown.
-
-    Args:
-        version: The version.
-        stored: The schema.
-        text: Its text in the form that was asked for.
-    """
-
-    version: SubjectVersion
-    stored: StoredSchema
-    text: str
 
 
 def read_version(text: str) -> int:

@@ -45,7 +45,7 @@ def _parse(
         parser = _parser(kind)
     except ImportError as error:
         extra = "protobuf" if kind is SchemaType.PROTOBUF else "registry"
-        problem = f"{kind} schemas need the Python package {error.name}, which is missing."
+        problem = f"{kind} schemas need Python packages that are not installed: {error.name}."
         raise SetupError(problem, fix=f"Install headrace[{extra}].") from None
     return parser(text, dict(references))
 
