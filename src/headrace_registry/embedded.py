@@ -44,19 +44,16 @@ class EmbeddedRegistry:
         return EmbeddedRegistry, (self._service,)
 
     def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
-        """See `SchemaRegistry`."""
         found = self._service.register(subject, Submitted(schema), normalize=normalize)
         return found.stored.id
 
     def lookup(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """See `SchemaRegistry`."""
         found = self._service.lookup(subject, Submitted(schema), normalize=normalize)
         return _registered(found)
 
     def by_id(self, schema_id: int) -> SchemaText:
-        """See `SchemaRegistry`."""
         known = self._ids.get(schema_id)
         if known is None:
             known = self._service.by_id(schema_id)[0].schema
@@ -65,49 +62,38 @@ class EmbeddedRegistry:
         return known
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """See `SchemaRegistry`."""
         return _registered(self._service.version(subject, str(LATEST)))
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """See `SchemaRegistry`."""
         return _registered(self._service.version(subject, str(version), deleted=True))
 
     def versions(self, subject: str) -> list[int]:
-        """See `SchemaRegistry`."""
         return self._service.versions(subject)
 
     def all_versions(self, subject: str) -> list[int]:
-        """See `SchemaRegistryAdmin`."""
         return self._service.versions(subject, _ALL)
 
     def subjects(self) -> list[str]:
-        """See `SchemaRegistry`."""
         return self._service.subjects()
 
     def all_subjects(self) -> list[str]:
-        """See `SchemaRegistryAdmin`."""
         return self._service.subjects(_ALL)
 
     def incompatibilities(self, subject: str, schema: SchemaText) -> list[str]:
-        """See `SchemaRegistry`."""
         return self._service.incompatibilities(subject, Submitted(schema))
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """See `SchemaRegistryAdmin`."""
         self._ids.clear()
         return self._service.delete_subject(subject, permanent=permanent)
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        """See `SchemaRegistryAdmin`."""
         self._ids.clear()
         return self._service.delete_version(subject, str(version), permanent=permanent)
 
     def compatibility(self, subject: str | None) -> str:
-        """See `SchemaRegistryAdmin`."""
         return str(self._service.config(subject, inherited=True).level)
 
     def set_compatibility(self, subject: str | None, level: str | None) -> None:
-        """See `SchemaRegistryAdmin`."""
         if level is not None:
             self._service.set_config(subject, Config.from_json({"compatibility": level}))
             return
@@ -117,7 +103,6 @@ class EmbeddedRegistry:
             return  # nothing was set
 
     def close(self) -> None:
-        """See `SchemaRegistry`."""
         self._service.close()
 
 

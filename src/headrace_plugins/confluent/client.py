@@ -270,8 +270,6 @@ class HttpSchemaRegistry:
         self._opened: SchemaRegistryClient | None = None
 
     def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
-        """See `SchemaRegistry`."""
-
         def register(client: SchemaRegistryClient) -> int:
             made = client.register_schema(subject, _sent(schema), normalize)
             client.clear_latest_caches()  # type: ignore[no-untyped-call]
@@ -282,41 +280,32 @@ class HttpSchemaRegistry:
     def lookup(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        """See `SchemaRegistry`."""
         return self._ask(
             lambda c: _registered(c.lookup_schema(subject, _sent(schema), normalize))
         )
 
     def by_id(self, schema_id: int) -> SchemaText:
-        """See `SchemaRegistry`."""
         return self._ask(lambda client: _text(client.get_schema(schema_id)))
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """See `SchemaRegistry`."""
         return self._ask(lambda client: _registered(client.get_latest_version(subject)))
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """See `SchemaRegistry`."""
         return self._ask(lambda c: _registered(c.get_version(subject, version, deleted=True)))
 
     def versions(self, subject: str) -> list[int]:
-        """See `SchemaRegistry`."""
         return self._ask(lambda client: client.get_versions(subject))
 
     def all_versions(self, subject: str) -> list[int]:
-        """See `SchemaRegistryAdmin`."""
         return self._ask(lambda client: client.get_versions(subject, deleted=True))
 
     def subjects(self) -> list[str]:
-        """See `SchemaRegistry`."""
         return self._ask(lambda client: client.get_subjects())
 
     def all_subjects(self) -> list[str]:
-        """See `SchemaRegistryAdmin`."""
         return self._ask(lambda client: client.get_subjects(deleted=True))
 
     def incompatibilities(self, subject: str, schema: SchemaText) -> list[str]:
-        """See `SchemaRegistry`."""
         path = f"compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
 
         def check(client: SchemaRegistryClient) -> dict[str, Any]:
@@ -337,15 +326,12 @@ class HttpSchemaRegistry:
         return reasons or ["The schema is incompatible with an earlier version."]
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """See `SchemaRegistryAdmin`."""
         return self._delete(lambda client: client.delete_subject(subject, permanent))
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        """See `SchemaRegistryAdmin`."""
         return self._delete(lambda client: client.delete_version(subject, version, permanent))
 
     def compatibility(self, subject: str | None) -> str:
-        """See `SchemaRegistryAdmin`."""
         try:
             return self._ask(lambda client: client.get_compatibility(subject))
         except SchemaNotFoundError as error:
@@ -354,14 +340,12 @@ class HttpSchemaRegistry:
             return self.compatibility(None)
 
     def set_compatibility(self, subject: str | None, level: str | None) -> None:
-        """See `SchemaRegistryAdmin`."""
         if level is None:
             self._ask(lambda client: client.delete_config(subject))
         else:
             self._ask(lambda client: client.set_compatibility(subject, level))
 
     def close(self) -> None:
-        """See `SchemaRegistry`."""
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:

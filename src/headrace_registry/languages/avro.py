@@ -33,21 +33,17 @@ class AvroSchema:
 
     @cached_property
     def text(self) -> str:
-        """See ParsedSchema."""
         return write_json(self.value)
 
     @cached_property
     def identity(self) -> str:
-        """See ParsedSchema."""
         return write_json(_plain(self.value), sort=True)
 
     @cached_property
     def normalized(self) -> str:
-        """See ParsedSchema."""
         return write_json(_ordered(_plain(self.value)))
 
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
-        """See ParsedSchema."""
         assert isinstance(written, AvroSchema)
         checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
         result = checker.get_compatibility(self.schema, written.schema)

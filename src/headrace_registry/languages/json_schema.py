@@ -35,21 +35,17 @@ class JsonSchema:
 
     @cached_property
     def text(self) -> str:
-        """See ParsedSchema."""
         return write_json(self.value)
 
     @property
     def identity(self) -> str:
-        """See ParsedSchema."""
         return self.text
 
     @cached_property
     def normalized(self) -> str:
-        """See ParsedSchema."""
         return write_json(self.value, sort=True)
 
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
-        """See ParsedSchema."""
         assert isinstance(written, JsonSchema)
         try:
             found = differences(written.root, self.root)

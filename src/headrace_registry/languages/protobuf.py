@@ -75,7 +75,6 @@ class ProtoSchema:
         return self.text
 
     def unreadable(self, written: ParsedSchema) -> Sequence[str]:
-        """See ParsedSchema."""
         assert isinstance(written, ProtoSchema)
         return [str(each) for each in differences(written.files, self.files)]
 
