@@ -261,7 +261,7 @@ class Generations:
             file.changed_at, file.seen_bytes = now, found.size_bytes
         file.path, file.present, file.is_current = found.path, True, is_current
         file.mtime_ns = found.mtime_ns
-        file.complete = file.offset.copy or found.is_packed
+        file.complete = file.is_copy or found.is_packed
         file.offset = replace(file.offset, inode=found.inode)
         if found.is_packed and not file.is_packed:
             file.offset = replace(file.offset, done=True)  # by its time, it was read before

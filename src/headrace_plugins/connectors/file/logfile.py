@@ -108,6 +108,8 @@ class LogFile:
     """Whether nothing more can come to it."""
     is_current: bool = False
     """Whether it has the log's own name."""
+    is_copy: bool = False
+    """Whether it is a copy for certain, to which nothing is added."""
     changed_at: float = 0.0
     """When it was last seen to have grown, or to have got another name."""
     mtime_ns: int = 0

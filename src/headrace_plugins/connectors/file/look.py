@@ -85,11 +85,16 @@ class Look:
         # Where the present file stays, what is new beside it was copied from it.
         copies = any(file.offset.copy for file in self.files[-2:])
         stays = known or self.emptied is not None or copies
-        self._by_content()
+        present = self.pairs.get(current.inode) if current is not None else None
+        # An inode that nobody holds open may be another file's meanwhile: that the present
+        # file stays is then likely, and not certain.
+        held = present or self.emptied
+        certain = held is not None and held.is_open
+        self._by_content(certain=certain)
         self._take_shorter_copy()
         self._take_restored()
         self._take_current()
-        self._take_rotated(copied=stays)
+        self._take_rotated(copied=stays, certain=certain)
 
     def _notice_refilled(self, current: Generation) -> None:
         """Notice that a file was emptied which begins as before: there is a copy of it."""
@@ -148,7 +153,7 @@ class Look:
         """Return whether a file is open that has no name any more."""
         return file.is_open and not file.is_packed and file is not self.former
 
-    def _by_content(self) -> None:
+    def _by_content(self, *, certain: bool) -> None:
         """Recognize what was copied or compressed by what was read of it."""
         missing = self._missing
         for each in reversed(self.rotated):
@@ -160,6 +165,7 @@ class Look:
                 missing.remove(file)
                 if file is self.emptied:
                     file.offset = replace(file.offset, copy=True)
+                    file.is_copy = certain
                 if can_unpack(each.path):
                     # More may have come before it was compressed.
                     file.offset = replace(file.offset, done=False)
@@ -218,7 +224,7 @@ class Look:
         if has_content(current, long[-1].offset, self.descriptors):
             self.pairs[current.inode] = long[-1]
 
-    def _take_rotated(self, *, copied: bool) -> None:
+    def _take_rotated(self, *, copied: bool, certain: bool) -> None:
         for each in self.rotated:
             if each.inode in self.pairs or not self._is_new(each):
                 continue
@@ -229,7 +235,9 @@ class Look:
                 self._pass_over(each)
             elif self.has_current or not each.is_packed:
                 offset = FileOffset(inode=each.inode, mtime_ns=each.mtime_ns, copy=copied)
-                self.pairs[each.inode] = LogFile(each.path, offset, self.descriptors)
+                file = LogFile(each.path, offset, self.descriptors)
+                file.is_copy = copied and certain
+                self.pairs[each.inode] = file
 
     def _is_new(self, found: Generation) -> bool:
         if found.mtime_ns <= self.since_ns or not found.size_bytes:
