@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -125,6 +126,15 @@ def spark(session_settings: "Settings") -> Iterator["SparkSession"]:
 
     yield open_session(session_settings, app_name="headrace-tests")
     close_session()
+
+
+@pytest.fixture(scope="session")
+def warm_programs(_no_leaked_process: None) -> Iterator[Path]:
+    """A folder for PATH whose ``headrace`` starts warm."""
+    from tests.warm.commands import warm_commands
+
+    with TemporaryDirectory(prefix="warm-") as folder, warm_commands(Path(folder)) as programs:
+        yield programs
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,8 @@ PAGES = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
     ROOT / "README.md",
 ]
+COLD = {"first-pipeline", "README"}
+"""Pages whose commands start as a reader's do; those of others are forked, see `tests.warm`."""
 PATIENCE = 120.0
 BASH = "/bin/bash"
 
@@ -73,14 +75,15 @@ class Reader:
     """Someone who follows a page in a folder."""
 
     folder: Path
+    programs: Path | None = None
     variables: dict[str, str] = field(default_factory=dict)
     running: ExitStack = field(default_factory=ExitStack)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    def environment(self, programs: Path | None = None) -> dict[str, str]:
+        folders = [programs, Path(sys.executable).parent, os.environ["PATH"]]
+        path = os.pathsep.join(str(each) for each in folders if each is not None)
         home = str(self.folder / ".home")
-        return os.environ | self.variables | {"PATH": programs, "HEADRACE_HOME": home}
+        return os.environ | self.variables | {"PATH": path, "HEADRACE_HOME": home}
 
     def follow(self, block: Block) -> None:
         if (name := block.options.get("title")) is not None:
@@ -100,7 +103,7 @@ class Reader:
             done = subprocess.run(
                 [BASH, "-c", command],
                 cwd=self.folder,
-                env=self.environment,
+                env=self.environment(self.programs),
                 capture_output=True,
                 text=True,
                 timeout=120,
@@ -123,7 +126,7 @@ class Reader:
             process = subprocess.Popen(
                 [BASH, "-c", f"exec {command}"],
                 cwd=self.folder,
-                env=self.environment,
+                env=self.environment(),
                 stdout=output,
                 stderr=output,
             )
@@ -147,7 +150,8 @@ def folder() -> Iterator[Path]:
 def test_what_a_page_shows_is_what_happens(
     page: Path, folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    reader = Reader(folder)
+    cold = page.stem in COLD
+    reader = Reader(folder, None if cold else request.getfixturevalue("warm_programs"))
     if "createdb" in page.read_text():
         server = request.getfixturevalue("postgresql")
         reader.variables = {

@@ -1,0 +1,193 @@
+"""A JVM that one warm command after the other uses, instead of a start of its own.
+
+What is saved is what a JVM does at first: loading classes, and compiling what runs often.
+Each command has a Spark context of its own in it, with its own settings. A command whose JVM
+would be started with other options or other variables of the environment starts its own, and
+so does one that finds it in use.
+"""
+
+import fcntl
+import importlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+PATIENCE = 60.0
+# Settings that a context takes when it starts, whatever its JVM was started with.
+_OF_A_CONTEXT = ("spark.app.name", "spark.local.dir", "spark.sql.warehouse.dir")
+_LOG = re.compile(r"-Dheadrace\.log=\S*")
+# Variables that Spark and its Python workers take from the JVM's environment.
+_OF_A_JVM = re.compile(r"PYTHON|SPARK|JAVA|JDK|HADOOP|^TZ$|^LANG$|^LC_|^TMP")
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """The process of a JVM that is not this process's child."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return None while it lives, as `subprocess.Popen` does."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return 1
+        return None
+
+
+@dataclass
+class Keeping:
+    """The JVM of a parent of commands: started when a command first needs one."""
+
+    folder: Path
+    _lease: TextIO | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        # The keeper ends when nobody holds the other end any more: the parent, its children.
+        self._alive, self._held = os.pipe()
+        self._environment = _of_a_jvm(os.environ)
+        self._told = self.folder / "jvm.json"
+
+    def offer(self) -> None:
+        """Have this process's session use the JVM. Called in a child, before the command."""
+        if _of_a_jvm(os.environ) != self._environment:
+            return
+        session: Any = importlib.import_module("headrace.spark.session")
+        start, stop = session.open_gateway, session.close_gateway
+
+        def open_gateway(conf: Mapping[str, str], *, log: Path) -> "JavaGateway":
+            gateway: JavaGateway = self._borrowed(conf) or start(conf, log=log)
+            return gateway
+
+        def close_gateway(gateway: "JavaGateway", *patience: timedelta) -> None:
+            if isinstance(gateway.proc, Borrowed):
+                self._give_back(gateway)
+            else:
+                stop(gateway, *patience)
+
+        session.open_gateway, session.close_gateway = open_gateway, close_gateway
+
+    def _borrowed(self, conf: Mapping[str, str]) -> "JavaGateway | None":
+        """Return a gateway to the JVM; None if it is in use or would be another."""
+        lease = (self.folder / "jvm.lock").open("w")
+        with suppress(BlockingIOError):
+            fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lease = lease  # until this process ends
+            told = self._read() or self._start(conf)
+            if told is not None and told["conf"] == _of_a_start(conf):
+                self._told.write_text(json.dumps(told | {"used": True}))
+                return _attached(told)
+        lease.close()
+        return None
+
+    def _read(self) -> dict[str, Any] | None:
+        with suppress(FileNotFoundError):
+            told: dict[str, Any] = json.loads(self._told.read_text())
+            if not told["used"] and Borrowed(told["pid"]).poll() is None:
+                return told
+            # A command that was killed left its context in it, which nobody is to have.
+            with suppress(ProcessLookupError):
+                os.kill(told["pid"], signal.SIGKILL)
+            self._told.unlink()
+        return None
+
+    def _start(self, conf: Mapping[str, str]) -> dict[str, Any] | None:
+        log = f"-Dheadrace.log={self.folder / 'spark.log'}"
+        ours = {name: _LOG.sub(log, value) for name, value in conf.items()}
+        (self.folder / "conf.json").write_text(json.dumps(ours))
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm.jvm", self.folder],
+            stdin=self._alive,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+        )
+        end = time.monotonic() + PATIENCE
+        while not self._told.exists() and keeper.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        keeper.returncode = 0  # it is to go on without us
+        return self._read()
+
+    def _give_back(self, gateway: "JavaGateway") -> None:
+        from pyspark.core.context import SparkContext
+
+        jvm = gateway.jvm
+        context = SparkContext._active_spark_context
+        if context is not None and context._jsc is not None:
+            context._jsc.stop()
+        jvm.SparkSession.clearActiveSession()
+        jvm.SparkSession.clearDefaultSession()
+        with suppress(TypeError):  # py4j's word for a class that is not there
+            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        told = json.loads(self._told.read_text())
+        self._told.write_text(json.dumps(told | {"used": False}))
+        gateway.close()
+
+
+def keep(folder: Path) -> None:
+    """Start the JVM, tell where it is, and stop it when stdin ends."""
+    from headrace.spark.gateway import close_gateway, open_gateway
+
+    conf = json.loads((folder / "conf.json").read_text())
+    gateway = open_gateway(conf, log=folder / "jvm.log")
+    parameters = gateway.java_parameters
+    told = {
+        "conf": _of_a_start(conf),
+        "pid": gateway.proc.pid,
+        "port": parameters.port,
+        "secret": parameters.auth_token,
+        "used": False,
+    }
+    new = folder / "jvm.new"
+    new.write_text(json.dumps(told))
+    new.rename(folder / "jvm.json")
+    while gateway.proc.poll() is None and not select.select([sys.stdin], [], [], 1)[0]:
+        pass
+    close_gateway(gateway)
+
+
+def _attached(told: Mapping[str, Any]) -> "JavaGateway":
+    """Connect by the variables that PySpark has for a JVM that runs already."""
+    from pyspark.java_gateway import launch_gateway
+
+    where = {
+        "PYSPARK_GATEWAY_PORT": str(told["port"]),
+        "PYSPARK_GATEWAY_SECRET": told["secret"],
+    }
+    os.environ.update(where)
+    gateway = launch_gateway()
+    for name in where:
+        del os.environ[name]
+    gateway.proc = Borrowed(told["pid"])
+    # Spark's paths begin at the folder in which its JVM was started; Hadoop remembers it.
+    gateway.jvm.java.lang.System.setProperty("user.dir", str(Path.cwd()))
+    gateway.jvm.org.apache.hadoop.fs.FileSystem.closeAll()
+    return gateway
+
+
+def _of_a_jvm(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if _OF_A_JVM.search(name)}
+
+
+def _of_a_start(conf: Mapping[str, str]) -> dict[str, str]:
+    rest = {name: value for name, value in conf.items() if name not in _OF_A_CONTEXT}
+    return {name: _LOG.sub("", value) for name, value in rest.items()}
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))
