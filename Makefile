@@ -31,8 +31,8 @@ check: setup ## format, lint, types, architecture: what CI runs before the tests
 servers: ## install the servers that the tests run
 	@bash scripts/servers.sh
 
-test: setup servers ## all tests but the long ones
-	$(PYTEST) -n $(JOBS) --dist worksteal $(ARGS)
+test: setup servers ## all tests but the long ones; ends with those that took most time
+	$(PYTEST) -n $(JOBS) --dist worksteal --durations=40 --durations-min=1 $(ARGS)
 
 test-long: setup ## the tests that take minutes
 	@bash scripts/servers.sh long

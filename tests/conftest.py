@@ -37,11 +37,19 @@ for _name in [name for name in os.environ if name.startswith("HEADRACE_")]:
         del os.environ[_name]
 
 
+# What takes long for each test: it starts processes, which have to start Spark.
+_LONG = (Path(__file__).with_name("docs"), Path(__file__).with_name("e2e"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the shared Spark session."""
+    """Mark the tests that use the shared Spark session, and put the longest first.
+
+    One that begins last runs alone in the end, while the other processes have nothing to do.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+    items.sort(key=lambda item: not any(item.path.is_relative_to(long) for long in _LONG))
 
 
 @pytest.fixture(scope="session", autouse=True)
