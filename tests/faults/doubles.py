@@ -192,7 +192,7 @@ class _Delta(DeltaTask):
     def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
         fields = ({"name": "id", "type": "long", "nullable": True, "metadata": {}},)
         to = self._destination(None, batch.topic, Fit(fields, {"id": "id"}))  # type: ignore[arg-type]
-        upsert = self._settings.upsert
+        upsert = self.settings.upsert
         folder = HIDDEN if upsert else "data"
         if upsert:
             frame = frame.append_column(DELETED, pa.array([False] * frame.num_rows))
@@ -249,21 +249,15 @@ def _plugin(
     )
 
 
-def _delta_sink(config: Config) -> FrameSink:
-    return _Delta(DeltaSink.task(config)._settings)
-
-
 SINKS: Mapping[str, SinkKind] = {
     "topic": SinkKind(
         lambda at: _Topic(Topics(at).get("target"), ignore),
         lambda at: topic_ids(at / "target", part="id"),
     ),
-    "delta append": _plugin(
-        DeltaSink, _delta_sink, "append", lambda path: delta_ids(path, "id")
-    ),
+    "delta append": _plugin(DeltaSink, _Delta, "append", lambda path: delta_ids(path, "id")),
     "delta upsert": _plugin(
         DeltaSink,
-        _delta_sink,
+        _Delta,
         "upsert",
         lambda path: delta_ids(path, "id"),
         mode="upsert",

@@ -50,7 +50,7 @@ from .errors import (
     UnfitRecordError,
 )
 from .evolution_policy import ChangeKind, EvolutionPolicy, Handling
-from .fieldpath import FieldPath, field_path, field_paths, with_field_syntax
+from .fieldpath import FieldPath, FieldSyntax
 from .folders import fixed_folder, require_writable
 from .frames import rows
 from .javatypes import java_class
@@ -84,7 +84,9 @@ from .source import (
     SplitSource,
     StreamSplitSource,
 )
+from .source_bases import NumberedSource, Page, PagedSource
 from .sparktypes import from_spark_json, to_ddl, to_spark_json
+from .sql_sink import SqlSink
 from .sqltext import literal, literal_text, quote, sql_null, sql_type, sql_value
 from .storage import denied_error, naming, storage_error, storage_error_of_text
 from .stored import schema_from_json, schema_to_json
@@ -132,6 +134,7 @@ __all__ = [
     "Fault",
     "Field",
     "FieldPath",
+    "FieldSyntax",
     "FrameSink",
     "FrameSource",
     "FrameTransform",
@@ -146,6 +149,9 @@ __all__ = [
     "MetricKind",
     "MetricSample",
     "MetricsReporter",
+    "NumberedSource",
+    "Page",
+    "PagedSource",
     "Part",
     "Position",
     "Predicate",
@@ -175,6 +181,7 @@ __all__ = [
     "SourceTask",
     "Split",
     "SplitSource",
+    "SqlSink",
     "StagedWrite",
     "StaleEpochError",
     "StateError",
@@ -198,8 +205,6 @@ __all__ = [
     "denied_error",
     "duplicate",
     "evolve",
-    "field_path",
-    "field_paths",
     "fixed_folder",
     "flush",
     "from_arrow",
@@ -228,5 +233,4 @@ __all__ = [
     "to_ddl",
     "to_spark_json",
     "variants_of_texts",
-    "with_field_syntax",
 ]

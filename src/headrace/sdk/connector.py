@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from headrace.sdk.config import Configured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
     from headrace.sdk.errors import ConfigError
     from headrace.sdk.position import Position
     from headrace.sdk.schema import Schema
@@ -131,7 +133,7 @@ class TaskContext(Protocol):
         """Return whether the task was asked to stop; long work looks at it often."""
 
 
-class Connector(ABC):
+class Connector(Configured, ABC):
     """A kind of copy between one system and topics.
 
     What the class methods answer depends on the configuration alone: none of them needs a
@@ -148,11 +150,6 @@ class Connector(ABC):
     """Other systems' class names that a configuration may use for this connector."""
 
     @classmethod
-    @abstractmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the connector's own keys; the runtime adds the common ones."""
-
-    @classmethod
     def check(cls, config: Config) -> Iterable[ConfigError]:
         """Yield what is wrong with values that are each valid but do not fit together.
 
@@ -161,7 +158,7 @@ class Connector(ABC):
         """
         return ()
 
-    @classmethod  # noqa: B027 - optional
+    @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:
         """Check offsets given by a person before they are stored.
 

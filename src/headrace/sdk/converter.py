@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.sdk.config import Configured
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
@@ -22,7 +23,7 @@ from headrace.sdk.transform import DATA_EXCEPTION
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
     from headrace.sdk.connector import SchemaMemory
     from headrace.sdk.schemaregistry import SchemaRegistry
 
@@ -242,7 +243,7 @@ class ArrowDecoder(ABC):
         return values
 
 
-class Converter(ABC):
+class Converter(Configured, ABC):
     """Turns a part of a record into bytes and back.
 
     The runtime makes one for each part and topic, with the keys that follow
@@ -254,14 +255,10 @@ class Converter(ABC):
     parts: ClassVar[frozenset[RecordPart]] = frozenset({RecordPart.KEY, RecordPart.VALUE})
     """What it can convert."""
 
-    @classmethod
-    @abstractmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the converter's keys, without the prefix."""
-
     def __init__(self, config: Config, context: ConverterContext) -> None:
         """Keep the parsed configuration and what the runtime offers."""
         self.config = config
+        self.settings = self.settings_class().from_config(config)
         self.context = context
 
     @abstractmethod
@@ -281,7 +278,7 @@ class Converter(ABC):
     def decoder(self) -> ExpressionDecoder | ArrowDecoder:
         """Return what decodes. Called once a batch, on the driver."""
 
-    def close(self) -> None:  # noqa: B027 - optional
+    def close(self) -> None:
         """Let go of connections. Called when the task stops, and before it starts anew."""
 
     def refused(self, schema: Schema, takes: str) -> ConfigError:

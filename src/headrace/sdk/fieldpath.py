@@ -8,18 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk.config import CaseInsensitiveValidString, ConfigType, Importance
+from headrace.sdk.config import (
+    CaseInsensitiveValidString,
+    Importance,
+    Settings,
+    setting,
+)
 from headrace.sdk.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.sdk.config import Config, ConfigDef
 
-__all__ = ["FIELD_SYNTAX", "FieldPath", "field_path", "field_paths", "with_field_syntax"]
-
-FIELD_SYNTAX = "field.syntax.version"
-"""The key that says how the transform's other keys name fields."""
+__all__ = ["FieldPath", "FieldSyntax"]
 
 _DOC = (
     "How fields are named. V1: the whole text is the name of one field at the top. V2: the "
@@ -65,26 +66,23 @@ class FieldPath:
         return FieldPath(self.steps[:-1], self.text) if len(self.steps) > 1 else None
 
 
-def with_field_syntax(definition: ConfigDef) -> ConfigDef:
-    """Add the key ``field.syntax.version`` to a transform's keys."""
-    return definition.define(
-        FIELD_SYNTAX,
-        ConfigType.STRING,
-        "V1",
+class FieldSyntax(Settings):
+    """The setting by which transforms of fields choose the syntax of paths."""
+
+    field_syntax_version: str = setting(
+        _DOC,
+        default="V1",
         validator=CaseInsensitiveValidString("V1", "V2"),
         importance=Importance.HIGH,
-        doc=_DOC,
     )
 
+    def field_path(self, text: str) -> FieldPath:
+        """Read a path in the syntax that was chosen."""
+        return FieldPath.parse(text, self.field_syntax_version)
 
-def field_path(config: Config, text: str) -> FieldPath:
-    """Read a path in the syntax that the configuration chose."""
-    return FieldPath.parse(text, config.get_str(FIELD_SYNTAX))
-
-
-def field_paths(config: Config, texts: Iterable[str]) -> list[FieldPath]:
-    """Read paths in the syntax that the configuration chose."""
-    return [field_path(config, text) for text in texts]
+    def field_paths(self, texts: Iterable[str]) -> list[FieldPath]:
+        """Read paths in the syntax that was chosen."""
+        return [self.field_path(text) for text in texts]
 
 
 def _steps(text: str) -> list[str]:

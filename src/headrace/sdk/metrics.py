@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.sdk.config import Configured
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
 
 __all__ = ["Metric", "MetricKind", "MetricSample", "MetricsReporter"]
 
@@ -63,7 +65,7 @@ class MetricSample:
     value: float
 
 
-class MetricsReporter(ABC):
+class MetricsReporter(Configured, ABC):
     """Carries metrics to some other system, as Kafka's ``metric.reporters`` do.
 
     The runtime makes one for each that its settings name, calls ``configure`` once, then
@@ -74,11 +76,6 @@ class MetricsReporter(ABC):
 
     aliases: ClassVar[tuple[str, ...]] = ()
     version: ClassVar[str] = "0"
-
-    @classmethod
-    @abstractmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the keys of its configuration."""
 
     @abstractmethod
     def configure(self, config: Config) -> None:
@@ -93,5 +90,5 @@ class MetricsReporter(ABC):
             samples: Those of a metric follow each other.
         """
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
+    def close(self) -> None:
         """Let go of everything. Called once, also when ``configure`` failed."""

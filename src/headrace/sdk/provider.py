@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.sdk.config import Configured
 from headrace.sdk.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
 
 __all__ = ["ConfigProvider", "ProviderContext", "allowed_path"]
 
@@ -34,7 +35,7 @@ class ProviderContext:
     shared: bool = False
 
 
-class ConfigProvider(ABC):
+class ConfigProvider(Configured, ABC):
     """Knows the values of references ``${provider:path:key}`` and ``${provider:key}``.
 
     It is made when a reference to it is first met, and used by any thread. Kafka's interface
@@ -44,14 +45,10 @@ class ConfigProvider(ABC):
     aliases: ClassVar[Sequence[str]] = ()
     version: ClassVar[str] = "1.0.0"
 
-    @classmethod
-    @abstractmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the keys that settings may give it."""
-
-    @abstractmethod
     def __init__(self, config: Config, context: ProviderContext) -> None:
         """Be ready to be asked; nothing is read yet."""
+        self.settings = self.settings_class().from_config(config)
+        self.context = context
 
     @abstractmethod
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:

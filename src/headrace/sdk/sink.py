@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from typing_extensions import override
 
+from headrace.sdk.config import Configured
 from headrace.sdk.connector import Connector
 from headrace.sdk.evolution_policy import EvolutionPolicy
 
@@ -83,7 +84,7 @@ class StagedWrite(Protocol):
         """
 
 
-class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
+class SinkTask(Configured, ABC):
     """A running part of a sink. Call order: ``start``, gear calls, ``stop``.
 
     To make one takes nothing: ``start`` connects.
@@ -115,6 +116,7 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
     def __init__(self, config: Config) -> None:
         """Keep the task's parsed configuration."""
         self.config = config
+        self.settings = self.settings_class().from_config(config)
 
     def start(self, context: TaskContext) -> None:
         """Connect to the target; raise ConfigError when it cannot be written to."""
@@ -125,7 +127,7 @@ class SinkTask(ABC):  # noqa: B024 - its gears have the abstract methods
         """Leave the context behind: it holds the runtime's store, and stays on the driver."""
         return {name: value for name, value in self.__dict__.items() if name != "context"}
 
-    def stop(self) -> None:  # noqa: B027 - optional
+    def stop(self) -> None:
         """Let go of everything, promptly. Called once, also after a failed start."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from headrace.sdk.config import Configured
 from headrace.sdk.connector import Connector
 from headrace.sdk.position import Lag, Position, ReadLimit
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.sdk.schema import Schema
 
 
-class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
+class SourceTask(Configured, ABC):
     """A running part of a source; see the three gears below for what it does.
 
     Call order: ``start``, any number of gear calls, ``stop``. A task is used by one
@@ -34,6 +35,7 @@ class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
     def __init__(self, config: Config) -> None:
         """Keep the task's parsed configuration."""
         self.config = config
+        self.settings = self.settings_class().from_config(config)
 
     def start(self, context: TaskContext) -> None:
         """Take what is needed to plan and read. May block briefly."""
@@ -52,7 +54,7 @@ class SourceTask(ABC):  # noqa: B024 - its gears have the abstract methods
         """Leave the context behind: it holds the runtime's store, and stays on the driver."""
         return {name: value for name, value in self.__dict__.items() if name != "context"}
 
-    def stop(self) -> None:  # noqa: B027 - optional
+    def stop(self) -> None:
         """Let go of everything, promptly. Called once, also after a failed start."""
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from headrace.sdk.config import Configured
 from headrace.sdk.errors import UnfitRecordError
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
     from headrace.sdk.part import Part
     from headrace.sdk.schema import Schema
 
@@ -102,7 +103,7 @@ ERROR_TYPE = "struct<stage:string,plugin:string,exception:string,message:string,
 error, its text, and the raw input where the record itself could not be made."""
 
 
-class Transform(ABC):
+class Transform(Configured, ABC):
     """Changes or drops a record in flight."""
 
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -118,15 +119,11 @@ class Transform(ABC):
     """Whether it looks at the order of records. The frame of a FrameTransform then has the
     column ``position`` wherever a source or a topic can tell the order."""
 
-    @classmethod
-    @abstractmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the transform's keys."""
-
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
         """Keep the alias it has in the chain and its parsed configuration."""
         self.alias = alias
         self.config = config
+        self.settings = self.settings_class().from_config(config)
         self.of_key = of_key
 
     @abstractmethod
@@ -255,7 +252,7 @@ class TypedTransform(Transform):
         raise NotImplementedError
 
 
-class Predicate(ABC):
+class Predicate(Configured, ABC):
     """Decides which records a transform applies to."""
 
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -263,15 +260,11 @@ class Predicate(ABC):
     uses_names: ClassVar[bool] = False
     """Whether its condition is SQL of the user's, which names the value's fields."""
 
-    @classmethod
-    @abstractmethod
-    def config_def(cls) -> ConfigDef:
-        """Return the predicate's keys."""
-
     def __init__(self, alias: str, config: Config) -> None:
         """Keep the alias and the parsed configuration."""
         self.alias = alias
         self.config = config
+        self.settings = self.settings_class().from_config(config)
 
     @abstractmethod
     def condition(self, shape: Shape) -> str:

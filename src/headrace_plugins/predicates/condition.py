@@ -7,11 +7,30 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Predicate
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString
+from headrace.sdk.config import (
+    Importance,
+    NonEmptyString,
+    Settings,
+    setting,
+)
 from headrace_plugins.transforms.user_sql import check_expression, enclosed
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+class ConditionSettings(Settings):
+    """The settings of ``Condition``."""
+
+    condition: str = setting(
+        "A Spark SQL condition. Fields of the value go by their names, the rest of "
+        "the record is record.topic, record.key, record.timestamp and record.headers. "
+        "Unknown (null) counts as false.",
+        validator=NonEmptyString(),
+        importance=Importance.HIGH,
+    )
+
+    rules = (lambda props: check_expression(props, "condition"),)
 
 
 class Condition(Predicate):
@@ -19,22 +38,7 @@ class Condition(Predicate):
 
     uses_names = True
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "condition",
-                ConfigType.STRING,
-                validator=NonEmptyString(),
-                importance=Importance.HIGH,
-                doc="A Spark SQL condition. Fields of the value go by their names, the rest of "
-                "the record is record.topic, record.key, record.timestamp and record.headers. "
-                "Unknown (null) counts as false.",
-            )
-            .rule(lambda props: check_expression(props, "condition"))
-        )
+    settings: ConditionSettings
 
     @override
     def condition(self, shape: Shape) -> str:

@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Predicate, literal
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString
+from headrace.sdk.config import (
+    Importance,
+    NonEmptyString,
+    Settings,
+    setting,
+)
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+class HasHeaderKeySettings(Settings):
+    """The settings of ``HasHeaderKey``."""
+
+    name: str = setting(
+        "The header name.", validator=NonEmptyString(), importance=Importance.MEDIUM
+    )
 
 
 class HasHeaderKey(Predicate):
@@ -18,18 +31,9 @@ class HasHeaderKey(Predicate):
 
     aliases = ("org.apache.kafka.connect.transforms.predicates.HasHeaderKey",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "name",
-            ConfigType.STRING,
-            validator=NonEmptyString(),
-            importance=Importance.MEDIUM,
-            doc="The header name.",
-        )
+    settings: HasHeaderKeySettings
 
     @override
     def condition(self, shape: Shape) -> str:
-        name = literal(self.config.get_str("name"))
+        name = literal(self.settings.name)
         return f"coalesce(exists({shape.headers}, h -> h.key = {name}), false)"

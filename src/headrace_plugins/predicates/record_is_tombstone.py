@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Predicate
-from headrace.sdk.config import ConfigDef
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
@@ -17,11 +16,6 @@ class RecordIsTombstone(Predicate):
     """Is true for tombstones, records whose value is null as a whole."""
 
     aliases = ("org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",)
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef()
 
     @override
     def condition(self, shape: Shape) -> str:

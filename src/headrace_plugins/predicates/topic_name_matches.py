@@ -9,11 +9,11 @@ from typing_extensions import override
 from headrace.sdk import Predicate, literal, literal_text
 from headrace.sdk.config import (
     Composite,
-    ConfigDef,
-    ConfigType,
     Importance,
     NonEmptyString,
     Regex,
+    Settings,
+    setting,
 )
 from headrace_plugins.kafka.java_regex import JavaRegex
 
@@ -21,25 +21,26 @@ if TYPE_CHECKING:
     from headrace.sdk import Shape
 
 
+class TopicNameMatchesSettings(Settings):
+    """The settings of ``TopicNameMatches``."""
+
+    pattern: str = setting(
+        "A Java regular expression for matching against the name of a record's topic.",
+        validator=Composite(NonEmptyString(), Regex()),
+        importance=Importance.MEDIUM,
+    )
+
+
 class TopicNameMatches(Predicate):
     """Is true for records whose whole topic name matches a regular expression."""
 
     aliases = ("org.apache.kafka.connect.transforms.predicates.TopicNameMatches",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "pattern",
-            ConfigType.STRING,
-            validator=Composite(NonEmptyString(), Regex()),
-            importance=Importance.MEDIUM,
-            doc="A Java regular expression for matching against the name of a record's topic.",
-        )
+    settings: TopicNameMatchesSettings
 
     @override
     def condition(self, shape: Shape) -> str:
-        regex = JavaRegex.of(self.config.get_str("pattern"))
+        regex = JavaRegex.of(self.settings.pattern)
         topic = literal_text(shape.topic)
         matches = None if topic is None else regex.matches(topic)
         if matches is not None:

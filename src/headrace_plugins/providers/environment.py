@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, ConfigProvider, ProviderContext
-from headrace.sdk.config import Config, ConfigDef, ConfigType, NullOr, Regex
+from headrace.sdk.config import (
+    Config,
+    NullOr,
+    Regex,
+    Settings,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,6 +27,19 @@ _MEANT = "CONNECT_"
 """What begins so is meant for configurations, also where others write them."""
 
 
+class EnvironmentProviderSettings(Settings):
+    """The settings of ``EnvironmentProvider``."""
+
+    allowlist_pattern: str | None = setting(
+        "A regular expression for the whole names of the variables that may be read. "
+        "Without one, a server that asks for tokens, or that others can reach, reads "
+        f"those that begin with {_MEANT}; other servers all but those that begin with "
+        f"{', '.join(_OWN)}; other commands all but those that begin with {_OWN[0]}.",
+        default=None,
+        validator=NullOr(Regex()),
+    )
+
+
 class EnvironmentProvider(ConfigProvider):
     """A variable of the environment: `${env:NAME}`."""
 
@@ -29,19 +48,7 @@ class EnvironmentProvider(ConfigProvider):
         "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
     )
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            _PATTERN,
-            ConfigType.STRING,
-            None,
-            validator=NullOr(Regex()),
-            doc="A regular expression for the whole names of the variables that may be read. "
-            "Without one, a server that asks for tokens, or that others can reach, reads "
-            f"those that begin with {_MEANT}; other servers all but those that begin with "
-            f"{', '.join(_OWN)}; other commands all but those that begin with {_OWN[0]}.",
-        )
+    settings: EnvironmentProviderSettings
 
     @override
     def __init__(self, config: Config, context: ProviderContext) -> None:

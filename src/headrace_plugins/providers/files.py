@@ -8,7 +8,7 @@ import javaproperties
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, ConfigProvider, ProviderContext, allowed_path
-from headrace.sdk.config import Config, ConfigDef, ConfigType
+from headrace.sdk.config import Config, Settings, setting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 _ALLOWED = "allowed.paths"
 
 
+class _FilesSettings(Settings):
+    """The settings of ``_Files``."""
+
+    allowed_paths: tuple[str, ...] = setting(
+        "The paths at or below which files may be read, with commas between them. "
+        "Without any, a server reads what is below `secrets` in its home folder and "
+        "/run/secrets, and other commands read what their user may read.",
+        default=(),
+    )
+
+
 class _Files(ConfigProvider):
     """Reads files of the folders that it is allowed to."""
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            _ALLOWED,
-            ConfigType.LIST,
-            "",
-            doc="The paths at or below which files may be read, with commas between them. "
-            "Without any, a server reads what is below `secrets` in its home folder and "
-            "/run/secrets, and other commands read what their user may read.",
-        )
+    settings: _FilesSettings
 
     @override
     def __init__(self, config: Config, context: ProviderContext) -> None:

@@ -12,11 +12,15 @@ from typing_extensions import override
 from headrace.sdk import (
     ConfigError,
     ConfigProvider,
-    ProviderContext,
     RetriableError,
     SetupError,
 )
-from headrace.sdk.config import Config, ConfigDef, ConfigType, Range
+from headrace.sdk.config import (
+    Password,
+    Range,
+    Settings,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,63 +35,40 @@ _CA = "ca.file"
 _TIMEOUT = "timeout.seconds"
 
 
+class VaultProviderSettings(Settings):
+    """The settings of ``VaultProvider``."""
+
+    address: str | None = setting(
+        "Where it is, as https://vault.example.com:8200; else VAULT_ADDR says so.", default=None
+    )
+    token_file: str | None = setting(
+        "A file with the token to show; it is read each time.", default=None
+    )
+    token: Password | None = setting(
+        "The token itself; else VAULT_TOKEN says so.", default=None
+    )
+    approle_role_id: str | None = setting(
+        "The id of an AppRole to log in with, instead of a token.", default=None
+    )
+    approle_secret_id_file: str | None = setting(
+        "A file with that role's secret id.", default=None
+    )
+    namespace: str | None = setting("The namespace of the secrets.", default=None)
+    ca_file: str | None = setting(
+        "A PEM file of the certificates to trust; else the system's.", default=None
+    )
+    timeout_seconds: int = setting(
+        "How long to wait for an answer, in seconds.", default=10, validator=Range(at_least=1)
+    )
+
+
 class VaultProvider(ConfigProvider):
     """A key of a secret of Vault's KV engine, version 2: `${vault:mount/path:key}`.
 
     The newest version of the secret counts. It needs the package's extra `vault`.
     """
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                _ADDRESS,
-                ConfigType.STRING,
-                None,
-                doc="Where it is, as https://vault.example.com:8200; else VAULT_ADDR says so.",
-            )
-            .define(
-                _TOKEN_FILE,
-                ConfigType.STRING,
-                None,
-                doc="A file with the token to show; it is read each time.",
-            )
-            .define(
-                _TOKEN,
-                ConfigType.PASSWORD,
-                None,
-                doc="The token itself; else VAULT_TOKEN says so.",
-            )
-            .define(
-                _ROLE,
-                ConfigType.STRING,
-                None,
-                doc="The id of an AppRole to log in with, instead of a token.",
-            )
-            .define(
-                _SECRET_FILE, ConfigType.STRING, None, doc="A file with that role's secret id."
-            )
-            .define(_NAMESPACE, ConfigType.STRING, None, doc="The namespace of the secrets.")
-            .define(
-                _CA,
-                ConfigType.STRING,
-                None,
-                doc="A PEM file of the certificates to trust; else the system's.",
-            )
-            .define(
-                _TIMEOUT,
-                ConfigType.INT,
-                10,
-                validator=Range(at_least=1),
-                doc="How long to wait for an answer, in seconds.",
-            )
-        )
-
-    @override
-    def __init__(self, config: Config, context: ProviderContext) -> None:
-        self._config = config
+    settings: VaultProviderSettings
 
     @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
@@ -123,21 +104,21 @@ class VaultProvider(ConfigProvider):
 
     def _client(self) -> Any:
         client = self._hvac.Client(
-            url=self._config.find_str(_ADDRESS),
+            url=self.settings.address,
             token=self._token(),
-            namespace=self._config.find_str(_NAMESPACE),
-            verify=self._config.find_str(_CA) or True,
-            timeout=self._config.get_int(_TIMEOUT),
+            namespace=self.settings.namespace,
+            verify=self.settings.ca_file or True,
+            timeout=self.settings.timeout_seconds,
         )
-        if (role := self._config.find_str(_ROLE)) is not None:
-            file = self._config.find_str(_SECRET_FILE)
+        if (role := self.settings.approle_role_id) is not None:
+            file = self.settings.approle_secret_id_file
             client.auth.approle.login(role, None if file is None else _text(file))
         return client
 
     def _token(self) -> str | None:
-        if (file := self._config.find_str(_TOKEN_FILE)) is not None:
+        if (file := self.settings.token_file) is not None:
             return _text(file)
-        token = self._config.find_password(_TOKEN)
+        token = self.settings.token
         return None if token is None else token.value
 
     @cached_property

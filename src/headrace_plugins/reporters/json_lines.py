@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, MetricsReporter
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyString, Range
+from headrace.sdk.config import (
+    ConfigType,
+    Importance,
+    NonEmptyString,
+    Range,
+    Settings,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +28,33 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
 
 _OWNERS = ("connector", "task")
+
+
+class JsonLinesSettings(Settings):
+    """The settings of ``JsonLines``."""
+
+    path: str = setting(
+        "The file; its folder is made if it is not there.",
+        validator=NonEmptyString(),
+        importance=Importance.HIGH,
+    )
+    include: tuple[str, ...] = setting(
+        "How the names of the metrics begin that are written; all if it is empty.", default=()
+    )
+    buckets: bool = setting(
+        "Whether the buckets of histograms are written, beside sum and count.", default=False
+    )
+    max_bytes: int = setting(
+        "The size at which the file is put aside and a new one begun; 0 for never.",
+        default=10_000_000,
+        type=ConfigType.LONG,
+        validator=Range(at_least=0),
+    )
+    kept_files: int = setting(
+        "How many files that were put aside are kept, as `<path>.1` and so on.",
+        default=5,
+        validator=Range(at_least=1),
+    )
 
 
 class JsonLines(MetricsReporter):
@@ -33,63 +67,22 @@ class JsonLines(MetricsReporter):
     aliases: ClassVar[tuple[str, ...]] = ()
     version: ClassVar[str] = "1.0.0"
 
+    settings: JsonLinesSettings
+
     def __init__(self) -> None:
         """Begin without a file."""
         self._file: _File | None = None
-        self._wanted: tuple[str, ...] = ()
-        self._buckets = False
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "path",
-                ConfigType.STRING,
-                validator=NonEmptyString(),
-                importance=Importance.HIGH,
-                doc="The file; its folder is made if it is not there.",
-            )
-            .define(
-                "include",
-                ConfigType.LIST,
-                "",
-                doc="How the names of the metrics begin that are written; all if it is empty.",
-            )
-            .define(
-                "buckets",
-                ConfigType.BOOLEAN,
-                default=False,
-                doc="Whether the buckets of histograms are written, beside sum and count.",
-            )
-            .define(
-                "max.bytes",
-                ConfigType.LONG,
-                10_000_000,
-                validator=Range(at_least=0),
-                doc="The size at which the file is put aside and a new one begun; 0 for never.",
-            )
-            .define(
-                "kept.files",
-                ConfigType.INT,
-                5,
-                validator=Range(at_least=1),
-                doc="How many files that were put aside are kept, as `<path>.1` and so on.",
-            )
-        )
 
     @override
     def configure(self, config: Config) -> None:
-        path = Path(config.get_str("path")).expanduser()
-        self._wanted = tuple(config.get_list("include")) or ("",)
-        self._buckets = config.get_bool("buckets")
+        self.settings = settings = JsonLinesSettings.from_config(config)
+        path = Path(settings.path).expanduser()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _File(
                 path,
-                maxBytes=config.get_int("max.bytes"),
-                backupCount=config.get_int("kept.files"),
+                maxBytes=settings.max_bytes,
+                backupCount=settings.kept_files,
                 encoding="utf-8",
             )
         except OSError as error:
@@ -114,8 +107,8 @@ class JsonLines(MetricsReporter):
     ) -> Mapping[tuple[str, ...], dict[str, Any]]:
         found: dict[tuple[str, ...], dict[str, Any]] = {}
         for sample in samples:
-            wanted = self._buckets or "le" not in sample.labels
-            if wanted and sample.metric.name.startswith(self._wanted):
+            wanted = self.settings.buckets or "le" not in sample.labels
+            if wanted and sample.metric.name.startswith(self.settings.include or ""):
                 owner = tuple(sample.labels.get(key, "") for key in _OWNERS)
                 found.setdefault(owner, {})[_name(sample)] = sample.value
         return found

@@ -8,26 +8,77 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ConfigError,
+    FieldSyntax,
     RecordError,
     Schema,
     Transform,
     Type,
     UnfitRecordError,
-    field_path,
     sql_null,
-    with_field_syntax,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda
+from headrace.sdk.config import (
+    Importance,
+    Lambda,
+    setting,
+)
 from headrace_plugins.transforms.cast_sql import CAST_TARGETS, sql_cast, supported
 from headrace_plugins.transforms.cast_values import cast_value
-from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.sdk import Column, FieldPath, Part, Shape
 
 _PURPOSE = "cast types"
+
+
+def _check_spec(_: str, value: object) -> None:
+    pairs = list(value) if isinstance(value, list | tuple) else []
+    if not pairs:
+        raise _wrong(problem="Must specify at least one field to cast.")
+    kinds = [_check_pair(str(pair), pairs) for pair in pairs]
+    if None in kinds and len(pairs) > 1:
+        raise _wrong(
+            problem="Cast transformations that specify a type to cast the entire value to may "
+            "only specify a single cast in their spec"
+        )
+
+
+def _check_pair(pair: str, pairs: list[str]) -> str | None:
+    """Return the field; None for the whole."""
+    # As Java splits: nothing at the end counts as nothing.
+    parts = pair.rstrip(":").split(":")
+    if len(parts) > 2:  # noqa: PLR2004 - a field and a type
+        raise _wrong(
+            problem=f"Invalid value [{', '.join(pairs)}] for configuration renames: "
+            f"Invalid rename mapping: {pair}"
+        )
+    kind = parts[-1].strip().upper()
+    if kind not in Type.__members__:
+        raise _wrong(problem=f"Invalid type found in casting spec: {parts[-1].strip()}")
+    if Type(kind) not in CAST_TARGETS:
+        raise _wrong(
+            problem=f"Cast transformation does not support casting to {kind}; supported types "
+            f"are {supported(CAST_TARGETS)}"
+        )
+    return parts[0] if len(parts) > 1 else None
+
+
+def _wrong(*, problem: str) -> ConfigError:
+    fix = "Give field:type pairs, or one type alone for the whole."
+    return ConfigError(problem=problem, field="spec", fix=fix)
+
+
+class CastSettings(NullDefaults, FieldSyntax):
+    """The settings of ``Cast``."""
+
+    spec: tuple[str, ...] = setting(
+        "field:type pairs, or one type for the whole part. Types: "
+        f"{', '.join(CAST_TARGETS).lower()}. Bytes can only be cast to string.",
+        validator=Lambda(_check_spec, "list of colon-delimited pairs, e.g. foo:bar,abc:xyz"),
+        importance=Importance.HIGH,
+    )
 
 
 class Cast(Transform):
@@ -40,28 +91,15 @@ class Cast(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.Cast",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = ConfigDef().define(
-            "spec",
-            ConfigType.LIST,
-            validator=Lambda(
-                _check_spec, "list of colon-delimited pairs, e.g. foo:bar,abc:xyz"
-            ),
-            importance=Importance.HIGH,
-            doc="field:type pairs, or one type for the whole part. Types: "
-            f"{', '.join(CAST_TARGETS).lower()}. Bytes can only be cast to string.",
-        )
-        return with_field_syntax(with_null_defaults(definition))
+    settings: CastSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        spec = self.config.get_list("spec")
+        spec = self.settings.spec
         if ":" not in spec[0]:
             return self._apply_whole(shape, Type(spec[0].upper()))
         part = self._struct(shape)
-        if self.config.get_bool(NULL_DEFAULTS):
+        if self.settings.replace_null_with_default:
             part = part.defaulted()
         casts = self._casts(part, self._targets(spec))
         for path, new in casts.items():
@@ -76,10 +114,10 @@ class Cast(Transform):
         message = "Cannot list fields on non-struct type"
         raise UnfitRecordError(message=message, where=f"NOT {part.is_null()}")
 
-    def _targets(self, spec: list[str]) -> dict[FieldPath, Type]:
+    def _targets(self, spec: Sequence[str]) -> dict[FieldPath, Type]:
         pairs = [pair.split(":") for pair in spec]
         return {
-            field_path(self.config, name.strip()): Type(kind.strip().upper())
+            self.settings.field_path(name.strip()): Type(kind.strip().upper())
             for name, kind in pairs
         }
 
@@ -163,40 +201,3 @@ def _found(part: Part, path: FieldPath) -> Column | None:
         return part.find(path)
     except UnfitRecordError:
         return None
-
-
-def _check_spec(_: str, value: object) -> None:
-    pairs = list(value) if isinstance(value, list | tuple) else []
-    if not pairs:
-        raise _wrong(problem="Must specify at least one field to cast.")
-    kinds = [_check_pair(str(pair), pairs) for pair in pairs]
-    if None in kinds and len(pairs) > 1:
-        raise _wrong(
-            problem="Cast transformations that specify a type to cast the entire value to may "
-            "only specify a single cast in their spec"
-        )
-
-
-def _check_pair(pair: str, pairs: list[str]) -> str | None:
-    """Return the field; None for the whole."""
-    # As Java splits: nothing at the end counts as nothing.
-    parts = pair.rstrip(":").split(":")
-    if len(parts) > 2:  # noqa: PLR2004 - a field and a type
-        raise _wrong(
-            problem=f"Invalid value [{', '.join(pairs)}] for configuration renames: "
-            f"Invalid rename mapping: {pair}"
-        )
-    kind = parts[-1].strip().upper()
-    if kind not in Type.__members__:
-        raise _wrong(problem=f"Invalid type found in casting spec: {parts[-1].strip()}")
-    if Type(kind) not in CAST_TARGETS:
-        raise _wrong(
-            problem=f"Cast transformation does not support casting to {kind}; supported types "
-            f"are {supported(CAST_TARGETS)}"
-        )
-    return parts[0] if len(parts) > 1 else None
-
-
-def _wrong(*, problem: str) -> ConfigError:
-    fix = "Give field:type pairs, or one type alone for the whole."
-    return ConfigError(problem=problem, field="spec", fix=fix)

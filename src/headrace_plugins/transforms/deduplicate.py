@@ -9,7 +9,13 @@ from urllib.parse import quote as url_quote
 from typing_extensions import override
 
 from headrace.sdk import FrameTransform, UnfitRecordError, literal, quote
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range
+from headrace.sdk.config import (
+    ConfigType,
+    Importance,
+    Range,
+    Settings,
+    setting,
+)
 from headrace.sdk.fieldpath import FieldPath
 from headrace_plugins.transforms.deduplicate_state import State
 
@@ -20,6 +26,24 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class DeduplicateSettings(Settings):
+    """The settings of ``Deduplicate``."""
+
+    key_fields: tuple[str, ...] = setting(
+        "The fields of the value that tell records apart; dots lead into structs. "
+        "The record's key if empty.",
+        default=(),
+        importance=Importance.HIGH,
+    )
+    window_ms: int = setting(
+        "How long after a record another with its key is a duplicate.",
+        default=86_400_000,
+        type=ConfigType.LONG,
+        validator=Range(at_least=1),
+        importance=Importance.HIGH,
+    )
 
 
 class Deduplicate(FrameTransform):
@@ -41,28 +65,7 @@ class Deduplicate(FrameTransform):
     ordered = True
     repeatable = True
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "key.fields",
-                ConfigType.LIST,
-                "",
-                importance=Importance.HIGH,
-                doc="The fields of the value that tell records apart; dots lead into structs. "
-                "The record's key if empty.",
-            )
-            .define(
-                "window.ms",
-                ConfigType.LONG,
-                86_400_000,
-                validator=Range(at_least=1),
-                importance=Importance.HIGH,
-                doc="How long after a record another with its key is a duplicate.",
-            )
-        )
+    settings: DeduplicateSettings
 
     @override
     def frame(self, records: DataFrame, batch: TransformBatch) -> DataFrame:
@@ -80,14 +83,14 @@ class Deduplicate(FrameTransform):
             "xxhash64(to_json(struct(value))) AS __tie",
         )
         folder = self.context.state / f"stream-{url_quote(batch.stream, safe='')}"
-        state = State(folder, records.sparkSession, self.config.get_int("window.ms") * 1000)
+        state = State(folder, records.sparkSession, self.settings.window_ms * 1000)
         state.put(batch.id, keyed)
         return self._dropping(keyed, state.before(batch.id), records.columns)
 
     def _dropping(
         self, keyed: DataFrame, seen: DataFrame | None, names: list[str]
     ) -> DataFrame:
-        window = self.config.get_int("window.ms") * 1000
+        window = self.settings.window_ms * 1000
         # Rows without a key are spread by their content, or they would all be sorted in one.
         order = ["__at", *(["position"] if "position" in names else []), "__tie"]
         spread = f"PARTITION BY __id, IF(__id IS NULL, __tie, 0L) ORDER BY {', '.join(order)}"
@@ -102,7 +105,7 @@ class Deduplicate(FrameTransform):
         return marked.selectExpr(*(gone if n == "dropped" else quote(n) for n in names))
 
     def _keys(self, records: DataFrame) -> list[str]:
-        fields = self.config.get_list("key.fields")
+        fields = self.settings.key_fields
         if fields:
             paths = [FieldPath.parse(text, "V2").steps for text in fields]
             return [".".join(["value", *map(quote, steps)]) for steps in paths]

@@ -8,11 +8,26 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Transform
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidList
+from headrace.sdk.config import (
+    Importance,
+    Settings,
+    ValidList,
+    setting,
+)
 from headrace_plugins.kafka.headers import without_headers
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+class DropHeadersSettings(Settings):
+    """The settings of ``DropHeaders``."""
+
+    headers: tuple[str, ...] = setting(
+        "The name of the headers to be removed.",
+        validator=ValidList(unique=True, allow_empty=False),
+        importance=Importance.HIGH,
+    )
 
 
 class DropHeaders(Transform):
@@ -21,18 +36,9 @@ class DropHeaders(Transform):
     aliases = ("org.apache.kafka.connect.transforms.DropHeaders",)
     parts = False
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "headers",
-            ConfigType.LIST,
-            validator=ValidList(unique=True, allow_empty=False),
-            importance=Importance.HIGH,
-            doc="The name of the headers to be removed.",
-        )
+    settings: DropHeadersSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        names = self.config.get_list("headers")
+        names = self.settings.headers
         return replace(shape, headers=without_headers(shape.headers, names))

@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import (
+    FieldSyntax,
     Part,
     Schema,
     Transform,
     UnfitRecordError,
-    field_path,
     sql_null,
-    with_field_syntax,
 )
-from headrace.sdk.config import ConfigDef, ConfigType
-from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+from headrace.sdk.config import setting
+from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from headrace.sdk import Column, Shape
 
 _PURPOSE = "field extraction"
 _UNKNOWN = "java.lang.IllegalArgumentException"
+
+
+class ExtractFieldSettings(FieldSyntax, NullDefaults):
+    """The settings of ``ExtractField``."""
+
+    field: str = setting("The field to put in the place of the whole.")
 
 
 class ExtractField(Transform):
@@ -35,13 +40,7 @@ class ExtractField(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.ExtractField",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = ConfigDef().define(
-            "field", ConfigType.STRING, doc="The field to put in the place of the whole."
-        )
-        return with_null_defaults(with_field_syntax(definition))
+    settings: ExtractFieldSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
@@ -69,9 +68,9 @@ class ExtractField(Transform):
         return replace(self.refusing(self.refusing(shape, null), other), unfit=True)
 
     def _find(self, shape: Shape, part: Part) -> tuple[Shape, Column | None]:
-        path = field_path(self.config, self.config.get_str("field"))
+        path = self.settings.field_path(self.settings.field)
         try:
-            found = part.find(path, defaults=self.config.get_bool(NULL_DEFAULTS))
+            found = part.find(path, defaults=self.settings.replace_null_with_default)
         except UnfitRecordError as error:
             if not part.schemaless:
                 # It is the schema that lacks the field, so that a null has it no more.

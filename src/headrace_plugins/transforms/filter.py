@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Transform
-from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace.sdk.config import Importance, Settings, setting
 from headrace_plugins.transforms.user_sql import check_expression, enclosed
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+class FilterSettings(Settings):
+    """The settings of ``Filter``."""
+
+    condition: str | None = setting(
+        "A Spark SQL condition over the value's fields; records for which it is "
+        "false or unknown are dropped. Without it, every record the predicate allows "
+        "is dropped.",
+        default=None,
+        importance=Importance.HIGH,
+    )
+
+    rules = (lambda props: check_expression(props, "condition"),)
 
 
 class Filter(Transform):
@@ -25,25 +39,10 @@ class Filter(Transform):
     parts = False
     uses_names = True
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "condition",
-                ConfigType.STRING,
-                None,
-                importance=Importance.HIGH,
-                doc="A Spark SQL condition over the value's fields; records for which it is "
-                "false or unknown are dropped. Without it, every record the predicate allows "
-                "is dropped.",
-            )
-            .rule(lambda props: check_expression(props, "condition"))
-        )
+    settings: FilterSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        condition = self.config.find_str("condition")
+        condition = self.settings.condition
         drop = "true" if condition is None else f"NOT coalesce({enclosed(condition)}, false)"
         return shape.dropping(drop, self.alias)

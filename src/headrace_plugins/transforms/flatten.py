@@ -17,7 +17,7 @@ from headrace.sdk import (
     duplicate,
     quote,
 )
-from headrace.sdk.config import ConfigDef, ConfigType
+from headrace.sdk.config import Settings, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from headrace.sdk import Column, Shape
 
 _PURPOSE = "flattening"
+
+
+class FlattenSettings(Settings):
+    """The settings of ``Flatten``."""
+
+    delimiter: str = setting("What stands between the names.", default=".")
 
 
 class Flatten(Transform):
@@ -37,15 +43,7 @@ class Flatten(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.Flatten",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "delimiter",
-            ConfigType.STRING,
-            ".",
-            doc="What stands between the names.",
-        )
+    settings: FlattenSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
@@ -111,7 +109,7 @@ class Flatten(Transform):
 
     @property
     def _delimiter(self) -> str:
-        return self.config.get_str("delimiter")
+        return self.settings.delimiter
 
 
 def _default(schema: Schema, name: str, around: object) -> object:

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, UnfitRecordError
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyList, ValidString
+from headrace.sdk.config import (
+    Importance,
+    NonEmptyList,
+    ValidString,
+    setting,
+)
 from headrace.sdk.edits import defaulted
-from headrace.sdk.fieldpath import field_paths, with_field_syntax
+from headrace.sdk.fieldpath import FieldSyntax
 from headrace.sdk.value_text import type_name
 from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers
 
@@ -19,92 +24,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Part, Shape
     from headrace.sdk.fieldpath import FieldPath
-
-
-class HeaderFrom(Transform):
-    """Moves or copies fields of the key or the value to headers, in the order given."""
-
-    aliases = ("org.apache.kafka.connect.transforms.HeaderFrom",)
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = (
-            ConfigDef()
-            .define(
-                "fields",
-                ConfigType.LIST,
-                validator=NonEmptyList(),
-                importance=Importance.HIGH,
-                doc="Field names in the record whose values are to be copied or moved to "
-                "headers.",
-            )
-            .define(
-                "headers",
-                ConfigType.LIST,
-                validator=NonEmptyList(),
-                importance=Importance.HIGH,
-                doc="Header names, in the same order as the field names listed in the fields "
-                "configuration property.",
-            )
-            .define(
-                "operation",
-                ConfigType.STRING,
-                validator=ValidString("move", "copy"),
-                importance=Importance.HIGH,
-                doc="Either move if the fields are to be moved to the headers (removed from "
-                "the key/value), or copy if the fields are to be copied to the headers "
-                "(retained in the key/value).",
-            )
-            .define(
-                "replace.null.with.default",
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.MEDIUM,
-                doc="Whether a field that is null and has a default gives its default.",
-            )
-            .rule(_check_lengths)
-        )
-        return with_field_syntax(definition)
-
-    @override
-    def apply(self, shape: Shape) -> Shape:
-        operation = self.config.get_str("operation")
-        purpose = f"header {operation}"
-        shape, part = self.whole_struct(shape, purpose)
-        if part is None:
-            return shape
-        paths = field_paths(self.config, self.config.get_list("fields"))
-        missing = [".".join(path.steps) for path in paths if part.find(path) is None]
-        if missing and not part.schemaless:
-            error = UnfitRecordError(
-                message=f"Field does not exist: {missing[0]}",
-                exception="java.lang.NullPointerException",
-            )
-            return replace(self.refusing(shape, error), unfit=True)
-        names = self.config.get_list("headers")
-        added = [
-            self._header(part, path, name) for path, name in zip(paths, names, strict=True)
-        ]
-        shape = replace(shape, headers=with_headers(shape.headers, added))
-        if operation == "copy":
-            return shape
-        left = part.removed(paths)
-        return self.with_part(shape, left.defaulted() if self._with_defaults else left)
-
-    @property
-    def _with_defaults(self) -> bool:
-        return self.config.get_bool("replace.null.with.default")
-
-    def _header(self, part: Part, path: FieldPath, name: str) -> str:
-        column = part.find(path)
-        if column is None:
-            return header_sql(name, "NULL", None)
-        sql, schema = column
-        if self._with_defaults and not part.schemaless:
-            sql, schema = defaulted(column)
-        kind = None if part.schemaless else type_name(schema)
-        return header_sql(name, text_sql(sql, schema), kind)
 
 
 def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -116,3 +35,80 @@ def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             field="headers",
             fix="Give one header for each field.",
         )
+
+
+class HeaderFromSettings(FieldSyntax):
+    """The settings of ``HeaderFrom``."""
+
+    fields: tuple[str, ...] = setting(
+        "Field names in the record whose values are to be copied or moved to headers.",
+        validator=NonEmptyList(),
+        importance=Importance.HIGH,
+    )
+    headers: tuple[str, ...] = setting(
+        "Header names, in the same order as the field names listed in the fields "
+        "configuration property.",
+        validator=NonEmptyList(),
+        importance=Importance.HIGH,
+    )
+    operation: str = setting(
+        "Either move if the fields are to be moved to the headers (removed from "
+        "the key/value), or copy if the fields are to be copied to the headers "
+        "(retained in the key/value).",
+        validator=ValidString("move", "copy"),
+        importance=Importance.HIGH,
+    )
+    replace_null_with_default: bool = setting(
+        "Whether a field that is null and has a default gives its default.",
+        default=True,
+        importance=Importance.MEDIUM,
+    )
+
+    rules = (_check_lengths,)
+
+
+class HeaderFrom(Transform):
+    """Moves or copies fields of the key or the value to headers, in the order given."""
+
+    aliases = ("org.apache.kafka.connect.transforms.HeaderFrom",)
+
+    settings: HeaderFromSettings
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        operation = self.settings.operation
+        purpose = f"header {operation}"
+        shape, part = self.whole_struct(shape, purpose)
+        if part is None:
+            return shape
+        paths = self.settings.field_paths(self.settings.fields)
+        missing = [".".join(path.steps) for path in paths if part.find(path) is None]
+        if missing and not part.schemaless:
+            error = UnfitRecordError(
+                message=f"Field does not exist: {missing[0]}",
+                exception="java.lang.NullPointerException",
+            )
+            return replace(self.refusing(shape, error), unfit=True)
+        names = self.settings.headers
+        added = [
+            self._header(part, path, name) for path, name in zip(paths, names, strict=True)
+        ]
+        shape = replace(shape, headers=with_headers(shape.headers, added))
+        if operation == "copy":
+            return shape
+        left = part.removed(paths)
+        return self.with_part(shape, left.defaulted() if self._with_defaults else left)
+
+    @property
+    def _with_defaults(self) -> bool:
+        return self.settings.replace_null_with_default
+
+    def _header(self, part: Part, path: FieldPath, name: str) -> str:
+        column = part.find(path)
+        if column is None:
+            return header_sql(name, "NULL", None)
+        sql, schema = column
+        if self._with_defaults and not part.schemaless:
+            sql, schema = defaulted(column)
+        kind = None if part.schemaless else type_name(schema)
+        return header_sql(name, text_sql(sql, schema), kind)

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Part, Schema, Transform, field_path, sql_null, with_field_syntax
-from headrace.sdk.config import ConfigDef, ConfigType
+from headrace.sdk import FieldSyntax, Part, Schema, Transform, sql_null
+from headrace.sdk.config import setting
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+class HoistFieldSettings(FieldSyntax):
+    """The settings of ``HoistField``."""
+
+    field: str = setting("The name of the field that holds the whole.")
 
 
 class HoistField(Transform):
@@ -21,20 +27,14 @@ class HoistField(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.HoistField",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = ConfigDef().define(
-            "field", ConfigType.STRING, doc="The name of the field that holds the whole."
-        )
-        return with_field_syntax(definition)
+    settings: HoistFieldSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
         whole = self.part(shape)
         # Nothing at all is null without a schema.
         schemaless = whole.schemaless or whole.schema is None
-        path = field_path(self.config, self.config.get_str("field"))
+        path = self.settings.field_path(self.settings.field)
         if whole.schema is None:
             sql, schema = sql_null(Schema.string()), Schema.string(optional=True)
         else:

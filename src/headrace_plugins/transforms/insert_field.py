@@ -8,88 +8,22 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ConfigError,
+    FieldSyntax,
     Schema,
     Transform,
-    field_path,
     literal,
     sql_type,
-    with_field_syntax,
 )
-from headrace.sdk.config import ConfigDef, ConfigType
-from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+from headrace.sdk.config import setting
+from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.sdk import Column, FieldPath, Part, Shape
 
-_FIELDS = {
-    "topic.field": "the topic",
-    "partition.field": "the partition",
-    "offset.field": "the record's offset; null where no one number says it, as in a topic "
-    "that is a table",
-    "timestamp.field": "the record's timestamp",
-    "static.field": "the constant static.value",
-}
+_FIELDS = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
 _SUFFIX = "! after the name makes the field required, ? optional (the default)."
-
-
-class InsertField(Transform):
-    """Adds the topic, the partition, the offset, the timestamp or a constant as a field.
-
-    A record whose part is null as a whole stays as it is.
-    """
-
-    aliases = ("org.apache.kafka.connect.transforms.InsertField",)
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = ConfigDef()
-        for name, content in _FIELDS.items():
-            doc = f"Name of a field for {content}. {_SUFFIX}"
-            definition = definition.define(name, ConfigType.STRING, None, doc=doc)
-        definition = definition.define(
-            "static.value", ConfigType.STRING, None, doc="The constant, as text."
-        )
-        return with_field_syntax(with_null_defaults(definition)).rule(_check_any)
-
-    @override
-    def apply(self, shape: Shape) -> Shape:
-        part = self.struct(shape, "field insertion")
-        if self.config.get_bool(NULL_DEFAULTS):
-            part = part.defaulted()
-        for key, column in self._columns(shape, part).items():
-            name = self.config.find_str(key)
-            if name is None:
-                continue
-            path = field_path(self.config, name[:-1] if name.endswith(("!", "?")) else name)
-            schema = column[1].replaced(optional=not name.endswith("!"))
-            part = _inserted(part, path, (column[0], schema))
-        return self.with_part(shape, part)
-
-    def _columns(self, shape: Shape, part: Part) -> dict[str, Column]:
-        timestamp = (shape.timestamp, Schema.timestamp())
-        if part.schemaless:
-            timestamp = (f"unix_millis({shape.timestamp})", Schema.int64())
-        offset = shape.offset or "CAST(NULL AS BIGINT)"
-        static = literal(self.config.find_str("static.value") or "")
-        return {
-            "topic.field": (shape.topic, Schema.string()),
-            "partition.field": (shape.partition, Schema.int32()),
-            "offset.field": (offset, Schema.int64()),
-            "timestamp.field": timestamp,
-            "static.field": (static, Schema.string()),
-        }
-
-
-def _inserted(part: Part, path: FieldPath, column: Column) -> Part:
-    sql, schema = column
-    before = part.find(path) if part.schemaless else None
-    if before is not None and sql_type(before[1]) == sql_type(schema):
-        # Without a schema, what the record does not have replaces nothing.
-        sql = f"coalesce({sql}, {before[0]})"
-    return part.inserted(path, sql, schema)
 
 
 def _check_any(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -105,3 +39,74 @@ def _check_any(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             field="static.value",
             fix="Set the constant's text.",
         )
+
+
+class InsertFieldSettings(NullDefaults, FieldSyntax):
+    """The fields to add, each by the name that it gets."""
+
+    topic_field: str | None = setting(f"Name of a field for the topic. {_SUFFIX}", default=None)
+    partition_field: str | None = setting(
+        f"Name of a field for the partition. {_SUFFIX}", default=None
+    )
+    offset_field: str | None = setting(
+        "Name of a field for the record's offset; null where no one number says it, as in a "
+        f"topic that is a table. {_SUFFIX}",
+        default=None,
+    )
+    timestamp_field: str | None = setting(
+        f"Name of a field for the record's timestamp. {_SUFFIX}", default=None
+    )
+    static_field: str | None = setting(
+        f"Name of a field for the constant static.value. {_SUFFIX}", default=None
+    )
+    static_value: str | None = setting("The constant, as text.", default=None)
+
+    rules = (_check_any,)
+
+
+class InsertField(Transform):
+    """Adds the topic, the partition, the offset, the timestamp or a constant as a field.
+
+    A record whose part is null as a whole stays as it is.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.InsertField",)
+
+    settings: InsertFieldSettings
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        part = self.struct(shape, "field insertion")
+        if self.settings.replace_null_with_default:
+            part = part.defaulted()
+        for name, column in self._columns(shape, part):
+            if name is None:
+                continue
+            path = self.settings.field_path(name[:-1] if name.endswith(("!", "?")) else name)
+            schema = column[1].replaced(optional=not name.endswith("!"))
+            part = _inserted(part, path, (column[0], schema))
+        return self.with_part(shape, part)
+
+    def _columns(self, shape: Shape, part: Part) -> Iterable[tuple[str | None, Column]]:
+        settings = self.settings
+        timestamp = (shape.timestamp, Schema.timestamp())
+        if part.schemaless:
+            timestamp = (f"unix_millis({shape.timestamp})", Schema.int64())
+        offset = shape.offset or "CAST(NULL AS BIGINT)"
+        static = literal(settings.static_value or "")
+        return [
+            (settings.topic_field, (shape.topic, Schema.string())),
+            (settings.partition_field, (shape.partition, Schema.int32())),
+            (settings.offset_field, (offset, Schema.int64())),
+            (settings.timestamp_field, timestamp),
+            (settings.static_field, (static, Schema.string())),
+        ]
+
+
+def _inserted(part: Part, path: FieldPath, column: Column) -> Part:
+    sql, schema = column
+    before = part.find(path) if part.schemaless else None
+    if before is not None and sql_type(before[1]) == sql_type(schema):
+        # Without a schema, what the record does not have replaces nothing.
+        sql = f"coalesce({sql}, {before[0]})"
+    return part.inserted(path, sql, schema)

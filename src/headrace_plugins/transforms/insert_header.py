@@ -8,12 +8,30 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Transform, literal
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonNull
+from headrace.sdk.config import (
+    Importance,
+    NonNull,
+    Settings,
+    setting,
+)
 from headrace_plugins.kafka.headers import header_sql, with_headers
 from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+class InsertHeaderSettings(Settings):
+    """The settings of ``InsertHeader``."""
+
+    header: str = setting(
+        "The name of the header.", validator=NonNull(), importance=Importance.HIGH
+    )
+    value_literal: str = setting(
+        "The literal value that is to be set as the header value on all records.",
+        validator=NonNull(),
+        importance=Importance.HIGH,
+    )
 
 
 class InsertHeader(Transform):
@@ -26,30 +44,11 @@ class InsertHeader(Transform):
     aliases = ("org.apache.kafka.connect.transforms.InsertHeader",)
     parts = False
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "header",
-                ConfigType.STRING,
-                validator=NonNull(),
-                importance=Importance.HIGH,
-                doc="The name of the header.",
-            )
-            .define(
-                "value.literal",
-                ConfigType.STRING,
-                validator=NonNull(),
-                importance=Importance.HIGH,
-                doc="The literal value that is to be set as the header value on all records.",
-            )
-        )
+    settings: InsertHeaderSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        parsed = parse_string(self.config.get_str("value.literal"))
+        parsed = parse_string(self.settings.value_literal)
         text = "NULL" if parsed.text is None else literal(parsed.text)
-        added = header_sql(self.config.get_str("header"), text, parsed.kind)
+        added = header_sql(self.settings.header, text, parsed.kind)
         return replace(shape, headers=with_headers(shape.headers, [added]))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, Type, UnfitRecordError, parse_ddl
-from headrace.sdk.config import ConfigDef
 
 if TYPE_CHECKING:
     from headrace.sdk.config import Config
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
 
 class LookupPart(Transform):
     """A gear that ``Lookup`` runs on."""
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Its keys are those of the transform that it runs for."""
-        return ConfigDef()
 
     @property
     @override

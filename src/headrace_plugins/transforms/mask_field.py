@@ -9,29 +9,27 @@ from typing_extensions import override
 
 from headrace.sdk import (
     FieldPath,
+    FieldSyntax,
     Schema,
     Transform,
     Type,
     UnfitRecordError,
-    field_paths,
     java_class,
     literal,
     sql_null,
     sql_type,
     sql_value,
-    with_field_syntax,
 )
 from headrace.sdk.config import (
-    ConfigDef,
-    ConfigType,
     Importance,
     NonEmptyList,
     NonEmptyString,
     NullOr,
+    setting,
 )
 from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
 from headrace.sdk.scalars import FLOATS
-from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +53,20 @@ _LOGICAL_NOTHING: Mapping[str, str] = {
 }
 
 
+class MaskFieldSettings(NullDefaults, FieldSyntax):
+    """The settings of ``MaskField``."""
+
+    fields: tuple[str, ...] = setting(
+        "The fields to mask.", validator=NonEmptyList(), importance=Importance.HIGH
+    )
+    replacement: str | None = setting(
+        "The text to put in the place of numbers and texts.",
+        default=None,
+        validator=NullOr(NonEmptyString()),
+        importance=Importance.LOW,
+    )
+
+
 class MaskField(Transform):
     """Replaces the values of fields by what is nothing for their type, or by a given text.
 
@@ -65,35 +77,14 @@ class MaskField(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.MaskField",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = (
-            ConfigDef()
-            .define(
-                "fields",
-                ConfigType.LIST,
-                validator=NonEmptyList(),
-                importance=Importance.HIGH,
-                doc="The fields to mask.",
-            )
-            .define(
-                "replacement",
-                ConfigType.STRING,
-                None,
-                validator=NullOr(NonEmptyString()),
-                importance=Importance.LOW,
-                doc="The text to put in the place of numbers and texts.",
-            )
-        )
-        return with_field_syntax(with_null_defaults(definition))
+    settings: MaskFieldSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
         shape, part = self.whole_struct(shape, "mask fields")
         if part is None:
             return shape
-        if self.config.get_bool(NULL_DEFAULTS):
+        if self.settings.replace_null_with_default:
             part = part.defaulted()
         for path in self._paths(part):
             shape, part = self._mask(shape, part, path)
@@ -101,7 +92,7 @@ class MaskField(Transform):
 
     def _paths(self, part: Part) -> list[FieldPath]:
         """Give the fields in the record's order, as the first error of a record counts."""
-        paths = field_paths(self.config, self.config.get_list("fields"))
+        paths = self.settings.field_paths(self.settings.fields)
         places = {name: number for number, name in enumerate(part.columns())}
         return sorted(paths, key=lambda path: places.get(path.steps[0], len(places)))
 
@@ -131,7 +122,7 @@ class MaskField(Transform):
         return part.inserted(path, sql_null(Schema.string()), Schema.string(optional=True))
 
     def _masked(self, schema: Schema, *, schemaless: bool) -> Column:
-        replacement = self.config.find_str("replacement")
+        replacement = self.settings.replacement
         if schemaless and schema.type is Type.STRUCT:
             # Kafka Connect makes it an empty map, which a struct cannot be.
             schema = Schema.map(Schema.string(), Schema.string(optional=True))

@@ -1,24 +1,12 @@
-"""The key by which transforms of fields replace nulls with the defaults of schemas."""
+"""The setting by which transforms of fields replace nulls with the defaults of schemas."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from headrace.sdk.config import ConfigType
-
-if TYPE_CHECKING:
-    from headrace.sdk.config import ConfigDef
-
-__all__ = ["NULL_DEFAULTS", "with_null_defaults"]
-
-NULL_DEFAULTS = "replace.null.with.default"
+from headrace.sdk.config import Settings, setting
 
 
-def with_null_defaults(definition: ConfigDef) -> ConfigDef:
-    """Add the key ``replace.null.with.default`` to a transform's keys."""
-    return definition.define(
-        NULL_DEFAULTS,
-        ConfigType.BOOLEAN,
-        "true",
-        doc="Whether a field that is null gets the default of its schema, if it has one.",
+class NullDefaults(Settings):
+    """For transforms of fields that may be null and have a default."""
+
+    replace_null_with_default: bool = setting(
+        "Whether a field that is null gets the default of its schema, if it has one.",
+        default=True,
     )

@@ -25,7 +25,13 @@ from headrace.sdk import (
     UnfitRecordError,
     parse_ddl,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, ValidString
+from headrace.sdk.config import (
+    Importance,
+    Meaning,
+    Settings,
+    ValidString,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +40,60 @@ if TYPE_CHECKING:
 
 ROW = "__row"
 """The column that numbers the rows of a batch."""
+
+
+def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    function, code = props.get("function"), props.get("code")
+    if (function is None) == (code is None):
+        yield ConfigError(
+            problem="Either function or code must be set.", field="function", fix="Set one."
+        )
+    if function is not None and not all(str(function).rpartition(":")):
+        yield ConfigError(
+            problem=f"{function!r} names no function.",
+            field="function",
+            fix="Write package.module:name or path/of/file.py:name.",
+        )
+    if props.get("schema") is not None:
+        try:
+            parse_ddl(str(props["schema"]), field="schema")
+        except ConfigError as error:
+            yield error
+
+
+class PythonSettings(Settings):
+    """The settings of ``Python``."""
+
+    function: str | None = setting(
+        "Where the function is: package.module:name, or path/of/file.py:name.",
+        default=None,
+        importance=Importance.HIGH,
+        meaning=Meaning.CODE,
+    )
+    code: str | None = setting(
+        "Instead of function, Python that defines a function transform.",
+        default=None,
+        importance=Importance.HIGH,
+        meaning=Meaning.CODE,
+    )
+    of: str = setting(
+        "What the function takes: one record, or an Arrow batch, which is some "
+        "ten times as fast.",
+        default="record",
+        validator=ValidString("record", "batch"),
+        importance=Importance.HIGH,
+    )
+    schema: str | None = setting(
+        "The fields of the values that it returns, as in 'id bigint, name string'; "
+        "by default those that it is given.",
+        default=None,
+        importance=Importance.MEDIUM,
+    )
+    changes_topic: bool = setting(
+        "For a function of records: whether it may give them another topic.", default=False
+    )
+
+    rules = (_check,)
 
 
 class Python(CodeTransform):
@@ -46,53 +106,7 @@ class Python(CodeTransform):
     records that it was called with, those of a batch one by one in the end.
     """
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        text = ConfigType.STRING
-        return (
-            ConfigDef()
-            .define(
-                "function",
-                text,
-                None,
-                importance=Importance.HIGH,
-                doc="Where the function is: package.module:name, or path/of/file.py:name.",
-                meaning=Meaning.CODE,
-            )
-            .define(
-                "code",
-                text,
-                None,
-                importance=Importance.HIGH,
-                doc="Instead of function, Python that defines a function transform.",
-                meaning=Meaning.CODE,
-            )
-            .define(
-                "of",
-                text,
-                "record",
-                validator=ValidString("record", "batch"),
-                importance=Importance.HIGH,
-                doc="What the function takes: one record, or an Arrow batch, which is some "
-                "ten times as fast.",
-            )
-            .define(
-                "schema",
-                text,
-                None,
-                importance=Importance.MEDIUM,
-                doc="The fields of the values that it returns, as in 'id bigint, name string'; "
-                "by default those that it is given.",
-            )
-            .define(
-                "changes.topic",
-                ConfigType.BOOLEAN,
-                default="false",
-                doc="For a function of records: whether it may give them another topic.",
-            )
-            .rule(_check)
-        )
+    settings: PythonSettings
 
     @override
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
@@ -101,7 +115,7 @@ class Python(CodeTransform):
 
     @override
     def runner(self) -> CodeTransform:
-        kind = _OfRecords if self.config.get_str("of") == "record" else _OfBatches
+        kind = _OfRecords if self.settings.of == "record" else _OfBatches
         runner = kind(self.alias, self.config)
         runner.source = _source(self.config)
         runner.function()  # what is wrong with it shows here, before any record moves
@@ -112,12 +126,6 @@ class _Function(CodeTransform):
     """What both kinds share."""
 
     source: tuple[str, str, str]
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        """Its keys are those of the transform that it runs for."""
-        return ConfigDef()
 
     @override
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
@@ -271,22 +279,3 @@ def _function(place: str, text: str, name: str) -> Callable[[Any], Any]:
         )
     function: Callable[[Any], Any] = found
     return function
-
-
-def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    function, code = props.get("function"), props.get("code")
-    if (function is None) == (code is None):
-        yield ConfigError(
-            problem="Either function or code must be set.", field="function", fix="Set one."
-        )
-    if function is not None and not all(str(function).rpartition(":")):
-        yield ConfigError(
-            problem=f"{function!r} names no function.",
-            field="function",
-            fix="Write package.module:name or path/of/file.py:name.",
-        )
-    if props.get("schema") is not None:
-        try:
-            parse_ddl(str(props["schema"]), field="schema")
-        except ConfigError as error:
-            yield error

@@ -8,13 +8,42 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, Regex
+from headrace.sdk.config import (
+    Importance,
+    Meaning,
+    Regex,
+    Settings,
+    setting,
+)
 from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.sdk import Shape
+
+
+def _check_replacement(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    regex, replacement = props.get("regex"), props.get("replacement")
+    if regex is None or replacement is None:
+        return
+    try:
+        java_replacement(JavaRegex.of(str(regex)), str(replacement), key="replacement")
+    except ConfigError as error:
+        yield error
+
+
+class RegexRouterSettings(Settings):
+    """The settings of ``RegexRouter``."""
+
+    regex: str = setting(
+        "Regular expression to use for matching.", validator=Regex(), importance=Importance.HIGH
+    )
+    replacement: str = setting(
+        "Replacement string.", importance=Importance.HIGH, meaning=Meaning.TOPIC
+    )
+
+    rules = (_check_replacement,)
 
 
 class RegexRouter(Transform):
@@ -31,32 +60,12 @@ class RegexRouter(Transform):
     parts = False
     routes = True
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "regex",
-                ConfigType.STRING,
-                validator=Regex(),
-                importance=Importance.HIGH,
-                doc="Regular expression to use for matching.",
-            )
-            .define(
-                "replacement",
-                ConfigType.STRING,
-                importance=Importance.HIGH,
-                meaning=Meaning.TOPIC,
-                doc="Replacement string.",
-            )
-            .rule(_check_replacement)
-        )
+    settings: RegexRouterSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        regex = JavaRegex.of(self.config.get_str("regex"))
-        text = self.config.get_str("replacement")
+        regex = JavaRegex.of(self.settings.regex)
+        text = self.settings.replacement
         replacement = java_replacement(regex, text, key="replacement")
         topic = literal_text(shape.topic)
         # A constant stays one: the flow then needs not look at each record's topic.
@@ -72,13 +81,3 @@ def _routed(topic: str, regex: JavaRegex, replacement: Replacement) -> str:
     first = Replacement((*replacement.parts, regex.groups + 1))
     replaced = f"regexp_replace({topic}, {literal(regex.head)}, {literal(first.java())})"
     return f"IF({topic} RLIKE {literal(regex.whole)}, {replaced}, {topic})"
-
-
-def _check_replacement(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    regex, replacement = props.get("regex"), props.get("replacement")
-    if regex is None or replacement is None:
-        return
-    try:
-        java_replacement(JavaRegex.of(str(regex)), str(replacement), key="replacement")
-    except ConfigError as error:
-        yield error

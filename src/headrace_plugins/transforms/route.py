@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Meaning, Regex, ValidString
+from headrace.sdk.config import (
+    Importance,
+    Meaning,
+    Regex,
+    Settings,
+    ValidString,
+    setting,
+)
 from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:
@@ -17,60 +24,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Shape
 
 _ARROW = "->"
-
-
-class Route(Transform):
-    r"""Sends records to the topic that the first rule for their topic names.
-
-    A rule is ``pattern -> topic``: a regular expression of Java that the whole topic must
-    match, and the new name, in which ``$1`` or ``${name}`` stand for groups. Several patterns
-    may lead to one topic, as when the shards of a table are merged; its schema then grows to
-    hold the fields of all.
-    """
-
-    parts = False
-    routes = True
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "routes",
-                ConfigType.STRING,
-                importance=Importance.HIGH,
-                meaning=Meaning.TOPIC,
-                doc="Rules, pattern -> topic, separated by semicolons or line ends. The first "
-                "whose pattern matches the whole topic counts; $1 stands for a group.",
-            )
-            .define(
-                "unmatched",
-                ConfigType.STRING,
-                "keep",
-                validator=ValidString("keep", "drop"),
-                doc="What to do with records that no rule is for: keep their topic, or drop "
-                "them.",
-            )
-            .rule(_check_routes)
-        )
-
-    @override
-    def apply(self, shape: Shape) -> Shape:
-        rules = [_Rule.of(*pair) for pair in _rules(self.config.get_str("routes"))]
-        keep = self.config.get_str("unmatched") == "keep"
-        constant = literal_text(shape.topic)
-        # A constant stays one: the flow then needs not look at each record's topic.
-        if constant is not None and all(rule.regex.knows(constant) for rule in rules):
-            routed = next(filter(None, (rule.routed(constant) for rule in rules)), None)
-            if routed is not None:
-                return replace(shape, topic=literal(routed))
-            return shape if keep else shape.dropping("true", self.alias)
-        return _matched(shape, rules) if keep else self._dropping(shape, rules)
-
-    def _dropping(self, shape: Shape, rules: list[_Rule]) -> Shape:
-        some = " OR ".join(rule.matches(shape.topic) for rule in rules)
-        return _matched(shape, rules).dropping(f"NOT coalesce({some}, false)", self.alias)
 
 
 @dataclass(frozen=True)
@@ -94,12 +47,6 @@ class _Rule:
     def case(self, topic: str) -> str:
         whole, new = literal(self.regex.whole), literal(self.name.java())
         return f"WHEN {self.matches(topic)} THEN regexp_replace({topic}, {whole}, {new})"
-
-
-def _matched(shape: Shape, rules: list[_Rule]) -> Shape:
-    topic = shape.topic
-    cases = " ".join(rule.case(topic) for rule in rules)
-    return replace(shape, topic=f"CASE {cases} ELSE {topic} END")
 
 
 def _rules(text: str) -> list[tuple[str, str]]:
@@ -126,3 +73,59 @@ def _check_routes(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             _Rule.of(pattern, name)
         except ConfigError as error:
             yield error
+
+
+class RouteSettings(Settings):
+    """The settings of ``Route``."""
+
+    routes: str = setting(
+        "Rules, pattern -> topic, separated by semicolons or line ends. The first "
+        "whose pattern matches the whole topic counts; $1 stands for a group.",
+        importance=Importance.HIGH,
+        meaning=Meaning.TOPIC,
+    )
+    unmatched: str = setting(
+        "What to do with records that no rule is for: keep their topic, or drop them.",
+        default="keep",
+        validator=ValidString("keep", "drop"),
+    )
+
+    rules = (_check_routes,)
+
+
+class Route(Transform):
+    r"""Sends records to the topic that the first rule for their topic names.
+
+    A rule is ``pattern -> topic``: a regular expression of Java that the whole topic must
+    match, and the new name, in which ``$1`` or ``${name}`` stand for groups. Several patterns
+    may lead to one topic, as when the shards of a table are merged; its schema then grows to
+    hold the fields of all.
+    """
+
+    parts = False
+    routes = True
+
+    settings: RouteSettings
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        rules = [_Rule.of(*pair) for pair in _rules(self.settings.routes)]
+        keep = self.settings.unmatched == "keep"
+        constant = literal_text(shape.topic)
+        # A constant stays one: the flow then needs not look at each record's topic.
+        if constant is not None and all(rule.regex.knows(constant) for rule in rules):
+            routed = next(filter(None, (rule.routed(constant) for rule in rules)), None)
+            if routed is not None:
+                return replace(shape, topic=literal(routed))
+            return shape if keep else shape.dropping("true", self.alias)
+        return _matched(shape, rules) if keep else self._dropping(shape, rules)
+
+    def _dropping(self, shape: Shape, rules: list[_Rule]) -> Shape:
+        some = " OR ".join(rule.matches(shape.topic) for rule in rules)
+        return _matched(shape, rules).dropping(f"NOT coalesce({some}, false)", self.alias)
+
+
+def _matched(shape: Shape, rules: list[_Rule]) -> Shape:
+    topic = shape.topic
+    cases = " ".join(rule.case(topic) for rule in rules)
+    return replace(shape, topic=f"CASE {cases} ELSE {topic} END")

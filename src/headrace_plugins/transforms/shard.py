@@ -15,13 +15,13 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, Type, UnfitRecordError, literal
 from headrace.sdk.config import (
-    ConfigDef,
-    ConfigType,
     Importance,
     Meaning,
     NullOr,
     Range,
+    Settings,
     ValidString,
+    setting,
 )
 from headrace.sdk.fieldpath import FieldPath
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
@@ -38,6 +38,81 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'")
 _NEEDED = {"hash": "shards", "range": "bounds", "date": "pattern"}
 
 
+def _check_pattern(pattern: str) -> Iterable[ConfigError]:
+    bare = _QUOTED.sub("", pattern)
+    wrong = [
+        sign for sign in bare if sign in "'{}#" or (sign.isalpha() and sign not in _LETTERS)
+    ]
+    if wrong:
+        yield ConfigError(
+            problem=f"{wrong[0]!r} is no part of a date in Spark's patterns.",
+            field="pattern",
+            fix="Write it as yyyyMM or yyyy-MM-dd, with other letters in single quotes.",
+        )
+
+
+def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    strategy = str(props.get("strategy") or "hash")
+    needed = _NEEDED.get(strategy)
+    if needed and not props.get(needed):
+        yield ConfigError(
+            problem=f"The strategy {strategy} needs it.", field=needed, fix=f"Set {needed}."
+        )
+    if strategy == "date" and props.get("pattern"):
+        yield from _check_pattern(str(props["pattern"]))
+    if "${shard}" not in str(props.get("topic.format") or "${shard}"):
+        yield ConfigError(
+            problem="All shards would have one name.",
+            field="topic.format",
+            fix="Put ${shard} into it.",
+        )
+    try:
+        ZoneInfo(str(props.get("time.zone") or "UTC"))
+    except (ValueError, OSError, KeyError):
+        fix = "Name one of the IANA's zones, such as Europe/Paris."
+        yield ConfigError(problem="There is no such zone.", field="time.zone", fix=fix)
+
+
+class ShardSettings(Settings):
+    """The settings of ``Shard``."""
+
+    field: str = setting(
+        "The field to look at; dots lead into structs, back-ticks quote names.",
+        importance=Importance.HIGH,
+    )
+    strategy: str = setting(
+        "hash spreads values evenly over shards, 0 to shards - 1; range numbers "
+        "what is between bounds, from 0; date names a shard by the field's time.",
+        default="hash",
+        validator=ValidString(*_NEEDED),
+        importance=Importance.HIGH,
+    )
+    shards: int | None = setting(
+        "For hash: how many shards there are.",
+        default=None,
+        validator=NullOr(Range(at_least=1)),
+    )
+    bounds: tuple[str, ...] = setting(
+        "For range: the first value of each shard but the first, ascending; dates "
+        "and times in ISO's form.",
+        default=(),
+    )
+    pattern: str | None = setting(
+        "For date: Spark's date pattern, such as yyyyMM.", default=None
+    )
+    time_zone: str = setting("For date: the zone to take the date in.", default="UTC")
+    topic_format: str = setting(
+        "The new topic; ${topic} stands for the old one, ${shard} for the shard.",
+        default="${topic}_${shard}",
+        meaning=Meaning.TOPIC,
+    )
+    null_shard: str = setting(
+        "The shard of records whose field is null, or is no date for date.", default="null"
+    )
+
+    rules = (_check,)
+
+
 class Shard(Transform):
     """Sends each record to a shard's topic: by hash, range or date pattern of a field.
 
@@ -47,68 +122,12 @@ class Shard(Transform):
 
     routes = True
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        text = ConfigType.STRING
-        return (
-            ConfigDef()
-            .define(
-                "field",
-                text,
-                importance=Importance.HIGH,
-                doc="The field to look at; dots lead into structs, back-ticks quote names.",
-            )
-            .define(
-                "strategy",
-                text,
-                "hash",
-                validator=ValidString(*_NEEDED),
-                importance=Importance.HIGH,
-                doc="hash spreads values evenly over shards, 0 to shards - 1; range numbers "
-                "what is between bounds, from 0; date names a shard by the field's time.",
-            )
-            .define(
-                "shards",
-                ConfigType.INT,
-                None,
-                validator=NullOr(Range(at_least=1)),
-                doc="For hash: how many shards there are.",
-            )
-            .define(
-                "bounds",
-                ConfigType.LIST,
-                "",
-                doc="For range: the first value of each shard but the first, ascending; dates "
-                "and times in ISO's form.",
-            )
-            .define(
-                "pattern",
-                text,
-                None,
-                doc="For date: Spark's date pattern, such as yyyyMM.",
-            )
-            .define("time.zone", text, "UTC", doc="For date: the zone to take the date in.")
-            .define(
-                "topic.format",
-                text,
-                "${topic}_${shard}",
-                meaning=Meaning.TOPIC,
-                doc="The new topic; ${topic} stands for the old one, ${shard} for the shard.",
-            )
-            .define(
-                "null.shard",
-                text,
-                "null",
-                doc="The shard of records whose field is null, or is no date for date.",
-            )
-            .rule(_check)
-        )
+    settings: ShardSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
         part = self.struct(shape, "sharding")
-        name = self.config.get_str("field")
+        name = self.settings.field
         found = part.find(FieldPath.parse(name, "V2"))
         if found is None:
             raise UnfitRecordError(message=f"Field does not exist: {name}")
@@ -129,10 +148,10 @@ class Shard(Transform):
     def _range(self, sql: str, schema: Schema) -> str:
         kind = str(schema.name) if schema.is_logical else schema.type
         if kind not in _BOUNDS:
-            name = self.config.get_str("field")
+            name = self.settings.field
             raise UnfitRecordError(message=f"Field is no number, date, time or text: {name}")
         read, what = _BOUNDS[kind]
-        bounds = [_bound(text, read, what) for text in self.config.get_list("bounds")]
+        bounds = [_bound(text, read, what) for text in self.settings.bounds]
         for before, after in pairwise(bounds):
             if not before < after:
                 raise _wrong(problem=f"{after} does not follow {before}.")
@@ -144,10 +163,10 @@ class Shard(Transform):
         if schema.name == DATE:
             return f"date_format({sql}, {pattern})"
         if schema.name != TIMESTAMP and schema.type is not Type.STRING:
-            name = self.config.get_str("field")
+            name = self.settings.field
             raise UnfitRecordError(message=f"Field is no date, time or text: {name}")
         time = sql if schema.name == TIMESTAMP else f"try_cast({sql} AS TIMESTAMP)"
-        zone = literal(self.config.get_str("time.zone"))
+        zone = literal(self.settings.time_zone)
         return f"date_format(from_utc_timestamp({time}, {zone}), {pattern})"
 
 
@@ -206,38 +225,3 @@ def _parts(form: str, values: Mapping[str, str]) -> list[str]:
             for piece in (text.replace(name, f"\0{name}\0").split("\0") if text else [])
         ]
     return [values.get(piece, literal(piece)) for piece in pieces if piece]
-
-
-def _check_pattern(pattern: str) -> Iterable[ConfigError]:
-    bare = _QUOTED.sub("", pattern)
-    wrong = [
-        sign for sign in bare if sign in "'{}#" or (sign.isalpha() and sign not in _LETTERS)
-    ]
-    if wrong:
-        yield ConfigError(
-            problem=f"{wrong[0]!r} is no part of a date in Spark's patterns.",
-            field="pattern",
-            fix="Write it as yyyyMM or yyyy-MM-dd, with other letters in single quotes.",
-        )
-
-
-def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    strategy = str(props.get("strategy") or "hash")
-    needed = _NEEDED.get(strategy)
-    if needed and not props.get(needed):
-        yield ConfigError(
-            problem=f"The strategy {strategy} needs it.", field=needed, fix=f"Set {needed}."
-        )
-    if strategy == "date" and props.get("pattern"):
-        yield from _check_pattern(str(props["pattern"]))
-    if "${shard}" not in str(props.get("topic.format") or "${shard}"):
-        yield ConfigError(
-            problem="All shards would have one name.",
-            field="topic.format",
-            fix="Put ${shard} into it.",
-        )
-    try:
-        ZoneInfo(str(props.get("time.zone") or "UTC"))
-    except (ValueError, OSError, KeyError):
-        fix = "Name one of the IANA's zones, such as Europe/Paris."
-        yield ConfigError(problem="There is no such zone.", field="time.zone", fix=fix)

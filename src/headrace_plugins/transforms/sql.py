@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, TypedTransform, quote
-from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace.sdk.config import Importance, Settings, setting
 from headrace_plugins.transforms.user_sql import check_expression, enclosed, tokens
 
 if TYPE_CHECKING:
@@ -22,57 +22,6 @@ _REFUSED = {
     "INTERSECT", "EXCEPT", "MINUS", "JOIN", "WINDOW", "LATERAL", "WITH", "DISTINCT",
 }  # fmt: skip
 _HIDDEN = re.compile(r"__\w+|record|original_key|original_value")
-
-
-class Sql(TypedTransform):
-    """Makes the value from a SELECT over each record, and drops what its WHERE leaves out.
-
-    Fields of the value go by their names, a value without fields by ``value``, and the rest
-    of the record is ``record.topic``, ``record.key``, ``record.timestamp`` and
-    ``record.headers``. ``*`` stands for all fields of the value. Each record gives one: what
-    would join, group or sort records is refused. Tombstones stay tombstones.
-    """
-
-    parts = False
-    uses_names = True
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "query",
-                ConfigType.STRING,
-                importance=Importance.HIGH,
-                doc="SELECT expressions [FROM record] [WHERE condition], in Spark SQL.",
-            )
-            .rule(_check)
-        )
-
-    @override
-    def apply_typed(self, shape: Shape, types: Types) -> Shape:
-        select, where = _clauses(self.config.get_str("query"))
-        struct = f"struct({enclosed(select)})"
-        schema = types([f"{struct} AS value"]).fields[0].schema
-        columns = {
-            field.name: (f"{struct}.{quote(field.name)}", field.schema)
-            for field in schema.fields
-            if not _HIDDEN.fullmatch(field.name)
-        }
-        value = shape.value
-        missing = value.is_null()
-        plain = replace(
-            value,
-            schema=schema.replaced(optional=missing != "false"),
-            missing=None if missing == "false" else missing,
-        )
-        after = replace(shape, value=plain.with_fields(columns))
-        if where is None:
-            return after
-        # Tombstones have no fields, so no condition over those can say anything of them.
-        drop = f"NOT {missing} AND NOT coalesce({enclosed(where)}, false)"
-        return replace(after, dropped=shape.dropping(drop, self.alias).dropped)
 
 
 def _clauses(query: str) -> tuple[str, str | None]:
@@ -135,3 +84,53 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             _clauses(str(props["query"]))
         except ConfigError as error:
             yield error
+
+
+class SqlSettings(Settings):
+    """The settings of ``Sql``."""
+
+    query: str = setting(
+        "SELECT expressions [FROM record] [WHERE condition], in Spark SQL.",
+        importance=Importance.HIGH,
+    )
+
+    rules = (_check,)
+
+
+class Sql(TypedTransform):
+    """Makes the value from a SELECT over each record, and drops what its WHERE leaves out.
+
+    Fields of the value go by their names, a value without fields by ``value``, and the rest
+    of the record is ``record.topic``, ``record.key``, ``record.timestamp`` and
+    ``record.headers``. ``*`` stands for all fields of the value. Each record gives one: what
+    would join, group or sort records is refused. Tombstones stay tombstones.
+    """
+
+    parts = False
+    uses_names = True
+
+    settings: SqlSettings
+
+    @override
+    def apply_typed(self, shape: Shape, types: Types) -> Shape:
+        select, where = _clauses(self.settings.query)
+        struct = f"struct({enclosed(select)})"
+        schema = types([f"{struct} AS value"]).fields[0].schema
+        columns = {
+            field.name: (f"{struct}.{quote(field.name)}", field.schema)
+            for field in schema.fields
+            if not _HIDDEN.fullmatch(field.name)
+        }
+        value = shape.value
+        missing = value.is_null()
+        plain = replace(
+            value,
+            schema=schema.replaced(optional=missing != "false"),
+            missing=None if missing == "false" else missing,
+        )
+        after = replace(shape, value=plain.with_fields(columns))
+        if where is None:
+            return after
+        # Tombstones have no fields, so no condition over those can say anything of them.
+        drop = f"NOT {missing} AND NOT coalesce({enclosed(where)}, false)"
+        return replace(after, dropped=shape.dropping(drop, self.alias).dropped)

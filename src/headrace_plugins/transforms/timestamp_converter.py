@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, Transform, Type, UnfitRecordError
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+from headrace.sdk.config import (
+    Importance,
+    ValidString,
+    setting,
+)
 from headrace.sdk.edits import defaulted
-from headrace.sdk.fieldpath import field_path, with_field_syntax
+from headrace.sdk.fieldpath import FieldSyntax
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
 from headrace.sdk.sqltext import literal, sql_null
@@ -41,6 +45,72 @@ _NEVER = Instant("CAST(NULL AS BIGINT)")
 _PURPOSE = "converting timestamp formats"
 
 
+def _check_format(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    text = str(props.get("format") or "").strip()
+    target = props.get("target.type")
+    if not text:
+        if target == "string":
+            yield ConfigError(
+                problem="TimestampConverter requires format option to be specified when using "
+                "string timestamps",
+                field="format",
+                fix="Set format, such as yyyy-MM-dd HH:mm:ss.",
+            )
+        return
+    try:
+        fault = reading_fault(DatePattern.of(text))
+    except ConfigError as error:
+        yield ConfigError(
+            problem="TimestampConverter requires a SimpleDateFormat-compatible pattern for "
+            f"string timestamps: {text}: {error.problem}",
+            field="format",
+            fix=error.fix,
+        )
+        return
+    if fault is not None and target != "string":
+        yield ConfigError(
+            problem=f"Timestamps cannot be read by {text}: {fault}.",
+            field="format",
+            fix="Leave these letters out; only target.type string writes them.",
+        )
+
+
+class TimestampConverterSettings(FieldSyntax):
+    """The settings of ``TimestampConverter``."""
+
+    field: str = setting(
+        "The field containing the timestamp, or empty if the entire value is a timestamp.",
+        default="",
+        importance=Importance.HIGH,
+    )
+    target_type: str = setting(
+        "The desired timestamp representation: string, unix, Date, Time, or Timestamp.",
+        validator=ValidString(*_SCHEMAS),
+        importance=Importance.HIGH,
+    )
+    format: str = setting(
+        "A SimpleDateFormat-compatible format for the timestamp. Used to generate "
+        "the output when target.type is string, and to parse the input if that is a "
+        "string.",
+        default="",
+        importance=Importance.MEDIUM,
+    )
+    unix_precision: str = setting(
+        "The unit of numbers: of the output when target.type is unix, and of the "
+        "input if that is a number.",
+        default="milliseconds",
+        validator=ValidString(*UNIX_PRECISIONS),
+        importance=Importance.LOW,
+    )
+    replace_null_with_default: bool = setting(
+        "Whether fields that are null and have a default get their default.",
+        default=True,
+        importance=Importance.MEDIUM,
+    )
+
+    rules = (_check_format,)
+
+
 class TimestampConverter(Transform):
     """Converts a field, or the whole key or value, from one form of timestamp to another.
 
@@ -50,64 +120,16 @@ class TimestampConverter(Transform):
 
     aliases = ("org.apache.kafka.connect.transforms.TimestampConverter",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = (
-            ConfigDef()
-            .define(
-                "field",
-                ConfigType.STRING,
-                "",
-                importance=Importance.HIGH,
-                doc="The field containing the timestamp, or empty if the entire value is a "
-                "timestamp.",
-            )
-            .define(
-                "target.type",
-                ConfigType.STRING,
-                validator=ValidString(*_SCHEMAS),
-                importance=Importance.HIGH,
-                doc="The desired timestamp representation: string, unix, Date, Time, or "
-                "Timestamp.",
-            )
-            .define(
-                "format",
-                ConfigType.STRING,
-                "",
-                importance=Importance.MEDIUM,
-                doc="A SimpleDateFormat-compatible format for the timestamp. Used to generate "
-                "the output when target.type is string, and to parse the input if that is a "
-                "string.",
-            )
-            .define(
-                "unix.precision",
-                ConfigType.STRING,
-                "milliseconds",
-                validator=ValidString(*UNIX_PRECISIONS),
-                importance=Importance.LOW,
-                doc="The unit of numbers: of the output when target.type is unix, and of the "
-                "input if that is a number.",
-            )
-            .define(
-                "replace.null.with.default",
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.MEDIUM,
-                doc="Whether fields that are null and have a default get their default.",
-            )
-            .rule(_check_format)
-        )
-        return with_field_syntax(definition)
+    settings: TimestampConverterSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        if not self.config.get_str("field"):
+        if not self.settings.field:
             return self._whole(shape)
         part = self.struct(shape, _PURPOSE)
-        if self.config.get_bool("replace.null.with.default"):
+        if self.settings.replace_null_with_default:
             part = part.defaulted()
-        path = field_path(self.config, self.config.get_str("field"))
+        path = self.settings.field_path(self.settings.field)
         found = part.find(path)
         if found is None:
             if path.parent is None and part.schemaless and part.is_struct:
@@ -130,15 +152,15 @@ class TimestampConverter(Transform):
         return self.with_part(self._failing(shape, part, column), part.with_whole(sql, schema))
 
     def _defaulted(self, part: Part, column: Column) -> Column:
-        wanted = self.config.get_bool("replace.null.with.default") and not part.schemaless
+        wanted = self.settings.replace_null_with_default and not part.schemaless
         return defaulted(column) if wanted else column
 
     def _schema(self, before: Schema) -> Schema:
-        return _SCHEMAS[self.config.get_str("target.type")](optional=before.optional)
+        return _SCHEMAS[self.settings.target_type](optional=before.optional)
 
     def _converted(self, part: Part, column: Column) -> Column:
         instant = self._instant(part, column)
-        target = self.config.get_str("target.type")
+        target = self.settings.target_type
         schema = self._schema(column[1])
         if schema.name == column[1].name == TIMESTAMP:
             return column[0], schema
@@ -146,7 +168,7 @@ class TimestampConverter(Transform):
             case "string":
                 return instant.as_text(DatePattern.of(self._format)), schema
             case "unix":
-                return instant.as_unix(self.config.get_str("unix.precision")), schema
+                return instant.as_unix(self.settings.unix_precision), schema
             case "Date":
                 return instant.as_date(), schema
             case "Time":
@@ -156,7 +178,7 @@ class TimestampConverter(Transform):
 
     @property
     def _format(self) -> str:
-        return self.config.get_str("format").strip()
+        return self.settings.format.strip()
 
     def _instant(self, part: Part, column: Column) -> Instant:
         sql, schema = column
@@ -170,7 +192,7 @@ class TimestampConverter(Transform):
         if schema.type is Type.STRING:
             return of_text(sql, self._readable()) if self._format else _NEVER
         if schema.type is Type.INT64:
-            return of_unix(sql, self.config.get_str("unix.precision"))
+            return of_unix(sql, self.settings.unix_precision)
         raise self._unknown(part, column)
 
     def _unknown(self, part: Part, column: Column) -> UnfitRecordError:
@@ -219,37 +241,7 @@ class TimestampConverter(Transform):
                 f"{literal(f') does not match pattern ({self._format})')})",
             )
         far = instant.too_far()
-        if far is None or self.config.get_str("target.type") in {"unix", "Time"}:
+        if far is None or self.settings.target_type in {"unix", "Time"}:
             return shape
         message = f"concat('The timestamp ', CAST({sql} AS STRING), ' is out of range')"
         return self.rejecting(shape, f"{sql} IS NOT NULL AND {far}", message)
-
-
-def _check_format(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    text = str(props.get("format") or "").strip()
-    target = props.get("target.type")
-    if not text:
-        if target == "string":
-            yield ConfigError(
-                problem="TimestampConverter requires format option to be specified when using "
-                "string timestamps",
-                field="format",
-                fix="Set format, such as yyyy-MM-dd HH:mm:ss.",
-            )
-        return
-    try:
-        fault = reading_fault(DatePattern.of(text))
-    except ConfigError as error:
-        yield ConfigError(
-            problem="TimestampConverter requires a SimpleDateFormat-compatible pattern for "
-            f"string timestamps: {text}: {error.problem}",
-            field="format",
-            fix=error.fix,
-        )
-        return
-    if fault is not None and target != "string":
-        yield ConfigError(
-            problem=f"Timestamps cannot be read by {text}: {fault}.",
-            field="format",
-            fix="Leave these letters out; only target.type string writes them.",
-        )

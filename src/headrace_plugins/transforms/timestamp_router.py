@@ -8,13 +8,45 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform, literal, literal_text
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Lambda, Meaning, invalid
+from headrace.sdk.config import (
+    Importance,
+    Lambda,
+    Meaning,
+    Settings,
+    invalid,
+    setting,
+)
 from headrace_plugins.kafka.date_format import DatePattern, write_sql
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
 
 _TOPIC, _TIMESTAMP = "${topic}", "${timestamp}"
+
+
+def _check_pattern(name: str, value: object) -> None:
+    try:
+        DatePattern.of(str(value))
+    except ConfigError as error:
+        raise invalid(name, value, error.problem, fix=error.fix) from error
+
+
+class TimestampRouterSettings(Settings):
+    """The settings of ``TimestampRouter``."""
+
+    topic_format: str = setting(
+        "Format string which can contain ${topic} and ${timestamp} as placeholders "
+        "for the topic and timestamp, respectively.",
+        default=f"{_TOPIC}-{_TIMESTAMP}",
+        importance=Importance.HIGH,
+        meaning=Meaning.TOPIC,
+    )
+    timestamp_format: str = setting(
+        "Format string for the timestamp that is compatible with java.text.SimpleDateFormat.",
+        default="yyyyMMdd",
+        validator=Lambda(_check_pattern, "a pattern of SimpleDateFormat"),
+        importance=Importance.HIGH,
+    )
 
 
 class TimestampRouter(Transform):
@@ -24,30 +56,7 @@ class TimestampRouter(Transform):
     parts = False
     routes = True
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "topic.format",
-                ConfigType.STRING,
-                f"{_TOPIC}-{_TIMESTAMP}",
-                importance=Importance.HIGH,
-                meaning=Meaning.TOPIC,
-                doc="Format string which can contain ${topic} and ${timestamp} as placeholders "
-                "for the topic and timestamp, respectively.",
-            )
-            .define(
-                "timestamp.format",
-                ConfigType.STRING,
-                "yyyyMMdd",
-                validator=Lambda(_check_pattern, "a pattern of SimpleDateFormat"),
-                importance=Importance.HIGH,
-                doc="Format string for the timestamp that is compatible with "
-                "java.text.SimpleDateFormat.",
-            )
-        )
+    settings: TimestampRouterSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
@@ -57,7 +66,7 @@ class TimestampRouter(Transform):
             "concat('Timestamp missing on record: ConnectRecord{topic=\\'', "
             f"{shape.topic}, '\\'}}')",
         )
-        written = self.config.get_str("topic.format")
+        written = self.settings.topic_format
         topic = literal_text(shape.topic)
         if topic is None:
             routed = f"replace({literal(written)}, {literal(_TOPIC)}, {shape.topic})"
@@ -66,13 +75,6 @@ class TimestampRouter(Transform):
             routed = literal(written)
         if topic is not None and _TIMESTAMP not in written:
             return replace(shape, topic=routed)
-        pattern = DatePattern.of(self.config.get_str("timestamp.format"))
+        pattern = DatePattern.of(self.settings.timestamp_format)
         text = write_sql(pattern, shape.timestamp)
         return replace(shape, topic=f"replace({routed}, {literal(_TIMESTAMP)}, {text})")
-
-
-def _check_pattern(name: str, value: object) -> None:
-    try:
-        DatePattern.of(str(value))
-    except ConfigError as error:
-        raise invalid(name, value, error.problem, fix=error.fix) from error

@@ -16,7 +16,12 @@ from headrace.sdk import (
     quote,
     sql_null,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+from headrace.sdk.config import (
+    Importance,
+    Settings,
+    ValidString,
+    setting,
+)
 
 if TYPE_CHECKING:
     from headrace.sdk import Part, Shape
@@ -32,6 +37,44 @@ _KEEPING = ("tombstone", "rewrite-with-tombstone")
 _NOTHING = ("NULL", Schema.string())
 
 
+class UnwrapSettings(Settings):
+    """The settings of ``Unwrap``."""
+
+    delete_tombstone_handling_mode: str = setting(
+        "What becomes of deletions. delete-to-tombstone: a record without value, "
+        "and tombstones that come are dropped, as each deletion makes one. drop: both "
+        "are dropped. tombstone: deletions are dropped, tombstones stay. rewrite: the "
+        "row before stays, marked as deleted (a soft delete), and tombstones are "
+        "dropped. rewrite-with-tombstone: the same, and tombstones stay.",
+        default="delete-to-tombstone",
+        validator=ValidString(*_MODES),
+        importance=Importance.HIGH,
+    )
+    deleted_field: str = setting(
+        "For both forms of rewrite: the field that says, as the text true or "
+        "false, whether the row was deleted.",
+        default="__deleted",
+    )
+    route_by_field: str = setting(
+        "The field of the row whose value is the topic that the record goes to; of "
+        "a deletion, the row before has it. Empty: the topic stays.",
+        default="",
+    )
+    add_fields: tuple[str, ...] = setting(
+        "Metadata to add to the row, such as op, ts, source.table or lsn; a name "
+        "alone is looked for in the change, then in its source. name:new renames it.",
+        default=(),
+        importance=Importance.MEDIUM,
+    )
+    add_fields_prefix: str = setting("What the names of added fields begin with.", default="__")
+    add_headers: tuple[str, ...] = setting(
+        "Metadata to add as headers, named as in add.fields.", default=()
+    )
+    add_headers_prefix: str = setting(
+        "What the names of added headers begin with.", default="__"
+    )
+
+
 class Unwrap(Transform):
     """Replaces a change (before, after, op, source, ts) by the row after it.
 
@@ -44,64 +87,7 @@ class Unwrap(Transform):
     aliases = ("io.debezium.transforms.ExtractNewRecordState",)
     parts = False
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "delete.tombstone.handling.mode",
-                ConfigType.STRING,
-                "delete-to-tombstone",
-                validator=ValidString(*_MODES),
-                importance=Importance.HIGH,
-                doc="What becomes of deletions. delete-to-tombstone: a record without value, "
-                "and tombstones that come are dropped, as each deletion makes one. drop: both "
-                "are dropped. tombstone: deletions are dropped, tombstones stay. rewrite: the "
-                "row before stays, marked as deleted (a soft delete), and tombstones are "
-                "dropped. rewrite-with-tombstone: the same, and tombstones stay.",
-            )
-            .define(
-                "deleted.field",
-                ConfigType.STRING,
-                "__deleted",
-                doc="For both forms of rewrite: the field that says, as the text true or "
-                "false, whether the row was deleted.",
-            )
-            .define(
-                "route.by.field",
-                ConfigType.STRING,
-                "",
-                doc="The field of the row whose value is the topic that the record goes to; of "
-                "a deletion, the row before has it. Empty: the topic stays.",
-            )
-            .define(
-                "add.fields",
-                ConfigType.LIST,
-                "",
-                importance=Importance.MEDIUM,
-                doc="Metadata to add to the row, such as op, ts, source.table or lsn; a name "
-                "alone is looked for in the change, then in its source. name:new renames it.",
-            )
-            .define(
-                "add.fields.prefix",
-                ConfigType.STRING,
-                "__",
-                doc="What the names of added fields begin with.",
-            )
-            .define(
-                "add.headers",
-                ConfigType.LIST,
-                "",
-                doc="Metadata to add as headers, named as in add.fields.",
-            )
-            .define(
-                "add.headers.prefix",
-                ConfigType.STRING,
-                "__",
-                doc="What the names of added headers begin with.",
-            )
-        )
+    settings: UnwrapSettings
 
     @override
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
@@ -118,7 +104,7 @@ class Unwrap(Transform):
         if given is not None and given != found["after"]:
             text = literal("The field after is a text and no row")
             shape = self.rejecting(shape, f"{given[0]} IS NOT NULL", text)
-        mode = self.config.get_str("delete.tombstone.handling.mode")
+        mode = self.settings.delete_tombstone_handling_mode
         op = f"lower(left({found['op'][0]}, 1))"
         tombstone, delete = value.is_null(), f"coalesce({op} = 'd', false)"
         headers = self._headers(shape, found)
@@ -135,7 +121,7 @@ class Unwrap(Transform):
 
     def _routed(self, shape: Shape, found: dict[str, Column], delete: str) -> Shape:
         """Send records to the topic that a field of their row names; tombstones stay."""
-        name = self.config.get_str("route.by.field")
+        name = self.settings.route_by_field
         after, before = (
             f"CAST({sql}.{quote(name)} AS STRING)" if _has(schema, name) else "NULL"
             for sql, schema in (found["after"], found.get("before", _NOTHING))
@@ -161,9 +147,9 @@ class Unwrap(Transform):
             columns[field.name] = sql, kind
         if mode in _REWRITING:
             deleted = f"IF({delete}, 'true', 'false')"
-            columns[self.config.get_str("deleted.field")] = deleted, Schema.string()
-        prefix = self.config.get_str("add.fields.prefix")
-        for text in self.config.get_list("add.fields"):
+            columns[self.settings.deleted_field] = deleted, Schema.string()
+        prefix = self.settings.add_fields_prefix
+        for text in self.settings.add_fields:
             name, (sql, kind) = self._metadata(text, found)
             columns[prefix + name] = sql, kind.replaced(optional=True)
         missing = value.is_null()
@@ -173,9 +159,9 @@ class Unwrap(Transform):
         return plain.with_fields(columns)
 
     def _headers(self, shape: Shape, found: dict[str, Column]) -> str:
-        prefix = self.config.get_str("add.headers.prefix")
+        prefix = self.settings.add_headers_prefix
         added = []
-        for text in self.config.get_list("add.headers"):
+        for text in self.settings.add_headers:
             name, (sql, kind) = self._metadata(text, found)
             texts = f"to_json({sql})" if kind.type is Type.STRUCT else f"CAST({sql} AS STRING)"
             pair = f"'key', {literal(prefix + name)}, 'value', {texts}"

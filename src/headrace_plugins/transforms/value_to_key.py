@@ -8,22 +8,35 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import (
+    FieldSyntax,
     Part,
     Schema,
     Transform,
     UnfitRecordError,
     duplicate,
-    field_paths,
     sql_null,
-    with_field_syntax,
 )
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, NonEmptyList
-from headrace_plugins.transforms.null_defaults import NULL_DEFAULTS, with_null_defaults
+from headrace.sdk.config import (
+    Importance,
+    NonEmptyList,
+    setting,
+)
+from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from headrace.sdk import Column, FieldPath, Shape
 
 _PURPOSE = "copying fields from value to key"
+
+
+class ValueToKeySettings(NullDefaults, FieldSyntax):
+    """The settings of ``ValueToKey``."""
+
+    fields: tuple[str, ...] = setting(
+        "The fields of the value that make the key, in this order.",
+        validator=NonEmptyList(),
+        importance=Importance.HIGH,
+    )
 
 
 class ValueToKey(Transform):
@@ -36,17 +49,7 @@ class ValueToKey(Transform):
     aliases = ("org.apache.kafka.connect.transforms.ValueToKey",)
     parts = False
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = ConfigDef().define(
-            "fields",
-            ConfigType.LIST,
-            validator=NonEmptyList(),
-            importance=Importance.HIGH,
-            doc="The fields of the value that make the key, in this order.",
-        )
-        return with_field_syntax(with_null_defaults(definition))
+    settings: ValueToKeySettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
@@ -61,14 +64,14 @@ class ValueToKey(Transform):
 
     def _columns(self, value: Part) -> dict[str, Column]:
         columns: dict[str, Column] = {}
-        for path in field_paths(self.config, self.config.get_list("fields")):
+        for path in self.settings.field_paths(self.settings.fields):
             if path.name in columns and not value.schemaless:
                 raise duplicate(path.name)
             columns[path.name] = self._field(value, path)
         return columns
 
     def _field(self, value: Part, path: FieldPath) -> Column:
-        found = value.find(path, defaults=self.config.get_bool(NULL_DEFAULTS))
+        found = value.find(path, defaults=self.settings.replace_null_with_default)
         if found is None and not value.schemaless:
             raise UnfitRecordError(message=f"Field does not exist: {path.text}")
         if found is None:

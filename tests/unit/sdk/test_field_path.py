@@ -2,8 +2,7 @@
 
 import pytest
 
-from headrace.sdk import ConfigError, FieldPath, field_paths, with_field_syntax
-from headrace.sdk.config import ConfigDef
+from headrace.sdk import ConfigError, FieldPath, FieldSyntax
 
 
 @pytest.mark.parametrize(
@@ -42,9 +41,10 @@ def test_a_back_tick_that_is_not_closed_is_a_wrong_configuration(text: str) -> N
 
 
 def test_the_key_chooses_the_syntax_in_any_case_and_is_the_first_by_default() -> None:
-    definition = with_field_syntax(ConfigDef())
-    assert field_paths(definition.parse({}), ["a.b"])[0].steps == ("a.b",)
-    second = definition.parse({"field.syntax.version": "v2"})
-    assert field_paths(second, ["a.b"])[0].steps == ("a", "b")
+    definition = FieldSyntax.config_def()
+    first = FieldSyntax.from_config(definition.parse({}))
+    assert first.field_path("a.b").steps == ("a.b",)
+    second = FieldSyntax.from_config(definition.parse({"field.syntax.version": "v2"}))
+    assert second.field_paths(["a.b"])[0].steps == ("a", "b")
     with pytest.raises(ConfigError):
         definition.parse({"field.syntax.version": "V3"})

@@ -6,6 +6,7 @@ from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.infos import ConfigInfos, ConfigValue
 from headrace.sdk.config.key import ConfigKey, Importance, Meaning, Recommender, Width
 from headrace.sdk.config.parsing import ConfigType, invalid, missing
+from headrace.sdk.config.settings import Configured, Settings, setting
 from headrace.sdk.config.shared_keys import DEFAULT_HEADER_CONVERTER
 from headrace.sdk.config.validators import (
     CaseInsensitiveValidString,
@@ -35,6 +36,7 @@ __all__ = [
     "ConfigKey",
     "ConfigType",
     "ConfigValue",
+    "Configured",
     "Importance",
     "Lambda",
     "Meaning",
@@ -48,6 +50,7 @@ __all__ = [
     "Recommender",
     "Regex",
     "Rule",
+    "Settings",
     "ValidList",
     "ValidString",
     "Validator",
@@ -55,6 +58,7 @@ __all__ = [
     "evolution_config",
     "invalid",
     "missing",
+    "setting",
     "sink_connector_config",
     "source_connector_config",
 ]

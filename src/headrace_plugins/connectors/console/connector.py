@@ -13,7 +13,13 @@ from rich.text import Text
 from typing_extensions import override
 
 from headrace.sdk import DeliveryGuarantee, FrameSink, SinkConnector
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range, ValidString
+from headrace.sdk.config import (
+    Importance,
+    Range,
+    Settings,
+    ValidString,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +31,27 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsoleSink", "ConsoleTask"]
 
-_GROUP = "Console"
 _LINE = (
     "to_json(named_struct('topic', topic, 'timestamp', timestamp, 'key', key, "
     "'headers', headers, 'value', value), map('ignoreNullFields', 'false'))"
 )
+
+
+class ConsoleSinkSettings(Settings, group="Console"):
+    """The settings of ``ConsoleSink``."""
+
+    format: str = setting(
+        "json prints a record a line, with its topic, timestamp, key, headers and "
+        "value; table prints the values of a batch under their names.",
+        default="json",
+        validator=ValidString("json", "table"),
+        importance=Importance.HIGH,
+    )
+    limit: int = setting(
+        "How many records of a batch are printed.",
+        default=20,
+        validator=Range(at_least=0),
+    )
 
 
 class ConsoleSink(SinkConnector):
@@ -42,32 +64,7 @@ class ConsoleSink(SinkConnector):
     version = "1.0"
     delivery = DeliveryGuarantee.AT_LEAST_ONCE
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                "format",
-                ConfigType.STRING,
-                "json",
-                validator=ValidString("json", "table"),
-                importance=Importance.HIGH,
-                doc="json prints a record a line, with its topic, timestamp, key, headers and "
-                "value; table prints the values of a batch under their names.",
-                group=_GROUP,
-                order=1,
-            )
-            .define(
-                "limit",
-                ConfigType.INT,
-                20,
-                validator=Range(at_least=0),
-                doc="How many records of a batch are printed.",
-                group=_GROUP,
-                order=2,
-            )
-        )
+    settings: ConsoleSinkSettings
 
     @override
     @classmethod

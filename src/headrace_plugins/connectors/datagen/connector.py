@@ -18,15 +18,16 @@ from headrace.sdk import (
     parse_ddl,
 )
 from headrace.sdk.config import (
-    ConfigDef,
     ConfigType,
     Importance,
     Lambda,
     NonEmptyString,
     NullOr,
     Range,
+    Settings,
     ValidString,
     invalid,
+    setting,
 )
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,
@@ -34,7 +35,7 @@ from headrace_plugins.connectors.datagen.gears import (
     SplitGenerator,
     StreamGenerator,
 )
-from headrace_plugins.connectors.datagen.generator import Settings
+from headrace_plugins.connectors.datagen.generator import GeneratorOptions
 from headrace_plugins.connectors.datagen.pace import Lane
 from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys
 
@@ -52,8 +53,108 @@ DEFAULT_SCHEMA = (
     "address STRUCT<street: STRING, number: INT>"
 )
 _PART, _PARTS = "task.part", "task.of"
-_GROUP = "Generator"
 Generators = StreamGenerator | SplitGenerator | CaptureGenerator | FrameGenerator
+
+
+def _check_schema(name: str, value: object) -> None:
+    schema = parse_ddl(str(value), field=name)
+    for member in schema.fields:
+        _check_maps(name, value, member.schema)
+
+
+def _check_maps(name: str, value: object, schema: Schema) -> None:
+    if schema.type is Type.MAP and map_keys(schema.key_schema or Schema.boolean()) is None:
+        fix = "Use STRING or a whole number for keys."
+        raise invalid(name, value, "Keys of maps must be texts or whole numbers", fix=fix)
+    members = [member.schema for member in schema.fields]
+    for part in (*members, schema.key_schema, schema.value_schema):
+        if part is not None:
+            _check_maps(name, value, part)
+
+
+def _check_time(name: str, value: object) -> None:
+    _time(name, value)
+
+
+def _time(name: str, value: Any) -> datetime:
+    try:
+        time = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        fix = "Write it as 2025-01-31T00:00:00Z."
+        raise invalid(name, value, "Not a time", fix=fix) from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+class DatagenSettings(Settings, group="Generator"):
+    """Which rows are made, and how."""
+
+    rows: int | None = setting(
+        "How many rows all tasks make together; without end if null.",
+        default=None,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=0)),
+        importance=Importance.HIGH,
+    )
+    rate: float = setting(
+        "Rows a second of all tasks together, counted from the start of each task; "
+        "what is not used is saved for at most a second. 0 is as fast as asked.",
+        default=0.0,
+        validator=Range(at_least=0),
+        importance=Importance.HIGH,
+    )
+    partitions: int | None = setting(
+        "Into how many parts a batch is divided; by its size if null.",
+        default=None,
+        validator=NullOr(Range(at_least=1)),
+    )
+    gear: str | None = setting(
+        "Who makes the rows: frame is Spark's JVM, split is Python in Arrow batches, "
+        "capture is Python by records. frame if null, or split for many streams.",
+        default=None,
+        validator=NullOr(ValidString("frame", "split", "capture")),
+    )
+    schema: str = setting(
+        "The columns, as Spark's DDL.",
+        default=DEFAULT_SCHEMA,
+        validator=Lambda(_check_schema, "columns in Spark's DDL"),
+        importance=Importance.HIGH,
+    )
+    seed: int = setting("Another seed gives other values.", default=0, type=ConfigType.LONG)
+    start_time: str = setting(
+        "The timestamp of the first row, and the first of 365 dates. UTC if it names no zone.",
+        default="2025-01-01T00:00:00Z",
+        validator=Lambda(_check_time, "a time in ISO 8601"),
+    )
+    null_ratio: float = setting(
+        "The share of nulls in each column that may be null.",
+        default=0.0,
+        validator=Range(at_least=0, at_most=1),
+    )
+    generator: str | None = setting(
+        "The generator's name in positions and streams; the connector's if null.",
+        default=None,
+        validator=NonEmptyString(),
+        importance=Importance.LOW,
+    )
+    streams: int = setting(
+        "How many streams the rows are dealt out to, one row each in turn; they are "
+        "called by the generator's name, a hyphen and a number from 0.",
+        default=1,
+        validator=Range(at_least=1),
+    )
+    schema_change_after: int | None = setting(
+        "From this row on, the rows of all streams have one more column, `added`.",
+        default=None,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=0)),
+        importance=Importance.LOW,
+    )
+    bad_ratio: float = setting(
+        "The share of records that are made bad, to try what happens to such.",
+        default=0.0,
+        validator=Range(at_least=0, at_most=1),
+        importance=Importance.LOW,
+    )
 
 
 class DatagenSource(SourceConnector):
@@ -73,10 +174,7 @@ class DatagenSource(SourceConnector):
     delivery = DeliveryGuarantee.EXACTLY_ONCE
     boundaries = frozenset({BoundaryKind.OFFSET})
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return _with_tests(_with_shape(_with_amount(ConfigDef())))
+    settings: DatagenSettings
 
     @override
     @classmethod
@@ -124,14 +222,14 @@ class DatagenSource(SourceConnector):
     @override
     @classmethod
     def task(cls, config: Config) -> Generators:
-        return cls.task_class(config)(_settings(config))
+        return cls.task_class(config)(_options(config))
 
     @override
     @classmethod
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         if any("part" in partition for partition, _ in position.items()):
             return None  # each task counts its own rows, of blocks here and there
-        row = _row_at(_settings(config), time)
+        row = _row_at(_options(config), time)
         return Position(
             (partition, {"row": min(row, int(offset["row"]))})
             for partition, offset in position.items()
@@ -151,189 +249,29 @@ class DatagenSource(SourceConnector):
                 )
 
 
-def _row_at(settings: Settings, time: datetime) -> int:
+def _row_at(options: GeneratorOptions, time: datetime) -> int:
     """Return the first row whose timestamp is not before a time."""
-    after = time - settings.plan.start
+    after = time - options.plan.start
     return max(0, -(-after // timedelta(microseconds=STEP_MICROS)))
 
 
-def _settings(config: Config) -> Settings:
+def _options(config: Config) -> GeneratorOptions:
+    settings = DatagenSettings.from_config(config)
     parts = int(config.originals.get(_PARTS, "1"))
     plan = Plan(
-        schema=parse_ddl(config.get_str("schema"), field="schema"),
-        seed=config.get_int("seed"),
-        start=_time("start.time", config.get_str("start.time")),
-        nulls=config.get_float("null.ratio"),
+        schema=parse_ddl(settings.schema, field="schema"),
+        seed=settings.seed,
+        start=_time("start.time", settings.start_time),
+        nulls=settings.null_ratio,
     )
-    return Settings(
-        name=config.find_str("generator") or config.originals.get("name", "datagen"),
+    return GeneratorOptions(
+        name=settings.generator or config.originals.get("name", "datagen"),
         plan=plan,
-        rows=config.find_int("rows"),
-        rate=config.get_float("rate") / parts,
+        rows=settings.rows,
+        rate=settings.rate / parts,
         lane=Lane(int(config.originals.get(_PART, "0")), parts),
-        partitions=config.find_int("partitions"),
-        bad=config.get_float("bad.ratio"),
-        streams=config.get_int("streams"),
-        change_after=config.find_int("schema.change.after"),
+        partitions=settings.partitions,
+        bad=settings.bad_ratio,
+        streams=settings.streams,
+        change_after=settings.schema_change_after,
     )
-
-
-def _with_amount(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "rows",
-            ConfigType.LONG,
-            None,
-            validator=NullOr(Range(at_least=0)),
-            importance=Importance.HIGH,
-            doc="How many rows all tasks make together; without end if null.",
-            group=_GROUP,
-            order=1,
-        )
-        .define(
-            "rate",
-            ConfigType.DOUBLE,
-            0.0,
-            validator=Range(at_least=0),
-            importance=Importance.HIGH,
-            doc="Rows a second of all tasks together, counted from the start of each task; "
-            "what is not used is saved for at most a second. 0 is as fast as asked.",
-            group=_GROUP,
-            order=2,
-        )
-        .define(
-            "partitions",
-            ConfigType.INT,
-            None,
-            validator=NullOr(Range(at_least=1)),
-            doc="Into how many parts a batch is divided; by its size if null.",
-            group=_GROUP,
-            order=3,
-        )
-        .define(
-            "gear",
-            ConfigType.STRING,
-            None,
-            validator=NullOr(ValidString("frame", "split", "capture")),
-            doc="Who makes the rows: frame is Spark's JVM, split is Python in Arrow batches, "
-            "capture is Python by records. frame if null, or split for many streams.",
-            group=_GROUP,
-            order=4,
-        )
-    )
-
-
-def _with_shape(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "schema",
-            ConfigType.STRING,
-            DEFAULT_SCHEMA,
-            validator=Lambda(_check_schema, "columns in Spark's DDL"),
-            importance=Importance.HIGH,
-            doc="The columns, as Spark's DDL.",
-            group=_GROUP,
-            order=5,
-        )
-        .define(
-            "seed",
-            ConfigType.LONG,
-            0,
-            doc="Another seed gives other values.",
-            group=_GROUP,
-            order=6,
-        )
-        .define(
-            "start.time",
-            ConfigType.STRING,
-            "2025-01-01T00:00:00Z",
-            validator=Lambda(_check_time, "a time in ISO 8601"),
-            doc="The timestamp of the first row, and the first of 365 dates. UTC if it names "
-            "no zone.",
-            group=_GROUP,
-            order=7,
-        )
-        .define(
-            "null.ratio",
-            ConfigType.DOUBLE,
-            0.0,
-            validator=Range(at_least=0, at_most=1),
-            doc="The share of nulls in each column that may be null.",
-            group=_GROUP,
-            order=8,
-        )
-    )
-
-
-def _with_tests(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "generator",
-            ConfigType.STRING,
-            None,
-            validator=NonEmptyString(),
-            importance=Importance.LOW,
-            doc="The generator's name in positions and streams; the connector's if null.",
-            group=_GROUP,
-            order=9,
-        )
-        .define(
-            "streams",
-            ConfigType.INT,
-            1,
-            validator=Range(at_least=1),
-            doc="How many streams the rows are dealt out to, one row each in turn; they are "
-            "called by the generator's name, a hyphen and a number from 0.",
-            group=_GROUP,
-            order=10,
-        )
-        .define(
-            "schema.change.after",
-            ConfigType.LONG,
-            None,
-            validator=NullOr(Range(at_least=0)),
-            importance=Importance.LOW,
-            doc="From this row on, the rows of all streams have one more column, `added`.",
-            group=_GROUP,
-            order=11,
-        )
-        .define(
-            "bad.ratio",
-            ConfigType.DOUBLE,
-            0.0,
-            validator=Range(at_least=0, at_most=1),
-            importance=Importance.LOW,
-            doc="The share of records that are made bad, to try what happens to such.",
-            group=_GROUP,
-            order=12,
-        )
-    )
-
-
-def _check_schema(name: str, value: object) -> None:
-    schema = parse_ddl(str(value), field=name)
-    for member in schema.fields:
-        _check_maps(name, value, member.schema)
-
-
-def _check_maps(name: str, value: object, schema: Schema) -> None:
-    if schema.type is Type.MAP and map_keys(schema.key_schema or Schema.boolean()) is None:
-        fix = "Use STRING or a whole number for keys."
-        raise invalid(name, value, "Keys of maps must be texts or whole numbers", fix=fix)
-    members = [member.schema for member in schema.fields]
-    for part in (*members, schema.key_schema, schema.value_schema):
-        if part is not None:
-            _check_maps(name, value, part)
-
-
-def _check_time(name: str, value: object) -> None:
-    _time(name, value)
-
-
-def _time(name: str, value: Any) -> datetime:
-    try:
-        time = datetime.fromisoformat(str(value))
-    except ValueError as error:
-        fix = "Write it as 2025-01-31T00:00:00Z."
-        raise invalid(name, value, "Not a time", fix=fix) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -48,27 +48,27 @@ class FrameGenerator(Generator, FrameSource):
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         first, last = self.bounds(start, end)
-        count = self.settings.partitions
+        count = self.options.partitions
         if count is None:
             count = min(
                 spark.sparkContext.defaultParallelism, len(self.parts(first, last)) or 1
             )
-        row = self.settings.lane.sql("id")
+        row = self.options.lane.sql("id")
         rows = spark.range(first, last, 1, count).selectExpr(f"{row} AS row")
-        columns = [f"{value_sql(self.settings.plan, 'row')} AS value"]
-        if self.settings.bad:
+        columns = [f"{value_sql(self.options.plan, 'row')} AS value"]
+        if self.options.bad:
             columns.append(f"{self._error_sql()} AS error")
         return rows.selectExpr(*columns)
 
     def _error_sql(self) -> str:
-        chance = chance_sql(self.settings.plan, "row", "?")
+        chance = chance_sql(self.options.plan, "row", "?")
         error = (
             "named_struct('stage', 'TASK_POLL', 'plugin', 'datagen', "
             "'exception', 'RecordError', "
             "'message', concat('Row ', row, ' was made bad on purpose.'), "
             "'raw', CAST(row AS STRING))"
         )
-        return f"IF({chance} < {self.settings.bad!r}D, {error}, CAST(NULL AS {ERROR_TYPE}))"
+        return f"IF({chance} < {self.options.bad!r}D, {error}, CAST(NULL AS {ERROR_TYPE}))"
 
 
 class SplitGenerator(Generator, SplitSource):
@@ -76,7 +76,7 @@ class SplitGenerator(Generator, SplitSource):
 
     @override
     def schema(self) -> Schema:
-        return self.settings.plan.schema
+        return self.options.plan.schema
 
     @override
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
@@ -96,17 +96,17 @@ class StreamGenerator(Generator, StreamSplitSource):
 
     @override
     def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
-        settings = self.settings
-        after = replace(settings.plan, schema=_with_column(settings.plan.schema))
-        change = settings.change_after
-        for numbers in self.numbers(*_bounds(split), BATCH_ROWS * settings.streams):
-            for stream in range(settings.streams):
-                mine = numbers[numbers % settings.streams == stream]
+        options = self.options
+        after = replace(options.plan, schema=_with_column(options.plan.schema))
+        change = options.change_after
+        for numbers in self.numbers(*_bounds(split), BATCH_ROWS * options.streams):
+            for stream in range(options.streams):
+                mine = numbers[numbers % options.streams == stream]
                 old = mine if change is None else mine[mine < change]
                 new = mine[:0] if change is None else mine[mine >= change]
-                for plan, rows in ((settings.plan, old), (after, new)):
+                for plan, rows in ((options.plan, old), (after, new)):
                     if len(rows):
-                        yield f"{settings.name}-{stream}", make_rows(plan, rows)
+                        yield f"{options.name}-{stream}", make_rows(plan, rows)
 
 
 class CaptureGenerator(Generator, CaptureSource):
@@ -116,7 +116,7 @@ class CaptureGenerator(Generator, CaptureSource):
     def start(self, context: TaskContext) -> None:
         super().start(context)
         self._row = self.row(context.position())
-        self._pace = Rate(self.settings.rate, self.settings.clock)
+        self._pace = Rate(self.options.rate, self.options.clock)
         self._pace.grant(self._row, 0)
         self._stopped = threading.Event()
 
@@ -136,7 +136,7 @@ class CaptureGenerator(Generator, CaptureSource):
             self._stopped.set()
 
     def _record(self, row: Mapping[str, Any], place: int) -> Record:
-        schema = self.settings.plan.schema
+        schema = self.options.plan.schema
         values = {m.name: _plain(m.schema, row[m.name]) for m in schema.fields}
         return Record(
             topic="",

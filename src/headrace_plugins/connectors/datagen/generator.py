@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.sdk import ReadLimit, TaskContext
     from headrace_plugins.connectors.datagen.plan import Plan
 
-__all__ = ["BATCH_ROWS", "Generator", "Settings"]
+__all__ = ["BATCH_ROWS", "Generator", "GeneratorOptions"]
 
 BATCH_ROWS = 65_536
 """The most rows of one Arrow batch."""
@@ -32,7 +32,7 @@ _SPLIT_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GeneratorOptions:
     """One task's configuration, parsed.
 
     Args:
@@ -63,23 +63,23 @@ class Settings:
 class Generator(SourceTask):
     """What every gear does alike; a mixin that stands before the gear's class."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Make what ``settings`` say."""
-        self.settings = settings
-        self.partition: Mapping[str, Any] = {"generator": settings.name}
-        if settings.lane.of > 1:
+    def __init__(self, options: GeneratorOptions) -> None:
+        """Make what ``options`` say."""
+        self.options = options
+        self.partition: Mapping[str, Any] = {"generator": options.name}
+        if options.lane.of > 1:
             # With another number of tasks the rows are divided anew, from the beginning.
-            self.partition |= {"part": settings.lane.part, "of": settings.lane.of}
+            self.partition |= {"part": options.lane.part, "of": options.lane.of}
         self._rate: Rate | None = None
         self._row_bytes = 1
 
     @override
     def start(self, context: TaskContext) -> None:
         self.context = context
-        self._rate = Rate(self.settings.rate, self.settings.clock)
+        self._rate = Rate(self.options.rate, self.options.clock)
         # The budget of a rate runs from now on, whenever the first batch is asked for.
         self._rate.grant(self.row(context.position()), 0)
-        sample = make_rows(self.settings.plan, np.arange(_SAMPLE_ROWS, dtype=np.int64))
+        sample = make_rows(self.options.plan, np.arange(_SAMPLE_ROWS, dtype=np.int64))
         self._row_bytes = max(sample.nbytes // _SAMPLE_ROWS, 1)
 
     @override
@@ -122,8 +122,8 @@ class Generator(SourceTask):
 
     def left(self, row: int) -> int:
         """Return how many of this task's rows follow its first ``row``."""
-        rows = 2**62 if self.settings.rows is None else self.settings.rows
-        return max(self.settings.lane.length(rows) - row, 0)
+        rows = 2**62 if self.options.rows is None else self.options.rows
+        return max(self.options.lane.length(rows) - row, 0)
 
     @override
     def ended(self, position: Position) -> bool:
@@ -134,7 +134,7 @@ class Generator(SourceTask):
 
     def parts(self, start: int, end: int) -> list[tuple[int, int]]:
         """Divide a range of this task's rows; the same range gives the same parts."""
-        most = self.settings.partitions or 4
+        most = self.options.partitions or 4
         count = min(most, max((end - start) // _SPLIT_ROWS, 1))
         marks = [start + (end - start) * part // count for part in range(count + 1)]
         return [(a, b) for a, b in pairwise(marks) if a < b]
@@ -142,11 +142,11 @@ class Generator(SourceTask):
     def numbers(self, start: int, end: int, size: int = BATCH_ROWS) -> Iterator[Any]:
         """Yield the row numbers of this task's rows start to end, in arrays of one batch."""
         for begin in range(start, end, size):
-            ranges = self.settings.lane.ranges(begin, min(begin + size, end))
+            ranges = self.options.lane.ranges(begin, min(begin + size, end))
             arrays = [np.arange(first, last, dtype=np.int64) for first, last in ranges]
             yield np.concatenate(arrays)
 
     def batches(self, start: int, end: int, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield this task's rows start to end."""
         for numbers in self.numbers(start, end, size):
-            yield make_rows(self.settings.plan, numbers)
+            yield make_rows(self.options.plan, numbers)

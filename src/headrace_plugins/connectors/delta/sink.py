@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -17,7 +15,6 @@ from headrace.sdk import (
     FrameSink,
     RecordError,
     Refusal,
-    fixed_folder,
     quote,
     require_writable,
 )
@@ -30,6 +27,7 @@ from headrace_plugins.connectors.delta.rows import (
     key_names,
     last_of_each_key,
 )
+from headrace_plugins.connectors.delta.settings import DeltaSettings
 from headrace_plugins.connectors.delta.staged import Destination, StagedAppend, StagedRows
 from headrace_plugins.connectors.delta.target import (
     HIDDEN,
@@ -43,7 +41,7 @@ from headrace_plugins.connectors.delta.target import (
     turns_on_features,
 )
 from headrace_plugins.connectors.delta.types import ddl
-from headrace_plugins.connectors.delta.upkeep import Upkeep, Vacuum
+from headrace_plugins.connectors.delta.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,44 +50,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
+    from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
     from headrace_plugins.connectors.delta.rows import Columns
 
-__all__ = ["TOPIC", "DeltaTask", "Settings"]
+__all__ = ["DeltaTask"]
 
-TOPIC = "${topic}"
 """What stands for the topic in a path."""
-_FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """One task's configuration, parsed; the keys of DeltaSink tell what each means."""
-
-    path: str
-    upsert: bool = False
-    keys: Sequence[str] = ()
-    deletes: bool = False
-    partition_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    merge_bytes: int = 4 * 1024**3
-    upkeep_commits: int = 100
-    vacuum: Vacuum = Vacuum.CREATED
-
-    @property
-    def fixed_folder(self) -> Path:
-        """Return the folder that holds the tables of all topics, or the table itself."""
-        return fixed_folder(self.path.removeprefix("file://"), TOPIC).absolute()
-
-    def folder(self, topic: str) -> Path:
-        """Return the folder of the table for a topic."""
-        if TOPIC in self.path and not _FOLDER_NAME.fullmatch(topic):
-            raise ConfigError(
-                problem=f"The topic {topic!r} cannot be part of a folder's name.",
-                fix="Rename it with a transform, or write it to a path of its own.",
-                field="path",
-            )
-        return Path(self.path.removeprefix("file://").replace(TOPIC, topic)).absolute()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,36 +77,40 @@ class DeltaTask(FrameSink):
     ordered = True
     counting = Counting.MEASURED
 
-    def __init__(self, settings: Settings) -> None:
-        """Write as ``settings`` say."""
-        self._settings = settings
-        self._upkeep = Upkeep(settings.upkeep_commits, settings.vacuum)
+    settings: DeltaSettings
+
+    @override
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._upkeep = Upkeep(
+            self.settings.optimize_interval_commits, self.settings.vacuum_tables
+        )
 
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        require_writable(self._settings.fixed_folder)
+        require_writable(self.settings.fixed_folder)
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        table = open_table(self._settings.folder(topic))
+        table = open_table(self.settings.folder(topic))
         receipt = None if table is None else find_receipt(table, mark)
         if receipt is not None:
             # The attempt that committed it may have been killed before it was durable.
-            flush_commits(self._settings.folder(topic), mark)
+            flush_commits(self.settings.folder(topic), mark)
         return receipt
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         plan = self._plan(frame, batch)
         to = self._destination(frame.sparkSession, batch.topic, plan.fit)
-        if self._settings.upsert:
+        if self.settings.upsert:
             return self._upserted(frame, batch, plan, to)
         return self._appended(frame, batch, plan, to)
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        table = open_table(self._settings.folder(topic))
+        table = open_table(self.settings.folder(topic))
         if table is None:
             return None
         fields = fields_of(table)
@@ -152,10 +123,10 @@ class DeltaTask(FrameSink):
     def _destination(self, spark: SparkSession, topic: str, fit: Fit) -> Destination:
         return Destination(
             spark=spark,
-            path=self._settings.folder(topic),
+            path=self.settings.folder(topic),
             fit=fit,
-            partition_by=self._settings.partition_by,
-            properties=self._settings.properties,
+            partition_by=self.settings.partition_by,
+            properties=self.settings.properties,
             upkeep=self._upkeep,
         )
 
@@ -168,7 +139,7 @@ class DeltaTask(FrameSink):
         rows: int,
         keys: Sequence[str] = (),
     ) -> StagedRows:
-        size = self._settings.merge_bytes
+        size = self.settings.merge_spark_threshold_bytes
         return StagedRows(to=to, mark=mark, files=files, rows=rows, keys=keys, merge_bytes=size)
 
     @override
@@ -176,9 +147,9 @@ class DeltaTask(FrameSink):
         return self._refusals(self._plan(frame, batch), batch)
 
     def _plan(self, frame: DataFrame, batch: SinkBatch) -> _Plan:
-        settings = self._settings
+        settings = self.settings
         table = open_table(settings.folder(batch.topic))
-        keys = key_names(batch, settings.keys) if settings.upsert else []
+        keys = key_names(batch, settings.key_fields) if settings.upsert else []
         columns = columns_of(frame, batch, keys)
         fields = None if table is None else fields_of(table)
         properties = settings.properties if table is None else properties_of(table)
@@ -236,12 +207,12 @@ class DeltaTask(FrameSink):
     def _takes_files(self, plan: _Plan) -> bool:
         """Return whether the table takes files just as they are."""
         if plan.table is None:
-            return not turns_on_features(self._settings.properties)
+            return not turns_on_features(self.settings.properties)
         return not plan.fit.widened and append_obstacle(plan.table) is None
 
     def _partition_columns(self, plan: _Plan) -> Sequence[str]:
         if plan.table is None:
-            return self._settings.partition_by
+            return self.settings.partition_by
         return plan.table.metadata().partition_columns
 
     def _refusals(self, plan: _Plan, batch: SinkBatch) -> list[Refusal]:
@@ -254,10 +225,10 @@ class DeltaTask(FrameSink):
                     condition=" OR ".join(f"{sql} IS NULL" for sql in sources),
                     problem="A record has a null in its key, which tells no row apart.",
                     fix="Filter them out with a transform, or name other key.fields.",
-                    field=", ".join(self._settings.keys) or "key",
+                    field=", ".join(self.settings.key_fields) or "key",
                 )
             )
-        if batch.schema.optional and not self._settings.deletes:
+        if batch.schema.optional and not self.settings.delete_enabled:
             found.append(
                 Refusal(
                     condition="value IS NULL",

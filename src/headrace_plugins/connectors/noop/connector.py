@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.sdk import Counting, DeliveryGuarantee, FrameSink, SinkConnector, Type, quote
-from headrace.sdk.config import ConfigDef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,11 +29,6 @@ class NoopSink(SinkConnector):
 
     version = "1.0"
     delivery = DeliveryGuarantee.AT_LEAST_ONCE
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef()
 
     @override
     @classmethod

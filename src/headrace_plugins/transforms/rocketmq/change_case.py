@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Transform
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, ValidString
+from headrace.sdk.config import Importance, Settings, ValidString, setting
 from headrace.sdk.fieldpath import FieldPath
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
@@ -57,6 +57,23 @@ _CASES: Mapping[str, _Case] = {
 }
 
 
+class ChangeCaseSettings(Settings):
+    """Which case becomes which."""
+
+    old: str = setting(
+        "The format that the names have.",
+        key="from",
+        validator=ValidString(*_CASES),
+        importance=Importance.HIGH,
+    )
+    new: str = setting(
+        "The format that they get.",
+        key="to",
+        validator=ValidString(*_CASES),
+        importance=Importance.HIGH,
+    )
+
+
 class ChangeCase(Transform):
     """Changes the names of all fields at the top from one case to another.
 
@@ -65,25 +82,12 @@ class ChangeCase(Transform):
 
     aliases = ("org.apache.rocketmq.connect.transforms.ChangeCase",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        docs = {"from": "The format that the names have.", "to": "The format that they get."}
-        definition = ConfigDef()
-        for name, doc in docs.items():
-            definition = definition.define(
-                name,
-                ConfigType.STRING,
-                validator=ValidString(*_CASES),
-                importance=Importance.HIGH,
-                doc=doc,
-            )
-        return definition
+    settings: ChangeCaseSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
         part = require_struct(self.part(shape))
-        old, new = (self.config.get_str(key) for key in ("from", "to"))
+        old, new = self.settings.old, self.settings.new
         names = {FieldPath((name,), name): _changed(name, old, new) for name in part.columns()}
         return self.with_part(shape, part.renamed(names) if names else part)
 

@@ -9,14 +9,31 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Transform, Type, UnfitRecordError, literal
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex
-from headrace.sdk.fieldpath import field_paths, with_field_syntax
+from headrace.sdk.config import (
+    Importance,
+    Regex,
+    setting,
+)
+from headrace.sdk.fieldpath import FieldSyntax
 from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.sdk import Part, Shape
+
+
+class PatternFilterSettings(FieldSyntax):
+    """The settings of ``PatternFilter``."""
+
+    pattern: str = setting(
+        "The regular expression of Java that drops a record.",
+        validator=Regex(),
+        importance=Importance.HIGH,
+    )
+    fields: tuple[str, ...] = setting(
+        "The fields to look at.", default=(), importance=Importance.HIGH
+    )
 
 
 class PatternFilter(Transform):
@@ -27,30 +44,11 @@ class PatternFilter(Transform):
 
     aliases = ("org.apache.rocketmq.connect.transforms.PatternFilter",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return with_field_syntax(
-            ConfigDef()
-            .define(
-                "pattern",
-                ConfigType.STRING,
-                validator=Regex(),
-                importance=Importance.HIGH,
-                doc="The regular expression of Java that drops a record.",
-            )
-            .define(
-                "fields",
-                ConfigType.LIST,
-                "",
-                importance=Importance.HIGH,
-                doc="The fields to look at.",
-            )
-        )
+    settings: PatternFilterSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
-        regex = literal(JavaRegex.of(self.config.get_str("pattern")).whole)
+        regex = literal(JavaRegex.of(self.settings.pattern).whole)
         part = self.part(shape)
         texts = self._texts(replace(part, schemaless=True))
         matches = [f"coalesce({sql} RLIKE {regex}, false)" for sql in texts]
@@ -62,7 +60,7 @@ class PatternFilter(Transform):
     def _texts(self, part: Part) -> Iterable[str]:
         if not (part.is_struct or part.is_map):
             return
-        for path in field_paths(self.config, self.config.get_list("fields")):
+        for path in self.settings.field_paths(self.settings.fields):
             with suppress(UnfitRecordError):  # something on the way has no fields
                 column = part.find(path)
                 if column and column[1].type is Type.STRING and not column[1].is_logical:

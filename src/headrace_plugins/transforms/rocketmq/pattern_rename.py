@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Regex, ValidList
+from headrace.sdk.config import (
+    Importance,
+    Regex,
+    Settings,
+    ValidList,
+    setting,
+)
 from headrace.sdk.fieldpath import FieldPath
 from headrace_plugins.kafka.java_regex import JavaRegex, java_replacement
 from headrace_plugins.transforms.rocketmq.structs import require_struct
@@ -29,55 +35,6 @@ _LETTERS = {
     "UNICODE_CHARACTER_CLASS": "U",
 }
 _LITERAL = "LITERAL"
-
-
-class PatternRename(Transform):
-    """Replaces what matches a pattern in the names of all fields at the top."""
-
-    aliases = ("org.apache.rocketmq.connect.transforms.PatternRename",)
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            ConfigDef()
-            .define(
-                _PATTERN,
-                ConfigType.STRING,
-                validator=Regex(),
-                importance=Importance.HIGH,
-                doc="The regular expression of Java to find in a name.",
-            )
-            .define(
-                _FLAGS,
-                ConfigType.LIST,
-                "",
-                validator=ValidList(*_LETTERS, _LITERAL),
-                importance=Importance.LOW,
-                doc="Flags of Java's Pattern.",
-            )
-            .define(
-                _REPLACEMENT,
-                ConfigType.STRING,
-                importance=Importance.HIGH,
-                doc="What stands for each match; $1 is the first group.",
-            )
-            .rule(_check_pattern)
-        )
-
-    @override
-    def apply(self, shape: Shape) -> Shape:
-        part = require_struct(self.part(shape))
-        regex = _regex(self.config.get_str(_PATTERN), self.config.get_list(_FLAGS))
-        text = self.config.get_str(_REPLACEMENT)
-        replacement = java_replacement(regex, text, key=_REPLACEMENT)
-        names: dict[FieldPath, str] = {}
-        for name in part.columns():
-            renamed = regex.replaced_all(name, replacement)
-            if renamed is None:
-                raise _unknown(regex.pattern, f"transforms.{self.alias}.{_PATTERN}")
-            names[FieldPath((name,), name)] = renamed
-        return self.with_part(shape, part.renamed(names) if names else part)
 
 
 def _regex(pattern: str, flags: Iterable[str]) -> JavaRegex:
@@ -109,3 +66,46 @@ def _check_pattern(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         java_replacement(regex, str(replacement or ""), key=_REPLACEMENT)
     except ConfigError as error:
         yield error
+
+
+class PatternRenameSettings(Settings):
+    """The settings of ``PatternRename``."""
+
+    field_pattern: str = setting(
+        "The regular expression of Java to find in a name.",
+        validator=Regex(),
+        importance=Importance.HIGH,
+    )
+    field_pattern_flags: tuple[str, ...] = setting(
+        "Flags of Java's Pattern.",
+        default=(),
+        validator=ValidList(*_LETTERS, _LITERAL),
+        importance=Importance.LOW,
+    )
+    field_replacement: str = setting(
+        "What stands for each match; $1 is the first group.", importance=Importance.HIGH
+    )
+
+    rules = (_check_pattern,)
+
+
+class PatternRename(Transform):
+    """Replaces what matches a pattern in the names of all fields at the top."""
+
+    aliases = ("org.apache.rocketmq.connect.transforms.PatternRename",)
+
+    settings: PatternRenameSettings
+
+    @override
+    def apply(self, shape: Shape) -> Shape:
+        part = require_struct(self.part(shape))
+        regex = _regex(self.settings.field_pattern, self.settings.field_pattern_flags)
+        text = self.settings.field_replacement
+        replacement = java_replacement(regex, text, key=_REPLACEMENT)
+        names: dict[FieldPath, str] = {}
+        for name in part.columns():
+            renamed = regex.replaced_all(name, replacement)
+            if renamed is None:
+                raise _unknown(regex.pattern, f"transforms.{self.alias}.{_PATTERN}")
+            names[FieldPath((name,), name)] = renamed
+        return self.with_part(shape, part.renamed(names) if names else part)

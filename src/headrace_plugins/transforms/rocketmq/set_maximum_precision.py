@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, UnfitRecordError
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range
+from headrace.sdk.config import (
+    Importance,
+    Range,
+    Settings,
+    setting,
+)
 from headrace.sdk.fieldpath import FieldPath
 from headrace.sdk.logical import DECIMAL, MAX_PRECISION, PRECISION, precision_of, scale_of
 from headrace.sdk.sqltext import sql_type
@@ -21,6 +26,16 @@ if TYPE_CHECKING:
 _UNLIMITED = 64
 
 
+class SetMaximumPrecisionSettings(Settings):
+    """The settings of ``SetMaximumPrecision``."""
+
+    precision_max: int = setting(
+        "The maximum precision allowed.",
+        validator=Range(1, _UNLIMITED),
+        importance=Importance.HIGH,
+    )
+
+
 class SetMaximumPrecision(Transform):
     """Gives decimals at the top that have more digits, or no limit, a limit.
 
@@ -29,21 +44,12 @@ class SetMaximumPrecision(Transform):
 
     aliases = ("org.apache.rocketmq.connect.transforms.SetMaximumPrecision",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef().define(
-            "precision.max",
-            ConfigType.INT,
-            validator=Range(1, _UNLIMITED),
-            importance=Importance.HIGH,
-            doc="The maximum precision allowed.",
-        )
+    settings: SetMaximumPrecisionSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:
         part = require_struct(self.part(shape))
-        most = self.config.get_int("precision.max")
+        most = self.settings.precision_max
         long = {name: col for name, col in part.columns().items() if _digits(col[1]) > most}
         changes = {}
         for name, (sql, schema) in long.items():

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Part, Transform
-from headrace.sdk.config import ConfigDef, ConfigType, Importance
+from headrace.sdk.config import Importance, Settings, setting
 from headrace.sdk.sqltext import sql_null
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape
+
+
+_UNUSED = "Taken, as RocketMQ Connect asks for it, and not used."
+
+
+class SetNullSettings(Settings):
+    """What RocketMQ Connect's transform of the name takes."""
+
+    field_pattern: str | None = setting(_UNUSED, default=None, importance=Importance.LOW)
+    field_pattern_flags: str | None = setting(_UNUSED, default=None, importance=Importance.LOW)
+    field_replacement: str | None = setting(_UNUSED, default=None, importance=Importance.LOW)
 
 
 class SetNull(Transform):
@@ -24,19 +35,7 @@ class SetNull(Transform):
 
     aliases = ("org.apache.rocketmq.connect.transforms.SetNull",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        definition = ConfigDef()
-        for name in ("field.pattern", "field.pattern.flags", "field.replacement"):
-            definition = definition.define(
-                name,
-                ConfigType.STRING,
-                None,
-                importance=Importance.LOW,
-                doc="Taken, as RocketMQ Connect asks for it, and not used.",
-            )
-        return definition
+    settings: SetNullSettings
 
     @override
     def apply(self, shape: Shape) -> Shape:

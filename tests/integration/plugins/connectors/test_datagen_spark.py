@@ -8,7 +8,7 @@ from headrace.dataplane import FrameReader, SplitReader
 from headrace.sdk import Position, conform, parse_ddl, to_arrow
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA
 from headrace_plugins.connectors.datagen.gears import FrameGenerator, SplitGenerator
-from headrace_plugins.connectors.datagen.generator import Settings
+from headrace_plugins.connectors.datagen.generator import GeneratorOptions
 from headrace_plugins.connectors.datagen.pace import Lane
 from headrace_plugins.connectors.datagen.plan import Plan
 
@@ -22,7 +22,7 @@ EVERY_TYPE = DEFAULT_SCHEMA + (
 
 
 def generated(
-    spark: SparkSession, gear: str, settings: Settings, start: int, end: int
+    spark: SparkSession, gear: str, settings: GeneratorOptions, start: int, end: int
 ) -> pa.Table:
     generator = (FrameGenerator if gear == "frame" else SplitGenerator)(settings)
     bounds = generator.position(start), generator.position(end)
@@ -42,8 +42,12 @@ def test_frame_and_split_give_the_same_rows_of_every_type(
     spark: SparkSession, nulls: float
 ) -> None:
     plan = Plan(schema=parse_ddl(EVERY_TYPE, field="schema"), seed=5, nulls=nulls)
-    frame = generated(spark, "frame", Settings(name="g", plan=plan, partitions=3), 100, 3_000)
-    split = generated(spark, "split", Settings(name="g", plan=plan, partitions=2), 100, 3_000)
+    frame = generated(
+        spark, "frame", GeneratorOptions(name="g", plan=plan, partitions=3), 100, 3_000
+    )
+    split = generated(
+        spark, "split", GeneratorOptions(name="g", plan=plan, partitions=2), 100, 3_000
+    )
     assert frame.num_rows == 2_900
     for name in frame.column_names:
         assert frame[name] == split[name], name
@@ -53,7 +57,7 @@ def test_the_tasks_of_one_generator_make_each_row_once(spark: SparkSession) -> N
     plan = Plan(schema=parse_ddl("id BIGINT NOT NULL", field="schema"))
     seen: list[int] = []
     for part in range(3):
-        settings = Settings(name="g", plan=plan, rows=70_000, lane=Lane(part, 3))
+        settings = GeneratorOptions(name="g", plan=plan, rows=70_000, lane=Lane(part, 3))
         frame = generated(spark, "frame", settings, 0, settings.lane.length(70_000))
         split = generated(spark, "split", settings, 0, settings.lane.length(70_000))
         assert frame == split
@@ -65,10 +69,10 @@ def test_the_asked_share_of_records_is_bad_and_the_same_ones_each_time(
     spark: SparkSession,
 ) -> None:
     plan = Plan(schema=parse_ddl("id BIGINT NOT NULL", field="schema"))
-    source = FrameGenerator(Settings(name="g", plan=plan, bad=0.1))
+    source = FrameGenerator(GeneratorOptions(name="g", plan=plan, bad=0.1))
     bad = source.read(spark, Position(), source.position(5_000)).where("error IS NOT NULL")
     rows = [row.value.id for row in bad.collect()]
     assert 400 < len(rows) < 600
-    again = FrameGenerator(Settings(name="g", plan=plan, bad=0.1, partitions=7))
+    again = FrameGenerator(GeneratorOptions(name="g", plan=plan, bad=0.1, partitions=7))
     bad = again.read(spark, Position(), again.position(5_000)).where("error IS NOT NULL")
     assert sorted(row.value.id for row in bad.collect()) == sorted(rows)

@@ -30,7 +30,7 @@ from headrace_plugins.connectors.datagen.gears import (
     SplitGenerator,
     StreamGenerator,
 )
-from headrace_plugins.connectors.datagen.generator import Settings
+from headrace_plugins.connectors.datagen.generator import GeneratorOptions
 from headrace_plugins.connectors.datagen.pace import BLOCK_ROWS, Lane, Rate
 from headrace_plugins.connectors.datagen.plan import Plan
 
@@ -93,40 +93,42 @@ def table(generator: SplitGenerator, start: int, end: int) -> pa.Table:
 
 class TestRows:
     def test_a_row_is_the_same_however_the_range_is_divided(self) -> None:
-        whole = table(SplitGenerator(Settings(name="g", plan=PLAN)), 0, 30_000)
-        many = SplitGenerator(Settings(name="g", plan=PLAN, partitions=3))
+        whole = table(SplitGenerator(GeneratorOptions(name="g", plan=PLAN)), 0, 30_000)
+        many = SplitGenerator(GeneratorOptions(name="g", plan=PLAN, partitions=3))
         parts = [table(many, start, start + 6_000) for start in range(0, 30_000, 6_000)]
         assert pa.concat_tables(parts).combine_chunks() == whole.combine_chunks()
 
     def test_another_seed_gives_other_values_and_the_same_row_numbers(self) -> None:
-        one = table(SplitGenerator(Settings(name="g", plan=PLAN)), 0, 50)
+        one = table(SplitGenerator(GeneratorOptions(name="g", plan=PLAN)), 0, 50)
         other_plan = Plan(schema=PLAN.schema, seed=8)
-        other = table(SplitGenerator(Settings(name="g", plan=other_plan)), 0, 50)
+        other = table(SplitGenerator(GeneratorOptions(name="g", plan=other_plan)), 0, 50)
         assert one["id"] == other["id"]
         assert one["reference"] != other["reference"]
 
     def test_the_same_seed_gives_the_same_values_in_every_release(self) -> None:
-        row = table(SplitGenerator(Settings(name="g", plan=PLAN)), 3, 4).to_pylist()[0]
+        row = table(SplitGenerator(GeneratorOptions(name="g", plan=PLAN)), 3, 4).to_pylist()[0]
         assert row["id"] == 3
         assert row["updated_at"] == datetime(2025, 1, 1, 0, 0, 0, 3000, UTC)
         assert row["reference"] == "4DDF46F6"
 
     def test_nulls_have_the_asked_share_and_spare_required_columns(self) -> None:
         plan = Plan(schema=PLAN.schema, nulls=0.25)
-        rows = table(SplitGenerator(Settings(name="g", plan=plan)), 0, 8_000)
+        rows = table(SplitGenerator(GeneratorOptions(name="g", plan=plan)), 0, 8_000)
         assert rows["id"].null_count == 0
         for name in rows.column_names[1:]:
             assert 1_700 < rows[name].null_count < 2_300
 
     def test_no_rows_at_the_end_of_a_range_give_no_splits(self) -> None:
-        assert SplitGenerator(Settings(name="g", plan=PLAN)).splits(at(5), at(5)) == []
+        assert SplitGenerator(GeneratorOptions(name="g", plan=PLAN)).splits(at(5), at(5)) == []
 
 
 class TestStreams:
     def test_rows_are_dealt_out_and_the_column_appears_at_the_row_that_was_asked_for(
         self,
     ) -> None:
-        generator = StreamGenerator(Settings(name="g", plan=PLAN, streams=3, change_after=50))
+        generator = StreamGenerator(
+            GeneratorOptions(name="g", plan=PLAN, streams=3, change_after=50)
+        )
         got: dict[str, list[tuple[int, bool]]] = {}
         for split in generator.splits(at(0), at(100)):
             for stream, rows in generator.read(split):
@@ -141,11 +143,11 @@ class TestStreams:
 
 class TestCapture:
     def test_it_gives_the_rows_of_the_split_gear_as_records(self) -> None:
-        capture = CaptureGenerator(Settings(name="g", plan=PLAN, rows=700))
+        capture = CaptureGenerator(GeneratorOptions(name="g", plan=PLAN, rows=700))
         capture.start(Context(at(3)))
         records = [record for _ in range(3) for record in capture.poll() or ()]
         capture.stop()
-        rows = table(SplitGenerator(Settings(name="g", plan=PLAN)), 3, 700).to_pylist()
+        rows = table(SplitGenerator(GeneratorOptions(name="g", plan=PLAN)), 3, 700).to_pylist()
         assert [record.value.get("reference") for record in records] == [
             row["reference"] for row in rows
         ]
@@ -157,7 +159,7 @@ class TestCapture:
 
     def test_it_polls_nothing_while_the_rate_allows_nothing(self) -> None:
         clock = Clock()
-        capture = CaptureGenerator(Settings(name="g", plan=PLAN, rate=10, clock=clock))
+        capture = CaptureGenerator(GeneratorOptions(name="g", plan=PLAN, rate=10, clock=clock))
         capture.start(Context(Position()))
         assert capture.poll() is None
         clock.now += 0.5
@@ -167,7 +169,7 @@ class TestCapture:
     def test_one_that_waits_for_its_rate_has_not_ended(
         self, kind: type[SplitGenerator | CaptureGenerator]
     ) -> None:
-        generator = kind(Settings(name="g", plan=PLAN, rows=5, rate=10, clock=Clock()))
+        generator = kind(GeneratorOptions(name="g", plan=PLAN, rows=5, rate=10, clock=Clock()))
         generator.start(Context(Position()))
         assert not generator.ended(Position())
         assert generator.ended(at(5))
@@ -175,7 +177,7 @@ class TestCapture:
 
 class TestLatest:
     def test_it_stops_at_the_rows_the_limit_and_the_bound(self) -> None:
-        generator = SplitGenerator(Settings(name="g", plan=PLAN, rows=100))
+        generator = SplitGenerator(GeneratorOptions(name="g", plan=PLAN, rows=100))
         generator.start(Context(Position()))
         assert generator.latest(Position(), ReadLimit()) == at(100)
         assert generator.latest(at(10), ReadLimit(rows=20)) == at(30)
@@ -186,13 +188,13 @@ class TestLatest:
         assert not generator.ended(at(99))
 
     def test_without_a_number_of_rows_there_is_no_end(self) -> None:
-        generator = SplitGenerator(Settings(name="g", plan=PLAN))
+        generator = SplitGenerator(GeneratorOptions(name="g", plan=PLAN))
         assert not generator.ended(at(10**12))
         assert generator.latest(at(10**12), ReadLimit(rows=5)) == at(10**12 + 5)
 
     def test_a_restart_begins_a_new_budget_where_the_position_stands(self) -> None:
         clock = Clock()
-        generator = SplitGenerator(Settings(name="g", plan=PLAN, rate=100, clock=clock))
+        generator = SplitGenerator(GeneratorOptions(name="g", plan=PLAN, rate=100, clock=clock))
         generator.start(Context(at(5_000)))
         assert generator.latest(at(5_000), ReadLimit()) == at(5_000)
         clock.now += 1

@@ -1,0 +1,217 @@
+"""Settings, each declared once: its type, default, checks and documentation in one line."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import Counter
+from dataclasses import MISSING, dataclass, field
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
+
+from typing_extensions import dataclass_transform, override
+
+from headrace.sdk.config.definition import ConfigDef
+from headrace.sdk.config.key import Importance, Width
+from headrace.sdk.config.parsing import ConfigType
+from headrace.sdk.config.validators import ValidString
+from headrace.sdk.config.values import Password
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.sdk.config.definition import Rule
+    from headrace.sdk.config.key import Meaning, Recommender
+    from headrace.sdk.config.validators import Validator
+    from headrace.sdk.config.values import Config
+
+__all__ = ["Configured", "Settings", "setting"]
+
+_TYPES: Mapping[type, ConfigType] = {
+    bool: ConfigType.BOOLEAN,
+    str: ConfigType.STRING,
+    int: ConfigType.INT,
+    float: ConfigType.DOUBLE,
+    tuple: ConfigType.LIST,
+    Password: ConfigType.PASSWORD,
+}
+
+
+def setting(
+    doc: str,
+    *,
+    default: Any = MISSING,
+    key: str | None = None,
+    type: ConfigType | None = None,  # noqa: A002 - Kafka calls it so
+    validator: Validator | None = None,
+    importance: Importance = Importance.MEDIUM,
+    group: str | None = None,
+    width: Width = Width.NONE,
+    display_name: str | None = None,
+    dependents: Iterable[str] = (),
+    recommender: Recommender | None = None,
+    alternative: str | None = None,
+    meaning: Meaning | None = None,
+) -> Any:
+    """Declare a field of a ``Settings`` class.
+
+    Args:
+        doc: What it means, as sentences.
+        default: Its value when it is not set; without one it is required.
+        key: Its key in configurations; by default the field's name with dots for underscores.
+        type: Kafka Connect's type; by default that of the annotation, INT for ``int``.
+        validator: Checks values, the default included; for an ``Enum``, its texts are valid.
+        importance: How much it matters.
+        group: The group that a console shows it in.
+        width: How wide a console's input field should be.
+        display_name: What a console calls it; the key if None.
+        dependents: The keys that depend on it.
+        recommender: Tells a console what to offer.
+        alternative: What the documentation shows instead of the default.
+        meaning: What its value stands for, see ``ConfigDef.define``.
+    """
+    terms = {
+        "doc": doc,
+        "validator": validator,
+        "importance": importance,
+        "group": group,
+        "width": width,
+        "display_name": display_name,
+        "dependents": dependents,
+        "recommender": recommender,
+        "alternative": alternative,
+        "meaning": meaning,
+    }
+    return field(default=default, metadata={"key": key, "type": type, "terms": terms})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
+class Settings:
+    """What a plugin can be told, as a class of its own with a ``setting`` for each key.
+
+        class TableSettings(Settings):
+            database: str = setting("The file of the database.")
+            batch_rows: int = setting("The most rows of a batch.", default=10_000)
+            password: Password | None = setting("What to log in with.", default=None)
+            mode: Mode = setting("How rows are written.", default=Mode.APPEND)
+
+    A plugin that declares ``settings: TableSettings`` takes the keys ``database``,
+    ``batch.rows`` and so on, and has their values as attributes of ``self.settings``. A field
+    is a ``bool``, ``str``, ``int``, ``float``, ``tuple[str, ...]``, ``Password``, an ``Enum``
+    of texts, or one of these or None.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """Checks of several keys at once."""
+    default_group: ClassVar[str | None] = None
+    """The group of those of its settings that name none."""
+
+    @override
+    def __init_subclass__(cls, group: str | None = None, **options: Any) -> None:
+        """Make a frozen dataclass of each class of settings.
+
+        Args:
+            group: The group of those of its settings that name none.
+            options: For other bases.
+        """
+        super().__init_subclass__(**options)
+        dataclass(frozen=True, kw_only=True)(cls)
+        cls.default_group = group
+
+    @classmethod
+    @cache
+    def config_def(cls) -> ConfigDef:
+        """Return the keys in the order of the fields, numbered within their groups."""
+        definition, places = ConfigDef(), Counter[str]()
+        for each in _declared(cls):
+            terms, kind = dict(each.metadata["terms"]), _kind(cls, each.name)
+            if _is_enum(kind):
+                valid = ValidString(*(member.value for member in kind))
+                terms["validator"] = terms["validator"] or valid
+                kind = str
+            terms["group"] = group = terms["group"] or _declaring(cls, each.name).default_group
+            if group is not None:
+                places[group] += 1
+                terms["order"] = places[group]
+            if each.default is not MISSING:
+                terms["default"] = _plain(each.default)
+            type_ = each.metadata["type"] or _TYPES.get(kind)
+            if type_ is None:
+                message = f"{cls.__name__}.{each.name}: no setting can be a {kind}."
+                raise TypeError(message)
+            definition = definition.define(_key(each), type_, **terms)
+        for rule in cls.rules:
+            definition = definition.rule(rule)
+        return definition
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Return the settings that a configuration, parsed by ``config_def``, has."""
+        values = {}
+        for each in _declared(cls):
+            value, kind = config[_key(each)], _kind(cls, each.name)
+            made = _is_enum(kind) and value is not None
+            values[each.name] = kind(value) if made else value
+        return cls(**values)
+
+
+class Configured:
+    """A plugin whose class declares ``settings``, a class derived from ``Settings``."""
+
+    settings: Settings
+
+    @classmethod
+    def settings_class(cls) -> type[Settings]:
+        """Return the class of the settings that the plugin's class declares."""
+        found: type[Settings] = _annotation(cls, "settings")
+        return found
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """Return the keys that the plugin takes."""
+        return cls.settings_class().config_def()
+
+
+def _declared(cls: type[Settings]) -> list[Any]:
+    """Return the settings of a class: its own first, then those of its bases."""
+    known: Any = getattr(cls, "__dataclass_fields__", {})  # the base itself is no dataclass
+    names = dict.fromkeys(
+        name for each in cls.__mro__ for name in inspect.get_annotations(each)
+    )
+    every = [known[name] for name in names if name in known]
+    return [each for each in every if "terms" in each.metadata]
+
+
+def _key(declared: Any) -> str:
+    return str(declared.metadata["key"] or declared.name.replace("_", "."))
+
+
+def _declaring(cls: type, name: str) -> Any:
+    """Return the class, or the nearest of its bases, that declares an attribute."""
+    return next(each for each in cls.__mro__ if name in inspect.get_annotations(each))
+
+
+def _annotation(cls: type, name: str) -> Any:
+    """Return what an attribute is declared as."""
+    declaring = _declaring(cls, name)
+    found = inspect.get_annotations(declaring)[name]
+    names = vars(sys.modules[declaring.__module__])
+    return eval(found, names) if isinstance(found, str) else found  # noqa: S307 - the source of a plugin
+
+
+def _kind(cls: type[Settings], name: str) -> Any:
+    """Return the type of a field's values: without None, and tuple for any tuple."""
+    found = _annotation(cls, name)
+    if isinstance(found, UnionType):
+        found = next(part for part in get_args(found) if part is not NoneType)
+    return get_origin(found) or found
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _plain(default: Any) -> Any:
+    return default.value if isinstance(default, Enum) else default
