@@ -10,7 +10,7 @@ ARGS ?=
 # Processes that run tests side by side, each with a Spark session of its own.
 JOBS ?= 2
 
-.PHONY: help setup servers demo check test test-long bench docs reference lock clean
+.PHONY: help setup servers demo check test test-long bench docs wheels reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ bench: setup ## measure start-up and throughput, and print the figures
 
 docs: setup servers ## check that every example in the documentation runs
 	$(PYTEST) tests/docs $(ARGS)
+
+wheels: setup ## build the wheels of Headrace and of its SDK
+	@$(BIN)/python -m hatchling build -t wheel
+	@cd packages/headrace-sdk && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 reference: setup ## write docs/reference anew from the code
 	$(BIN)/python scripts/reference.py

@@ -13,7 +13,7 @@ compile() {
   {
     echo "# Made by make lock from pyproject.toml; do not edit."
     "$UV" pip compile --quiet --universal --upgrade --generate-hashes --no-header \
-      --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml "$@"
+      --no-emit-package headrace-sdk --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml "$@"
   } >"$target.new"
   if grep -n '://' "$target.new"; then
     rm "$target.new"
