@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from headrace.dataplane import Claimed, LetterFilter, Stage
     from headrace.model import Definition, Reading
     from headrace.plugins import Registry
-    from headrace.sdk.schemaregistry import SchemaRegistry
+    from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
     from headrace.store import Store
     from headrace.worker import BatchLoop, Events, Outcome, Task
@@ -134,7 +134,7 @@ class Runtime:
         return SqlStore(self.settings.store_place)
 
     @cached_property
-    def schema_registry(self) -> SchemaRegistry | None:
+    def schema_registry(self) -> RuntimeRegistry | None:
         """Return the store's schema registry for converters; None if none is installed."""
         return open_schema_registry(self.settings.store_place)
 

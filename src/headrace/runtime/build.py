@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from headrace.dataplane import SourceReader
     from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import FrameSink, Position, SourceTask
-    from headrace.sdk.schemaregistry import SchemaRegistry
+    from headrace.sdk.converter import RuntimeRegistry
     from headrace.store import Store
     from headrace.topics import Topic, Topics
 
@@ -95,7 +95,7 @@ class Assembler:
     state: Path
     clock: Callable[[], datetime]
     appended: Callable[[str], None]
-    registry: SchemaRegistry | None = None
+    registry: RuntimeRegistry | None = None
 
     def parts(
         self,

@@ -10,7 +10,7 @@ from headrace.plugins import Access, ProviderSettings, Registry, Secrets
 from headrace.sdk import ProviderContext
 
 if TYPE_CHECKING:
-    from headrace.sdk.schemaregistry import SchemaRegistry
+    from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
     from headrace.store import Place
 
@@ -38,14 +38,14 @@ def open_registry(
     return Registry(providers, access, settings.connector_timeout)
 
 
-def open_schema_registry(place: Place) -> SchemaRegistry | None:
+def open_schema_registry(place: Place) -> RuntimeRegistry | None:
     """Return the schema registry in a store's database; None if none is installed.
 
     It is a package of its own, found by the entry-point group ``headrace.schema_registry``: a
     function that takes the store's place. Nothing is opened yet.
     """
     for entry in entry_points(group="headrace.schema_registry"):
-        made: SchemaRegistry = entry.load()(place)
+        made: RuntimeRegistry = entry.load()(place)
         return made
     return None
 

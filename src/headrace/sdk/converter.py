@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.sdk.config import Configured
 from headrace.sdk.errors import ConfigError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk.config import Config
     from headrace.sdk.connector import SchemaMemory
-    from headrace.sdk.schemaregistry import SchemaRegistry
 
 __all__ = [
     "CONVERTER_TYPE",
@@ -41,6 +40,7 @@ __all__ = [
     "Group",
     "HeaderConverter",
     "RecordPart",
+    "RuntimeRegistry",
     "is_raw",
 ]
 
@@ -61,6 +61,17 @@ class RecordPart(StrEnum):
         return f"{self.name}_CONVERTER"
 
 
+class RuntimeRegistry(Protocol):
+    """The schema registry that the runtime itself has.
+
+    The SDK does not say what can be asked of it: whoever makes it and the converters that use
+    it agree on a Protocol, and a converter checks with ``isinstance`` that it is one it knows.
+    """
+
+    def close(self) -> None:
+        """Let go of connections and files; the next call opens them again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConverterContext:
     """What the runtime offers a converter.
@@ -70,13 +81,13 @@ class ConverterContext:
         topic: The topic whose records it converts.
         schemas: Remembers the schema of the topic's values, for those that carry none.
         registry: The schema registry that the runtime itself has, if it has one; it is the
-            one meant where a configuration names none. See ``headrace.sdk.remoteschemas``.
+            one meant where a configuration names none.
     """
 
     part: RecordPart = RecordPart.VALUE
     topic: str = ""
     schemas: SchemaMemory | None = None
-    registry: SchemaRegistry | None = None
+    registry: RuntimeRegistry | None = None
 
     @property
     def memory_name(self) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
 
-    from headrace.sdk.schemaregistry import SchemaRegistry as RuntimeRegistry
+    from headrace.sdk.converter import RuntimeRegistry
 
 
 EMBEDDED = "embedded"
