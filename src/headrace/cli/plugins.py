@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.plugins import PluginInfo, PluginKind, Registry
     from headrace.sdk.config import ConfigKey
 
-app = typer.Typer(help="Look at the installed plugins.")
+app = typer.Typer(help="Look at the installed plugins, or begin one.")
 
 
 @app.command("list")
@@ -82,6 +83,35 @@ def describe(
         problem = f"{name!r} is the name of several plugins."
         raise ConfigError(problem, field="NAME", fix=f"Add {options}.")
     terminal.print_json([key.to_kafka_json() for key in found[0].config_def().sorted_keys()])
+
+
+@app.command()
+def new(
+    context: typer.Context,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="source, capture, sink, record-sink, transform or predicate."
+        ),
+    ],
+    name: Annotated[str, typer.Argument(help="Its short name, such as acme-events.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="The folder to make; by default one of its name.")
+    ] = None,
+) -> None:
+    """Write the package of a new plugin, which works, with tests that pass."""
+    from headrace.cli.new_plugin import Kind, write_package
+    from headrace.sdk import ConfigError
+
+    if kind not in list(Kind):
+        problem = f"Invalid kind of plugin {kind!r}."
+        fix = f"Use one of: {', '.join(Kind)}."
+        raise ConfigError(problem, field="KIND", fix=fix)
+    where = folder or Path(name)
+    terminal = invocation_of(context).terminal
+    for path in write_package(Kind(kind), name, where):
+        terminal.print(f"wrote {path}")
+    terminal.print("", f"Try it: cd {where} && python -m pytest")
 
 
 def _loaded(registry: Registry, kind: PluginKind, name: str) -> PluginInfo:

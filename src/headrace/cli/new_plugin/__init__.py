@@ -1,0 +1,69 @@
+"""``headrace plugins new``: the package of a new plugin, with its tests."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from enum import StrEnum
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+
+
+class Kind(StrEnum):
+    """What a package may be begun with."""
+
+    SOURCE = "source"
+    CAPTURE = "capture"
+    SINK = "sink"
+    RECORD_SINK = "record-sink"
+    TRANSFORM = "transform"
+    PREDICATE = "predicate"
+
+    @property
+    def group(self) -> str:
+        """The group of entry points by which it is found."""
+        found = {Kind.CAPTURE: Kind.SOURCE, Kind.RECORD_SINK: Kind.SINK}.get(self, self)
+        return f"{found}s"
+
+
+def write_package(kind: Kind, name: str, folder: Path) -> list[Path]:
+    """Write a package into a folder that is not there yet; return its files.
+
+    Raises:
+        ConfigError: The name is none that a package can have, or the folder is there.
+    """
+    package = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or keyword.iskeyword(package):
+        problem = f"Invalid name {name!r} for a package."
+        fix = "Use lower-case letters, digits and hyphens, such as acme-events."
+        raise ConfigError(problem, field="NAME", fix=fix)
+    if folder.exists():
+        problem = f"{folder} exists already."
+        fix = "Remove it, or name another with --folder."
+        raise ConfigError(problem, field="--folder", fix=fix)
+    names = {
+        "name": name,
+        "package": package,
+        "Class": "".join(part.capitalize() for part in name.split("-")),
+        "kind": kind.value,
+        "group": kind.group,
+    }
+    texts = {
+        folder / "pyproject.toml": "pyproject.toml",
+        folder / "README.md": "README.md",
+        folder / package / "__init__.py": f"{kind}.py",
+        folder / f"test_{package}.py": f"test_{kind}.py",
+    }
+    for path, template in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = (files(__package__) / "templates" / f"{template}.txt").read_text()
+        path.write_text(Template(text).substitute(names))
+    return list(texts)
