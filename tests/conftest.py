@@ -132,8 +132,20 @@ def spark(session_settings: "Settings") -> Iterator["SparkSession"]:
     """The one Spark session of the test run, as a worker would open it."""
     from headrace.spark.session import close_session, open_session
 
-    yield open_session(session_settings, app_name="headrace-tests")
+    # Its jobs are as small as those of a short command; the JVM's second compiler would take
+    # a quarter of all processor time, and pay off for none of them.
+    yield open_session(session_settings, app_name="headrace-tests", short_lived=True)
     close_session()
+
+
+@pytest.fixture
+def quick_java(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the processes of a test that is not long do without the JVM's second compiler."""
+    from tests.quick_java import QUICK_JAVA
+
+    if request.node.get_closest_marker("long") is None:
+        for name, value in QUICK_JAVA.items():
+            monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

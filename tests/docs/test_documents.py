@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.quick_java import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -26,8 +27,9 @@ PAGES = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
     ROOT / "README.md",
 ]
-COLD = {"first-pipeline", "README"}
-"""Pages whose commands start as a reader's do; those of others are forked, see `tests.warm`."""
+COLD = {"first-pipeline", "run-a-server", "README"}
+"""Pages that run as a reader's do. Commands of others are forked, see `tests.warm`, and their
+servers have a quick Java."""
 PATIENCE = 120.0
 BASH = "/bin/bash"
 
@@ -151,10 +153,12 @@ def test_what_a_page_shows_is_what_happens(
     page: Path, folder: Path, request: pytest.FixtureRequest
 ) -> None:
     cold = page.stem in COLD
-    reader = Reader(folder, None if cold else request.getfixturevalue("warm_programs"))
+    reader = Reader(folder)
+    if not cold:
+        reader = Reader(folder, request.getfixturevalue("warm_programs"), dict(QUICK_JAVA))
     if "createdb" in page.read_text():
         server = request.getfixturevalue("postgresql")
-        reader.variables = {
+        reader.variables |= {
             "PGHOST": "127.0.0.1",
             "PGPORT": str(server.port),
             "PGUSER": "postgres",

@@ -42,7 +42,7 @@ topic: flow
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path, quick_java: None) -> dict[str, str]:
     small = {"HEADRACE_MASTER": "local[2]", "HEADRACE_DRIVER_MEMORY": "1g"}
     return {**os.environ, "HEADRACE_HOME": str(tmp_path / "home"), **small}
 

@@ -8,6 +8,7 @@ from tests.e2e.pairs import Pairs, until
 from tests.faults.volumes import may_mount, volume
 
 pytestmark = [
+    pytest.mark.usefixtures("quick_java"),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not may_mount(), reason="a file system is mounted"),
 ]

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+pytestmark = pytest.mark.usefixtures("quick_java")
+
 DEFINITION = """
 name: orders
 source:

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.pairs import HEADRACE, SECONDS, SINK, Pairs, kill, until
 
 SPARK_LOST = 4
-pytestmark = [pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.usefixtures("quick_java")]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ PATIENCE = 60.0
 # Settings that a context takes when it starts, whatever its JVM was started with.
 _OF_A_CONTEXT = ("spark.app.name", "spark.local.dir", "spark.sql.warehouse.dir")
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
-# Variables that Spark and its Python workers take from the JVM's environment.
+# Variables that Spark and its Python workers take from the JVM's environment. Ours become
+# settings, which are compared as such.
 _OF_A_JVM = re.compile(r"PYTHON|SPARK|JAVA|JDK|HADOOP|^TZ$|^LANG$|^LC_|^TMP")
 
 
@@ -181,7 +182,11 @@ def _attached(told: Mapping[str, Any]) -> "JavaGateway":
 
 
 def _of_a_jvm(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if _OF_A_JVM.search(name)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if _OF_A_JVM.search(name) and not name.startswith("HEADRACE_")
+    }
 
 
 def _of_a_start(conf: Mapping[str, str]) -> dict[str, str]:

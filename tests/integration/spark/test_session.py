@@ -101,7 +101,7 @@ def test_timestamps_are_written_as_microseconds(spark: "SparkSession", tmp_path:
 def test_asking_again_gives_the_same_session(
     spark: "SparkSession", session_settings: Settings
 ) -> None:
-    assert open_session(session_settings, app_name="headrace-tests") is spark
+    assert open_session(session_settings, app_name="headrace-tests", short_lived=True) is spark
 
 
 def test_asking_for_other_settings_names_what_differs(
@@ -109,7 +109,7 @@ def test_asking_for_other_settings_names_what_differs(
 ) -> None:
     other = session_settings.model_copy(update={"spark_conf": {"spark.a": "b"}})
     with pytest.raises(SetupError, match=r"spark\.a would differ"):
-        open_session(other, app_name="headrace-tests")
+        open_session(other, app_name="headrace-tests", short_lived=True)
     assert spark.range(3).count() == 3
 
 
