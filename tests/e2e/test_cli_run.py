@@ -53,9 +53,16 @@ def _file(folder: Path, text: str) -> str:
     return str(file)
 
 
+@pytest.fixture
+def warm(environment: dict[str, str], warm_programs: Path) -> dict[str, str]:
+    """The same for commands that are forked; those of the other tests start by themselves."""
+    return {**environment, "WARM": str(warm_programs / "headrace")}
+
+
 def _headrace(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = [environment["WARM"]] if "WARM" in environment else HEADRACE
     return subprocess.run(
-        [*HEADRACE, *arguments],
+        [*program, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -110,10 +117,10 @@ def test_a_run_whose_source_is_away_ends_with_1(
 
 
 def test_a_failed_task_ends_with_1_and_its_error_and_fix(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, warm: dict[str, str]
 ) -> None:
     file = _file(tmp_path, BOUNDED.replace("rows: 5000", "rows: 5000, bad.ratio: 0.1"))
-    ended = _headrace(environment, "run", "--once", file)
+    ended = _headrace(warm, "run", "--once", file)
     assert ended.returncode == 1
     assert "failed: 1 of 1 task" in ended.stdout
     assert ended.stderr.count("error[record.not_tolerated] gen-0: ") == 1
@@ -122,20 +129,20 @@ def test_a_failed_task_ends_with_1_and_its_error_and_fix(
 
 
 def test_a_preview_shows_each_step_and_writes_nothing(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, warm: dict[str, str]
 ) -> None:
-    ended = _headrace(environment, "preview", _file(tmp_path, BOUNDED), "--rows", "4", "--json")
+    ended = _headrace(warm, "preview", _file(tmp_path, BOUNDED), "--rows", "4", "--json")
     assert ended.returncode == 0, ended.stderr
     source, thirds = json.loads(ended.stdout)["stages"]
     assert (source["name"], thirds["name"]) == ("source", "thirds")
     assert [record["value"]["id"] for record in source["records"]] == [0, 1, 2, 3]
     dropped = [record["value"]["id"] for record in thirds["records"] if "dropped" in record]
     assert dropped == [0, 3]
-    assert _headrace(environment, "topic", "list", "--json").stdout == "[]\n"
+    assert _headrace(warm, "topic", "list", "--json").stdout == "[]\n"
 
 
 def test_a_preview_of_a_growing_file_shows_its_whole_lines(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, warm: dict[str, str]
 ) -> None:
     log = tmp_path / "app.log"
     log.write_text("one\ntwo\nthree\nunfinis")
@@ -144,20 +151,20 @@ def test_a_preview_of_a_growing_file_shows_its_whole_lines(
         f"name: grow\nsource: {{connector: file, path: {log}, mode: grow}}\ntopic: lines\n"
         "transforms: [{type: Filter, name: short, predicate: length(value) > 3}]\n",
     )
-    ended = _headrace(environment, "preview", file, "--json")
+    ended = _headrace(warm, "preview", file, "--json")
     assert ended.returncode == 0, ended.stderr
     source, short = json.loads(ended.stdout)["stages"]
     assert [record["value"] for record in source["records"]] == ["one", "two", "three"]
     assert [record["value"] for record in short["records"] if "dropped" in record] == ["three"]
-    assert _headrace(environment, "topic", "list", "--json").stdout == "[]\n"
+    assert _headrace(warm, "topic", "list", "--json").stdout == "[]\n"
 
 
 def test_a_target_that_cannot_be_written_to_is_named_with_its_key(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path, warm: dict[str, str]
 ) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
     sink = f"sinks: [{{connector: delta, path: {tmp_path}/taken/table}}]\n"
-    ended = _headrace(environment, "run", "--once", _file(tmp_path, BOUNDED + sink))
+    ended = _headrace(warm, "run", "--once", _file(tmp_path, BOUNDED + sink))
     assert ended.returncode == 2
     assert "error[config.invalid] gen-" in ended.stderr
     assert "path: " in ended.stderr

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 # Settings that a context takes when it starts, whatever its JVM was started with.
-_OF_A_CONTEXT = ("spark.app.name", "spark.local.dir", "spark.sql.warehouse.dir")
+_OF_A_CONTEXT = (
+    "spark.app.name",
+    "spark.default.parallelism",
+    "spark.local.dir",
+    "spark.master",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.warehouse.dir",
+)
 _LOG = re.compile(r"-Dheadrace\.log=\S*")
 # Variables that Spark and its Python workers take from the JVM's environment. Ours become
 # settings, which are compared as such.
