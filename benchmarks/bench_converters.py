@@ -25,8 +25,9 @@ from headrace.dataplane.records import record_frame
 from headrace.dataplane.sources import SourceFrame
 from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
-from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, RecordPart, Schema, Type
+from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema, Type
 from headrace.sdk.connectjson import connect_json
+from headrace.sdk.converter import RecordPart
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java

@@ -18,7 +18,9 @@ from harness import Bench, Quiet, bench, cpu_seconds, machine, save, timed
 from ruamel.yaml import YAML
 
 from headrace.model import Batch, Definition, TaskId, TaskState
-from headrace.sdk import Mark, Schema, conform, to_arrow
+from headrace.sdk import Mark, Schema
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow_cast import conform
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.durability import Durability, set_durability
 from headrace.topics import Topic, topic_row_schema

@@ -13,17 +13,10 @@ from headrace.dataplane.records import frame_schema, record_frame
 from headrace.dataplane.sources import SourceFrame
 from headrace.dataplane.variants import with_texts, with_variants
 from headrace.plugins import Registry
-from headrace.sdk import (
-    ConverterContext,
-    Lag,
-    Position,
-    ReadLimit,
-    RecordPart,
-    Schema,
-    to_arrow,
-    to_arrow_type,
-    to_spark_json,
-)
+from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema
+from headrace.sdk.arrow import to_arrow, to_arrow_type
+from headrace.sdk.converter import RecordPart
+from headrace.sdk.sparktypes import to_spark_json
 
 
 class Memory(dict[str, Schema]):

@@ -19,7 +19,9 @@ from tests.contract.converting import (
     values_of,
 )
 
-from headrace.sdk import DATA_EXCEPTION, ConfigError, Schema, to_arrow_type
+from headrace.sdk import ConfigError, Schema
+from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.confluent.wireform import head_of
 from headrace_registry.embedded import EmbeddedRegistry, service_in
 

@@ -11,7 +11,8 @@ from tests.unit.plugins.kafka.test_value_parsing import PARSED
 
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.records import record_frame
-from headrace.sdk import ConfigError, RecordPart, Schema
+from headrace.sdk import ConfigError, Schema
+from headrace.sdk.converter import RecordPart
 from headrace_plugins.kafka.value_parsing import parse_string
 
 pytestmark = pytest.mark.spark

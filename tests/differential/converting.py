@@ -26,13 +26,15 @@ from headrace.dataplane.conversion import encoded
 from headrace.dataplane.records import record_frame
 from headrace.dataplane.trial.told import natives
 from headrace.plugins import Registry
-from headrace.sdk import ArrowDecoder, RecordPart, Schema, from_arrow
+from headrace.sdk import Schema
+from headrace.sdk.arrow import from_arrow
 from headrace.sdk.connectjson import (
     connect_json,
     connect_schema,
     json_from_native,
     native_from_json,
 )
+from headrace.sdk.converter import ArrowDecoder, RecordPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -35,8 +35,8 @@ from headrace.sdk import (
     SinkBatch,
     SinkConnector,
     StagedWrite,
-    to_arrow,
 )
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.config import Config
 from headrace.sdk.delta import staged_files, staging_folder
 from headrace.store import Store

@@ -11,7 +11,8 @@ from headrace.cli.scoreboard import Scoreboard
 from headrace.dataplane import LetterFilter, TopicWriter
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
-from headrace.sdk import Mark, SinkBatch, from_spark_json
+from headrace.sdk import Mark, SinkBatch
+from headrace.sdk.sparktypes import from_spark_json
 from headrace.topics import Topics
 
 pytestmark = pytest.mark.spark

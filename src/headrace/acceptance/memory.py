@@ -20,11 +20,11 @@ from headrace.sdk import (
     SourceConnector,
     StagedWrite,
     Type,
-    rows,
-    to_arrow,
-    to_spark_json,
 )
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.config import Config, ConfigDef
+from headrace.sdk.frames import rows
+from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.testing import Arrived, Point, fitted
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
         ReadLimit,
         RecordSink,
         Refusal,
-        Refused,
         SinkBatch,
         TaskContext,
     )
+    from headrace.sdk.refusal import Refused
     from headrace.sdk.testing import Row
 
 _FEED: Mapping[str, str] = {"feed": "memory"}

@@ -31,9 +31,9 @@ from headrace.sdk import (
     Mark,
     RetriableError,
     SourceConnector,
-    storage_error,
 )
 from headrace.sdk.config import Password
+from headrace.sdk.storage import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

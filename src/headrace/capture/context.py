@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import Schema, schema_from_json, schema_to_json
+from headrace.sdk import Schema
+from headrace.sdk.stored import schema_from_json, schema_to_json
 
 if TYPE_CHECKING:
     import threading

@@ -12,12 +12,15 @@ import pyarrow as pa
 from headrace.capture.rows import Slices, TopicRows, rejected_row, sieve
 from headrace.evolution import reconcile
 from headrace.evolution.apply_arrow import moved_array
-from headrace.sdk import Handling, conform, to_arrow_field
+from headrace.sdk.arrow import to_arrow_field
+from headrace.sdk.arrow_cast import conform
+from headrace.sdk.evolution_policy import Handling
 
 if TYPE_CHECKING:
     from headrace.capture.rows import Part, Rejected
     from headrace.evolution import Handled, Move, Reconciled
-    from headrace.sdk import EvolutionPolicy, Schema
+    from headrace.sdk import Schema
+    from headrace.sdk.evolution_policy import EvolutionPolicy
 
 __all__ = ["HostEvolution"]
 

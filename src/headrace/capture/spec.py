@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import TopicRetention
-from headrace.sdk import EvolutionPolicy
 from headrace.sdk.durability import Durability
+from headrace.sdk.evolution_policy import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,9 +16,11 @@ from headrace.capture.evolving import HostEvolution
 from headrace.capture.rows import Sorter, TopicRows, fit, letters
 from headrace.capture.targets import Addition
 from headrace.model import MOST_LINES, Counts, ErrorLog, ToleranceExceededError
-from headrace.sdk import Schema, schema_to_json, to_arrow
+from headrace.sdk import Schema
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.folders import folder_name
+from headrace.sdk.stored import schema_to_json
 from headrace.topics import LETTERS
 
 if TYPE_CHECKING:

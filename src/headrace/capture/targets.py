@@ -11,10 +11,11 @@ from urllib.parse import quote
 from deltalake import DeltaTable
 
 from headrace.model import Counts
-from headrace.sdk import Mark, Schema, StaleEpochError, receipt_figures
+from headrace.sdk import Mark, Schema, StaleEpochError
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.deltalog import create_checkpoint
 from headrace.sdk.durability import flush
+from headrace.sdk.mark import receipt_figures
 from headrace.topics import Topic, Topics
 
 if TYPE_CHECKING:

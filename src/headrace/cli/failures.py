@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from headrace.model import SparkLostError
-from headrace.sdk import Category, ConfigError, ConfigErrors, HeadraceError, SetupError
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, SetupError
+from headrace.sdk.errors import Category
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

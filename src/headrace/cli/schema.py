@@ -175,7 +175,8 @@ def _told(version: SchemaVersion, changes: Sequence[SchemaChange]) -> dict[str, 
 
 def _spark_json(version: SchemaVersion) -> dict[str, Any]:
     """Return the schema as that of rows: of the value's fields, if these are all there is."""
-    from headrace.sdk import Type, to_spark_json
+    from headrace.sdk import Type
+    from headrace.sdk.sparktypes import to_spark_json
 
     plain = version.key is None and version.value.type is Type.STRUCT
     return to_spark_json(version.value if plain else _record(version))

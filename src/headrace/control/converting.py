@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, ConfigErrors, RecordPart
+from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.config import DEFAULT_HEADER_CONVERTER
-from headrace.sdk.converter import CONVERTER_TYPE
+from headrace.sdk.converter import CONVERTER_TYPE, RecordPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

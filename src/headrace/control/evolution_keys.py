@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk import EvolutionPolicy
 from headrace.sdk.config import evolution_config
+from headrace.sdk.evolution_policy import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.control.infos import all_keys
 from headrace.plugins import HIDDEN
-from headrace.sdk import ConfigError, HeadraceError, RecordPart
+from headrace.sdk import ConfigError, HeadraceError
 from headrace.sdk.config import ConfigType
+from headrace.sdk.converter import RecordPart
 from headrace.sdk.sensitive import is_sensitive, masked, secrets_in
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.control.error_keys import DEAD_LETTERS
 from headrace.control.evolution_keys import plugin_keys
 from headrace.control.runtime_keys import parse_common
-from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, RecordPart
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.sdk.config import ConfigType, Meaning
+from headrace.sdk.converter import RecordPart
 from headrace.sdk.topicname import is_topic_name, topic_name_error
 
 if TYPE_CHECKING:

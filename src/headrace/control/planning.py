@@ -19,10 +19,10 @@ from headrace.sdk import (
     CaptureSource,
     ConfigError,
     ConfigErrors,
-    EvolutionPolicy,
     SinkConnector,
     SourceConnector,
 )
+from headrace.sdk.evolution_policy import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

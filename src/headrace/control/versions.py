@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.sdk import Category, HeadraceError
+from headrace.sdk import HeadraceError
+from headrace.sdk.errors import Category
 from headrace.store import existing
 
 if TYPE_CHECKING:

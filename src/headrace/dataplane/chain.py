@@ -19,15 +19,15 @@ from headrace.sdk import (
     TransformBatch,
     TypedTransform,
     UnfitRecordError,
-    literal,
-    literal_text,
 )
+from headrace.sdk.sqltext import literal, literal_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dataplane.records import RecordFrame
-    from headrace.sdk import Predicate, Transform, Types
+    from headrace.sdk import Predicate, Transform
+    from headrace.sdk.transform import Types
 
 _FIRST = TransformBatch(1, "", datetime.fromtimestamp(0, UTC))
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"

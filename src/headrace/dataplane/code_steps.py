@@ -12,7 +12,6 @@ from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.variants import with_texts, with_variants
 from headrace.sdk import (
-    ERROR_TYPE,
     ArrowTransform,
     ConfigError,
     FrameTransform,
@@ -20,10 +19,10 @@ from headrace.sdk import (
     RecordTransform,
     Schema,
     Shape,
-    literal,
-    quote,
-    to_spark_json,
 )
+from headrace.sdk.sparktypes import to_spark_json
+from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

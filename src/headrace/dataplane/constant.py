@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.sdk import literal_text
+from headrace.sdk.sqltext import literal_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

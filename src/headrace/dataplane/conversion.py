@@ -14,16 +14,17 @@ from pyspark.sql.pandas.functions import arrow_udf
 from headrace.dataplane.decoding import Decoding, fault_column, raw_column
 from headrace.dataplane.records import declared, frame_schema
 from headrace.dataplane.sources import TopicSource
-from headrace.sdk import (
-    ERROR_TYPE,
+from headrace.sdk import Part
+from headrace.sdk.converter import (
+    ArrowCall,
     ArrowDecoder,
     ExpressionDecoder,
-    Part,
+    HeaderConverter,
     RecordPart,
-    literal,
-    quote,
+    is_raw,
 )
-from headrace.sdk.converter import ArrowCall, HeaderConverter, is_raw
+from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.sources import SourceFrame, SourceReader
-    from headrace.sdk import Converter, Fault, Position, Schema
+    from headrace.sdk import Converter, Position, Schema
+    from headrace.sdk.converter import Fault
 
 log = structlog.get_logger(__name__)
 

@@ -13,15 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import MOST_LINES
-from headrace.sdk import (
-    DataLostError,
-    Mark,
-    StaleEpochError,
-    StateError,
-    literal,
-    receipt_figures,
-    schema_to_json,
-)
+from headrace.sdk import DataLostError, Mark, StaleEpochError, StateError
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
@@ -29,6 +21,9 @@ from headrace.sdk.delta import (
     stage_parquet,
 )
 from headrace.sdk.durability import flush
+from headrace.sdk.mark import receipt_figures
+from headrace.sdk.sqltext import literal
+from headrace.sdk.stored import schema_to_json
 from headrace.topics import LETTERS, letter_headers
 
 if TYPE_CHECKING:

@@ -20,24 +20,18 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.packed import over_parts
 from headrace.dataplane.variants import with_variants
-from headrace.sdk import (
-    DATA_EXCEPTION,
-    ConfigError,
-    Schema,
-    conform,
-    from_arrow,
-    from_spark_json,
-    to_arrow,
-    to_spark_json,
-)
-from headrace.sdk.arrow import to_arrow_field
+from headrace.sdk import ConfigError, Schema
+from headrace.sdk.arrow import from_arrow, to_arrow, to_arrow_field
+from headrace.sdk.arrow_cast import conform
+from headrace.sdk.sparktypes import from_spark_json, to_spark_json
+from headrace.sdk.transform import DATA_EXCEPTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import ArrowDecoder, Decoded, Group
+    from headrace.sdk.converter import ArrowDecoder, Decoded, Group
 
 FAULT = Schema.struct(
     {"exception": Schema.string(optional=True), "message": Schema.string(optional=True)},

@@ -16,7 +16,8 @@ from headrace.dataplane.sink_receipts import held_receipt
 from headrace.dataplane.sinkfront import sink_title
 from headrace.dataplane.tally import Tally
 from headrace.model import Counts
-from headrace.sdk import RECORD_ID, SourceError, StateError
+from headrace.sdk import SourceError, StateError
+from headrace.sdk.refusal import RECORD_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ import structlog
 
 from headrace.evolution import reconcile, schema_changes
 from headrace.evolution.apply_sql import misfits, moved
-from headrace.sdk import ChangeKind, EvolutionPolicy, Handling, literal
-from headrace.sdk.evolution_policy import EVOLUTION_KINDS
+from headrace.sdk.evolution_policy import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 from headrace.capture import error_from_json
 from headrace.model import SparkMemoryError, ToleranceExceededError
-from headrace.sdk import storage_error_of_text
 from headrace.sdk.errors import HeadraceError, SetupError, SinkError, error_class
+from headrace.sdk.storage import storage_error_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,7 +30,6 @@ from headrace.dataplane.tally import Tally
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.model import Counts, TooManyRejectedError
 from headrace.sdk import (
-    ERROR_TYPE,
     CodeTransform,
     DataLostError,
     Mark,
@@ -39,6 +38,7 @@ from headrace.sdk import (
     StateError,
     TransformBatch,
 )
+from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,8 +18,9 @@ from headrace.dataplane.lines import ID, checked_repairs, line_sql, original_hea
 from headrace.dataplane.sources import TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
-from headrace.sdk import Mark, Position, ReadLimit, Schema, StaleEpochError, StateError, literal
+from headrace.sdk import Mark, Position, ReadLimit, Schema, StaleEpochError, StateError
 from headrace.sdk.delta import stage_parquet
+from headrace.sdk.sqltext import literal
 from headrace.topics import (
     LETTERS,
     Topic,

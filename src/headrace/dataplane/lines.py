@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, literal
+from headrace.sdk import ConfigError
+from headrace.sdk.sqltext import literal
 from headrace.topics import letter_headers
 
 if TYPE_CHECKING:

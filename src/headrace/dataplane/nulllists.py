@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import literal, quote
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

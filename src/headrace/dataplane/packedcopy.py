@@ -12,7 +12,9 @@ from headrace.dataplane.evolution import PLUGIN, STAGE
 from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.sink_receipts import held_receipt
 from headrace.model import Counts
-from headrace.sdk import ERROR_TYPE, Schema, literal
+from headrace.sdk import Schema
+from headrace.sdk.sqltext import literal
+from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Schema, Type, literal, quote, to_ddl
+from headrace.sdk import Schema, Type
+from headrace.sdk.sparktypes import to_ddl
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,9 @@ from headrace.dataplane.chain import chain_frames
 from headrace.dataplane.failures import translated
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.sampling import sample
-from headrace.sdk import CaptureSource, Position, ReadLimit, Schema, to_spark_json
+from headrace.sdk import CaptureSource, Position, ReadLimit, Schema
 from headrace.sdk.logical import VARIANT
+from headrace.sdk.sparktypes import to_spark_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

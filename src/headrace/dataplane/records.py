@@ -9,8 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.constant import constant_text
-from headrace.sdk import Part, Schema, Shape, from_spark_json, literal, quote
+from headrace.sdk import Part, Schema, Shape
 from headrace.sdk.connectjson import connect_json, connect_schema
+from headrace.sdk.sparktypes import from_spark_json
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,17 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.records import RecordFrame
-from headrace.sdk import (
-    ERROR_TYPE,
-    RECORD_ID,
-    Part,
-    Refused,
-    Shape,
-    Type,
-    Verified,
-    has_variant,
-    literal,
-)
+from headrace.sdk import Part, Shape, Type
+from headrace.sdk.refusal import RECORD_ID, Refused, Verified
+from headrace.sdk.sqltext import literal
+from headrace.sdk.transform import ERROR_TYPE
+from headrace.sdk.variants import has_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

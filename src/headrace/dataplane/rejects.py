@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.dataplane.deadletters import LetterMarks, Letters, Whose
 from headrace.model import Counts
-from headrace.sdk import SourceError, StateError, receipt_figures
+from headrace.sdk import SourceError, StateError
+from headrace.sdk.mark import receipt_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,20 +10,13 @@ from headrace.dataplane.letterbox import claim_in, claims_of, sink_of
 from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.sources import SourceFrame
-from headrace.sdk import (
-    DATA_EXCEPTION,
-    ERROR_TYPE,
-    Lag,
-    Position,
-    Schema,
-    StateError,
-    check_range,
-    conform,
-    literal,
-    schema_from_json,
-    to_arrow,
-    to_spark_json,
-)
+from headrace.sdk import Lag, Position, Schema, StateError, check_range
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow_cast import conform
+from headrace.sdk.sparktypes import to_spark_json
+from headrace.sdk.sqltext import literal
+from headrace.sdk.stored import schema_from_json
+from headrace.sdk.transform import DATA_EXCEPTION, ERROR_TYPE
 from headrace.topics.rows import HEADERS
 
 if TYPE_CHECKING:

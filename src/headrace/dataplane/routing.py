@@ -18,7 +18,8 @@ from headrace.dataplane.topic_sinks import (
     rows_in,
     topic_mark,
 )
-from headrace.sdk import RECORD_ID, literal
+from headrace.sdk.refusal import RECORD_ID
+from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.records import RecordFrame
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Mark, Refused, SinkBatch, StagedWrite
+    from headrace.sdk import FrameSink, Mark, SinkBatch, StagedWrite
+    from headrace.sdk.refusal import Refused
 
 _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from headrace.capture.gathering import Gathering
 from headrace.capture.rows import Sorter, fit
 from headrace.dataplane.sources import SourceFrame
-from headrace.sdk import Position, Schema, to_arrow
+from headrace.sdk import Position, Schema
+from headrace.sdk.arrow import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

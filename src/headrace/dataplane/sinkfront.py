@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.sdk import BatchSink, FrameSink, RecordSink, class_name
+from headrace.sdk import BatchSink, FrameSink, RecordSink
+from headrace.sdk.refusal import class_name
 
 __all__ = ["SinkFront", "sink_title"]
 

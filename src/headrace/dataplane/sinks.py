@@ -17,18 +17,11 @@ from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.recordrows import records_of
 from headrace.dataplane.sinkfront import SinkFront
 from headrace.dataplane.variants import with_texts
-from headrace.sdk import (
-    RECORD_ID,
-    BatchSink,
-    RecordSink,
-    Refused,
-    Schema,
-    SinkBatch,
-    Type,
-    conform,
-    to_arrow,
-)
+from headrace.sdk import BatchSink, RecordSink, Schema, SinkBatch, Type
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow_cast import conform
 from headrace.sdk.durability import durability, set_durability
+from headrace.sdk.refusal import RECORD_ID, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

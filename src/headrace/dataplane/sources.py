@@ -11,7 +11,10 @@ from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
 from headrace.dataplane.split_retries import SplitRetries
 from headrace.dataplane.variants import with_variants
-from headrace.sdk import RetriableError, conform, to_arrow, to_spark_json
+from headrace.sdk import RetriableError
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow_cast import conform
+from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.evolution.diff import EXACT
-from headrace.sdk import Part, Schema, Shape, Type, literal, sql_null, sql_type
+from headrace.sdk import Part, Schema, Shape, Type
+from headrace.sdk.sqltext import literal, sql_null, sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

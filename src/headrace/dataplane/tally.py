@@ -10,7 +10,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.model import Counts
-from headrace.sdk import Counting, literal, quote
+from headrace.sdk import Counting
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,9 +18,10 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.dataplane.variants import with_texts
-from headrace.sdk import ConfigError, Counting, FrameSink, to_spark_json
+from headrace.sdk import ConfigError, Counting, FrameSink
 from headrace.sdk.delta import discard_staged, stage_parquet, staged_files, staging_folder
 from headrace.sdk.folders import folder_name
+from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import packed_row_schema, topic_row_schema
 
 if TYPE_CHECKING:

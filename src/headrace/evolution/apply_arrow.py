@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 
 from headrace.evolution.apply_sql import castable
 from headrace.evolution.values import to_array
-from headrace.sdk import RecordError, Type, sql_type, to_arrow_field, to_arrow_type
+from headrace.sdk import RecordError, Type
+from headrace.sdk.arrow import to_arrow_field, to_arrow_type
 from headrace.sdk.logical import VARIANT
+from headrace.sdk.sqltext import sql_type
 from headrace.sdk.value_text import to_string
 
 if TYPE_CHECKING:

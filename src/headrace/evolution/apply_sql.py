@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Type, literal, quote, sql_type, sql_value
+from headrace.sdk import Type
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT
 from headrace.sdk.scalars import NUMBERS
+from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.evolution.diff import SchemaChange, is_retyped, relation, titled
 from headrace.model import SchemaChangeError
-from headrace.sdk import ChangeKind
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.evolution_policy import Handling
+from headrace.sdk.evolution_policy import ChangeKind, Handling
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Field, Schema
 from headrace.sdk.schema_merge import evolve

@@ -9,25 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.evolution.diff import is_retyped
-from headrace.sdk import (
-    ChangeKind,
-    ConfigError,
-    Handling,
-    HeadraceError,
-    RecordError,
-    Schema,
-    Struct,
-    Type,
-    evolve,
-    from_arrow,
-    to_arrow_type,
-)
+from headrace.sdk import ConfigError, HeadraceError, RecordError, Schema, Struct, Type
+from headrace.sdk.arrow import from_arrow, to_arrow_type
+from headrace.sdk.evolution_policy import ChangeKind, Handling
 from headrace.sdk.logical import TIME
+from headrace.sdk.schema_merge import evolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.sdk import EvolutionPolicy
+    from headrace.sdk.evolution_policy import EvolutionPolicy
 
 _Plain = Callable[[Any], Any]
 

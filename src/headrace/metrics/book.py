@@ -11,7 +11,7 @@ from prometheus_client.utils import floatToGoString
 
 from headrace.metrics import series
 from headrace.model import ConnectorState, TaskId, TaskState
-from headrace.sdk import Metric, MetricSample
+from headrace.sdk.metrics import Metric, MetricSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from headrace.sdk import receipt_figures
+from headrace.sdk.mark import receipt_figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import Category, ConfigError, HeadraceError, RetriableError, SetupError
+from headrace.sdk import ConfigError, HeadraceError, RetriableError, SetupError
+from headrace.sdk.errors import Category
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

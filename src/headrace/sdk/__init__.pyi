@@ -1,5 +1,3 @@
-from .arrow import from_arrow, to_arrow, to_arrow_field, to_arrow_type
-from .arrow_cast import conform
 from .code_transform import (
     ArrowTransform,
     CodeTransform,
@@ -17,22 +15,9 @@ from .connector import (
     SchemaMemory,
     TaskContext,
 )
-from .converter import (
-    ArrowDecoder,
-    Converted,
-    Converter,
-    ConverterContext,
-    Decoded,
-    ExpressionDecoder,
-    Fault,
-    Group,
-    RecordPart,
-)
-from .ddl import parse_ddl
+from .converter import Converter, ConverterContext
 from .durability import flush
-from .edits import Change, Column, defaulted, duplicate
 from .errors import (
-    Category,
     ConfigError,
     ConfigErrors,
     DataLostError,
@@ -46,23 +31,16 @@ from .errors import (
     SourceError,
     StaleEpochError,
     StateError,
-    StorageUnavailableError,
     UnfitRecordError,
 )
-from .evolution_policy import ChangeKind, EvolutionPolicy, Handling
-from .fieldpath import FieldPath, FieldSyntax
-from .folders import fixed_folder, require_writable
-from .frames import rows
-from .javatypes import java_class
-from .mark import Mark, receipt_figures
-from .metrics import Metric, MetricKind, MetricSample, MetricsReporter
+from .mark import Mark
+from .metrics import MetricsReporter
 from .part import Part
 from .position import Lag, Position, ReadLimit, check_range
-from .provider import ConfigProvider, ProviderContext, allowed_path
+from .provider import ConfigProvider, ProviderContext
 from .record import Header, Record
-from .refusal import RECORD_ID, Refusal, Refused, Verified, class_name
+from .refusal import Refusal
 from .schema import Field, Schema, Type
-from .schema_merge import evolve
 from .sink import (
     BatchSink,
     Counting,
@@ -77,7 +55,6 @@ from .source import (
     CapturedBatch,
     CaptureSource,
     FrameSource,
-    ReplayableSource,
     SourceConnector,
     SourceTask,
     Split,
@@ -85,69 +62,36 @@ from .source import (
     StreamSplitSource,
 )
 from .source_bases import NumberedSource, Page, PagedSource
-from .sparktypes import from_spark_json, to_ddl, to_spark_json
 from .sql_sink import SqlSink
-from .sqltext import literal, literal_text, quote, sql_null, sql_type, sql_value
-from .storage import denied_error, naming, storage_error, storage_error_of_text
-from .stored import schema_from_json, schema_to_json
 from .struct import Struct
-from .transform import (
-    DATA_EXCEPTION,
-    ERROR_TYPE,
-    Predicate,
-    Shape,
-    Transform,
-    TypedTransform,
-    Types,
-)
-from .variants import has_variant, texts_of_variants, variants_of_texts
+from .transform import Predicate, Shape, Transform, TypedTransform
 
 __all__ = [
-    "DATA_EXCEPTION",
-    "ERROR_TYPE",
-    "RECORD_ID",
-    "ArrowDecoder",
     "ArrowTransform",
     "BatchSink",
     "BoundaryKind",
     "CaptureSource",
     "CapturedBatch",
-    "Category",
-    "Change",
-    "ChangeKind",
     "CodeTransform",
-    "Column",
     "ConfigError",
     "ConfigErrors",
     "ConfigProvider",
     "Connector",
     "ConnectorContext",
-    "Converted",
     "Converter",
     "ConverterContext",
     "Counting",
     "DataLostError",
-    "Decoded",
     "DeliveryGuarantee",
-    "EvolutionPolicy",
-    "ExpressionDecoder",
-    "Fault",
     "Field",
-    "FieldPath",
-    "FieldSyntax",
     "FrameSink",
     "FrameSource",
     "FrameTransform",
-    "Group",
-    "Handling",
     "Header",
     "HeadraceError",
     "Lag",
     "Ledger",
     "Mark",
-    "Metric",
-    "MetricKind",
-    "MetricSample",
     "MetricsReporter",
     "NumberedSource",
     "Page",
@@ -160,13 +104,10 @@ __all__ = [
     "ReadLimit",
     "Record",
     "RecordError",
-    "RecordPart",
     "RecordSink",
     "RecordTransform",
     "Refusal",
-    "Refused",
     "RejectedError",
-    "ReplayableSource",
     "RetriableError",
     "Schema",
     "SchemaMemory",
@@ -185,7 +126,6 @@ __all__ = [
     "StagedWrite",
     "StaleEpochError",
     "StateError",
-    "StorageUnavailableError",
     "StreamSplitSource",
     "Struct",
     "TaskContext",
@@ -194,43 +134,7 @@ __all__ = [
     "TransformContext",
     "Type",
     "TypedTransform",
-    "Types",
     "UnfitRecordError",
-    "Verified",
-    "allowed_path",
     "check_range",
-    "class_name",
-    "conform",
-    "defaulted",
-    "denied_error",
-    "duplicate",
-    "evolve",
-    "fixed_folder",
     "flush",
-    "from_arrow",
-    "from_spark_json",
-    "has_variant",
-    "java_class",
-    "literal",
-    "literal_text",
-    "naming",
-    "parse_ddl",
-    "quote",
-    "receipt_figures",
-    "require_writable",
-    "rows",
-    "schema_from_json",
-    "schema_to_json",
-    "sql_null",
-    "sql_type",
-    "sql_value",
-    "storage_error",
-    "storage_error_of_text",
-    "texts_of_variants",
-    "to_arrow",
-    "to_arrow_field",
-    "to_arrow_type",
-    "to_ddl",
-    "to_spark_json",
-    "variants_of_texts",
 ]

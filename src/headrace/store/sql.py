@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
-from headrace.sdk import Position, schema_from_json, schema_to_json
+from headrace.sdk import Position
+from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.store import rules
 from headrace.store.database import open_database
 from headrace.store.event_rows import add_state

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from headrace.sdk import to_arrow
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import add_action
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path
 from headrace.sdk.durability import flush

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, Schema, Type, to_spark_json
+from headrace.sdk import ConfigError, Schema, Type
 from headrace.sdk.deltalog import write_commit
 from headrace.sdk.logical import DECIMAL, MAX_PRECISION, precision_of, scale_of
+from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics.rows import PACKED
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.sdk import Schema, conform
+from headrace.sdk import Schema
+from headrace.sdk.arrow_cast import conform
 from headrace.sdk.delta import AddedFile
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from headrace.sdk import (
     RetriableError,
     SourceError,
     StaleEpochError,
-    StorageUnavailableError,
-    schema_from_json,
-    schema_to_json,
-    storage_error,
 )
+from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.storage import storage_error
+from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.store import StoreUnavailableError
 from headrace.worker.context import StoredLedger, StoredSchemas
 from headrace.worker.task import Step

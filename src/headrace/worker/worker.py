@@ -13,16 +13,9 @@ import structlog
 
 from headrace.model import SparkUnavailableError, TaskState, TaskStatus
 from headrace.repeated_errors import RepeatedErrors
-from headrace.sdk import (
-    HeadraceError,
-    RetriableError,
-    SourceError,
-    StaleEpochError,
-    StateError,
-    StorageUnavailableError,
-    denied_error,
-    storage_error,
-)
+from headrace.sdk import HeadraceError, RetriableError, SourceError, StaleEpochError, StateError
+from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.storage import denied_error, storage_error
 from headrace.store import StoreUnavailableError
 from headrace.worker.endings import Endings
 from headrace.worker.entries import Entries

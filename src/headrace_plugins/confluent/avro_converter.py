@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    Converted,
-    Converter,
-    ExpressionDecoder,
-    Fault,
-    RecordError,
-    Schema,
-    evolve,
-    literal,
-)
+from headrace.sdk import ConfigError, Converter, RecordError, Schema
 from headrace.sdk.config import ConfigType, Importance, ValidString
-from headrace.sdk.sqltext import sql_null
+from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
+from headrace.sdk.schema_merge import evolve
+from headrace.sdk.sqltext import literal, sql_null
 from headrace.sdk.variants import texts_of_variants, variants_of_texts
 from headrace_plugins.confluent.avro_decoding import Reading, connected, fitted, overflowing
 from headrace_plugins.confluent.avro_encoding import AvroShaper, unwritable

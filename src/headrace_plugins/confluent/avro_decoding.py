@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import Type, literal, quote
-from headrace.sdk.sqltext import sql_null, sql_type, sql_value
+from headrace.sdk import Type
+from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
 from headrace_plugins.confluent.avro_types import AvroType, engine_tree
 
 if TYPE_CHECKING:

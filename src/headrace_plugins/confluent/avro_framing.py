@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import Fault, RecordError, SetupError, literal
+from headrace.sdk import RecordError, SetupError
+from headrace.sdk.converter import Fault
+from headrace.sdk.sqltext import literal
 from headrace_plugins.confluent.avro_types import AvroType, parse_avro
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 from headrace_plugins.confluent.wireform import (

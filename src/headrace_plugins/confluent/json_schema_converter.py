@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Converted, Converter, Decoded, Group, Schema, SetupError
+from headrace.sdk import Converter, Schema, SetupError
 from headrace.sdk.config import Config, ConfigType, Importance
+from headrace.sdk.converter import Converted, Decoded, Group
 from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
 from headrace_plugins.confluent.json_schema_writing import SchemaJsonWriter, json_schema_text
 from headrace_plugins.confluent.remote_schemas import (
@@ -33,8 +34,9 @@ from headrace_plugins.converters.keys import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.sdk import ArrowDecoder, ConverterContext
+    from headrace.sdk import ConverterContext
     from headrace.sdk.config import ConfigDef
+    from headrace.sdk.converter import ArrowDecoder
     from headrace_plugins.confluent.remote_schemas import WriterSchema
 
 _ADDITIONAL = "object.additional.properties"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import Type, to_arrow_type
+from headrace.sdk import Type
+from headrace.sdk.arrow import to_arrow_type
 from headrace_plugins.confluent.protobuf_logical import native_reader
 from headrace_plugins.confluent.protobuf_schemas import is_union
 from headrace_plugins.confluent.protobuf_types import ENUM, MAP, MESSAGE

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Converted, Converter, Fault, RecordError, Schema, SetupError, literal
-from headrace.sdk.converter import ArrowCall
+from headrace.sdk import Converter, RecordError, Schema, SetupError
+from headrace.sdk.converter import ArrowCall, Converted, Fault
+from headrace.sdk.sqltext import literal
 from headrace.sdk.variants import texts_of_variants
 from headrace_plugins.confluent.protobuf_options import ProtoOptions, protobuf_def
 from headrace_plugins.confluent.protoc import compile_proto
@@ -25,8 +26,9 @@ from headrace_plugins.confluent.wireform import head_of
 from headrace_plugins.converters.keys import converter_def
 
 if TYPE_CHECKING:
-    from headrace.sdk import ArrowDecoder, ConverterContext
+    from headrace.sdk import ConverterContext
     from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.converter import ArrowDecoder
     from headrace_plugins.confluent.protobuf_payloads import RecordWriter
     from headrace_plugins.confluent.remote_schemas import PayloadReader, WriterSchema
 

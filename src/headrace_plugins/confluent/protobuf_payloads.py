@@ -17,7 +17,10 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from headrace.sdk import DATA_EXCEPTION, ConfigError, Decoded, Group, RecordError, to_arrow_type
+from headrace.sdk import ConfigError, RecordError
+from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.converter import Decoded, Group
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.confluent.protobuf_columns import record_column
 from headrace_plugins.confluent.protobuf_filling import natives, record_filler
 from headrace_plugins.confluent.protobuf_schemas import connect_of

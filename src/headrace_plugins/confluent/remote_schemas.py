@@ -16,20 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from headrace.sdk import (
-    DATA_EXCEPTION,
-    ArrowDecoder,
-    ConfigError,
-    Converted,
-    Decoded,
-    Fault,
-    Group,
-    RecordError,
-    RecordPart,
-    Schema,
-    literal,
-)
+from headrace.sdk import ConfigError, RecordError, Schema
 from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range, ValidString
+from headrace.sdk.converter import ArrowDecoder, Converted, Decoded, Fault, Group, RecordPart
+from headrace.sdk.sqltext import literal
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.confluent.client import open_registry, registry_config
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,

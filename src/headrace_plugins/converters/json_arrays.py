@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import RecordError, Schema, Type, to_arrow_type
-from headrace.sdk.arrow import to_arrow_field
+from headrace.sdk import RecordError, Schema, Type
+from headrace.sdk.arrow import to_arrow_field, to_arrow_type
 from headrace.sdk.connectjson import connect_json, native_from_json
 from headrace.sdk.connectpayload import DAY_MILLIS
 from headrace.sdk.logical import (

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    Converted,
-    Converter,
-    RecordError,
-    RecordPart,
-    Schema,
-    literal,
-)
+from headrace.sdk import ConfigError, Converter, RecordError, Schema
 from headrace.sdk.config import (
     ConfigType,
     Importance,
@@ -23,7 +15,8 @@ from headrace.sdk.config import (
     invalid,
 )
 from headrace.sdk.connectjson import connect_schema
-from headrace.sdk.converter import HEADERS, Fault, HeaderConverter
+from headrace.sdk.converter import HEADERS, Converted, Fault, HeaderConverter, RecordPart
+from headrace.sdk.sqltext import literal
 from headrace_plugins.converters.json_decoding import (
     EnvelopeDecoder,
     PlainJsonDecoder,
@@ -40,8 +33,8 @@ from headrace_plugins.converters.keys import (
 )
 
 if TYPE_CHECKING:
-    from headrace.sdk import ArrowDecoder
     from headrace.sdk.config import ConfigDef
+    from headrace.sdk.converter import ArrowDecoder
 
 _SCHEMAS = "schemas.enable"
 _DEFAULTS = "replace.null.with.default"

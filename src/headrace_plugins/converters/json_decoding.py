@@ -10,16 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from headrace.sdk import (
-    DATA_EXCEPTION,
-    ArrowDecoder,
-    Decoded,
-    Group,
-    RecordError,
-    Schema,
-    to_arrow_type,
-)
+from headrace.sdk import RecordError, Schema
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import connect_schema
+from headrace.sdk.converter import ArrowDecoder, Decoded, Group
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.converters.json_inference import (
     array_of,
     fitted,

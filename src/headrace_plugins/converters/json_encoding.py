@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import Schema, Type, literal, quote, to_ddl
+from headrace.sdk import Schema, Type
 from headrace.sdk.connectjson import connect_json
 from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT, precision_of, scale_of
+from headrace.sdk.sparktypes import to_ddl
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

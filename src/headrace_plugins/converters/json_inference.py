@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.sdk import Schema, Type, from_arrow
+from headrace.sdk import Schema, Type
+from headrace.sdk.arrow import from_arrow
 from headrace_plugins.converters.json_parsing import parsed
 
 UNTYPED = {"headrace.untyped": "true"}

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import DATA_EXCEPTION, RecordError, Schema, Type, to_arrow_type
+from headrace.sdk import RecordError, Schema, Type
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import connect_json, native_from_json
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.converters.json_arrays import (
     MisfitError,
     finished,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from headrace.sdk import Converted, Converter, ExpressionDecoder, Fault, Schema, Type, literal
+from headrace.sdk import Converter, Schema, Type
+from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
+from headrace.sdk.sqltext import literal
 from headrace_plugins.converters.keys import converter_def
 
 if TYPE_CHECKING:

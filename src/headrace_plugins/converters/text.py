@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.sdk import (
+from headrace.sdk import Converter, Schema, Type
+from headrace.sdk.config import ConfigType, Importance, ValidString
+from headrace.sdk.converter import (
+    HEADERS,
     ArrowDecoder,
     Converted,
-    Converter,
     Decoded,
     ExpressionDecoder,
     Group,
+    HeaderConverter,
     RecordPart,
-    Schema,
-    Type,
-    literal,
 )
-from headrace.sdk.config import ConfigType, Importance, ValidString
-from headrace.sdk.converter import HEADERS, HeaderConverter
+from headrace.sdk.sqltext import literal
 from headrace_plugins.converters.keys import converter_def
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Predicate, literal
+from headrace.sdk import Predicate
 from headrace.sdk.config import (
     Importance,
     NonEmptyString,
     Settings,
     setting,
 )
+from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape

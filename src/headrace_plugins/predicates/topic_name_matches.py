@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Predicate, literal, literal_text
+from headrace.sdk import Predicate
 from headrace.sdk.config import (
     Composite,
     Importance,
@@ -15,6 +15,7 @@ from headrace.sdk.config import (
     Settings,
     setting,
 )
+from headrace.sdk.sqltext import literal, literal_text
 from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:

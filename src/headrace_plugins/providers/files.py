@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import javaproperties
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, ConfigProvider, ProviderContext, allowed_path
+from headrace.sdk import ConfigError, ConfigProvider, ProviderContext
 from headrace.sdk.config import Config, Settings, setting
+from headrace.sdk.provider import allowed_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.sdk import MetricSample
     from headrace.sdk.config import Config
+    from headrace.sdk.metrics import MetricSample
 
 _OWNERS = ("connector", "task")
 

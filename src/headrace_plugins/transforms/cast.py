@@ -6,21 +6,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    FieldSyntax,
-    RecordError,
-    Schema,
-    Transform,
-    Type,
-    UnfitRecordError,
-    sql_null,
-)
+from headrace.sdk import ConfigError, RecordError, Schema, Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     Lambda,
     setting,
 )
+from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.sqltext import sql_null
 from headrace_plugins.transforms.cast_sql import CAST_TARGETS, sql_cast, supported
 from headrace_plugins.transforms.cast_values import cast_value
 from headrace_plugins.transforms.null_defaults import NullDefaults
@@ -28,7 +21,9 @@ from headrace_plugins.transforms.null_defaults import NullDefaults
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.sdk import Column, FieldPath, Part, Shape
+    from headrace.sdk import Part, Shape
+    from headrace.sdk.edits import Column
+    from headrace.sdk.fieldpath import FieldPath
 
 _PURPOSE = "cast types"
 

@@ -11,9 +11,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Schema, Type, java_class, literal, sql_null, sql_type
+from headrace.sdk import Schema, Type
+from headrace.sdk.javatypes import java_class
 from headrace.sdk.logical import DATE, DECIMAL, TIME, scale_of
 from headrace.sdk.scalars import FLOATS, NUMBERS
+from headrace.sdk.sqltext import literal, sql_null, sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

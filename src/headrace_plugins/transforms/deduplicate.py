@@ -8,7 +8,7 @@ from urllib.parse import quote as url_quote
 
 from typing_extensions import override
 
-from headrace.sdk import FrameTransform, UnfitRecordError, literal, quote
+from headrace.sdk import FrameTransform, UnfitRecordError
 from headrace.sdk.config import (
     ConfigType,
     Importance,
@@ -17,6 +17,7 @@ from headrace.sdk.config import (
     setting,
 )
 from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.sqltext import literal, quote
 from headrace_plugins.transforms.deduplicate_state import State
 
 if TYPE_CHECKING:

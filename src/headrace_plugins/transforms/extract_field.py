@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    FieldSyntax,
-    Part,
-    Schema,
-    Transform,
-    UnfitRecordError,
-    sql_null,
-)
+from headrace.sdk import Part, Schema, Transform, UnfitRecordError
 from headrace.sdk.config import setting
+from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.sqltext import sql_null
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
-    from headrace.sdk import Column, Shape
+    from headrace.sdk import Shape
+    from headrace.sdk.edits import Column
 
 _PURPOSE = "field extraction"
 _UNKNOWN = "java.lang.IllegalArgumentException"

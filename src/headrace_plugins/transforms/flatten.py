@@ -6,23 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    Part,
-    Schema,
-    Struct,
-    Transform,
-    Type,
-    UnfitRecordError,
-    defaulted,
-    duplicate,
-    quote,
-)
+from headrace.sdk import Part, Schema, Struct, Transform, Type, UnfitRecordError
 from headrace.sdk.config import Settings, setting
+from headrace.sdk.edits import defaulted, duplicate
+from headrace.sdk.sqltext import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.sdk import Column, Shape
+    from headrace.sdk import Shape
+    from headrace.sdk.edits import Column
 
 _PURPOSE = "flattening"
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import FieldSyntax, Part, Schema, Transform, sql_null
+from headrace.sdk import Part, Schema, Transform
 from headrace.sdk.config import setting
+from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.sqltext import sql_null
 
 if TYPE_CHECKING:
     from headrace.sdk import Shape

@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    FieldSyntax,
-    Schema,
-    Transform,
-    literal,
-    sql_type,
-)
+from headrace.sdk import ConfigError, Schema, Transform
 from headrace.sdk.config import setting
+from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.sqltext import literal, sql_type
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Column, FieldPath, Part, Shape
+    from headrace.sdk import Part, Shape
+    from headrace.sdk.edits import Column
+    from headrace.sdk.fieldpath import FieldPath
 
 _FIELDS = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
 _SUFFIX = "! after the name makes the field required, ? optional (the default)."

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Transform, literal
+from headrace.sdk import Transform
 from headrace.sdk.config import (
     Importance,
     NonNull,
     Settings,
     setting,
 )
+from headrace.sdk.sqltext import literal
 from headrace_plugins.kafka.headers import header_sql, with_headers
 from headrace_plugins.kafka.value_parsing import parse_string
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import CodeTransform, ConfigError, parse_ddl
+from headrace.sdk import CodeTransform, ConfigError
 from headrace.sdk.config import (
     ConfigType,
     Importance,
@@ -19,6 +19,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
+from headrace.sdk.ddl import parse_ddl
 from headrace_plugins.transforms.lookup_service import ServiceLookup
 from headrace_plugins.transforms.lookup_table import TableLookup
 

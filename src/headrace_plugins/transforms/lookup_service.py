@@ -23,9 +23,9 @@ from headrace.sdk import (
     Schema,
     Type,
     UnfitRecordError,
-    parse_ddl,
-    to_arrow,
 )
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.ddl import parse_ddl
 from headrace.sdk.fieldpath import FieldPath
 from headrace_plugins.transforms.lookup_fields import LookupPart, widened
 from headrace_plugins.transforms.lookup_pace import Pace

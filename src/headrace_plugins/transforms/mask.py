@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema, Transform, Type, UnfitRecordError, literal
+from headrace.sdk import ConfigError, Schema, Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     Password,
@@ -17,6 +17,7 @@ from headrace.sdk.config import (
     setting,
 )
 from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

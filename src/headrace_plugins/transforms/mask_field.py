@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    FieldPath,
-    FieldSyntax,
-    Schema,
-    Transform,
-    Type,
-    UnfitRecordError,
-    java_class,
-    literal,
-    sql_null,
-    sql_type,
-    sql_value,
-)
+from headrace.sdk import Schema, Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     NonEmptyList,
@@ -27,14 +15,18 @@ from headrace.sdk.config import (
     NullOr,
     setting,
 )
+from headrace.sdk.fieldpath import FieldPath, FieldSyntax
+from headrace.sdk.javatypes import java_class
 from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
 from headrace.sdk.scalars import FLOATS
+from headrace.sdk.sqltext import literal, sql_null, sql_type, sql_value
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.sdk import Column, Part, Shape
+    from headrace.sdk import Part, Shape
+    from headrace.sdk.edits import Column
 
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _DIGITS = Context(prec=MAX_PRECISION)

@@ -23,7 +23,6 @@ from headrace.sdk import (
     Struct,
     Type,
     UnfitRecordError,
-    parse_ddl,
 )
 from headrace.sdk.config import (
     Importance,
@@ -32,6 +31,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
+from headrace.sdk.ddl import parse_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

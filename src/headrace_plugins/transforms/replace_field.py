@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    FieldPath,
-    FieldSyntax,
-    Transform,
-)
+from headrace.sdk import ConfigError, Transform
 from headrace.sdk.config import (
     Importance,
     Lambda,
     setting,
 )
+from headrace.sdk.fieldpath import FieldPath, FieldSyntax
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Transform, literal, literal_text
+from headrace.sdk import ConfigError, Transform
 from headrace.sdk.config import (
     Importance,
     Meaning,
@@ -16,6 +16,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
+from headrace.sdk.sqltext import literal, literal_text
 from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_replacement
 
 if TYPE_CHECKING:

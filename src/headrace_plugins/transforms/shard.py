@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Transform, Type, UnfitRecordError, literal
+from headrace.sdk import ConfigError, Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     Meaning,
@@ -26,6 +26,7 @@ from headrace.sdk.config import (
 from headrace.sdk.fieldpath import FieldPath
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
 from headrace.sdk.scalars import NUMBERS
+from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, TypedTransform, quote
+from headrace.sdk import ConfigError, TypedTransform
 from headrace.sdk.config import Importance, Settings, setting
+from headrace.sdk.sqltext import quote
 from headrace_plugins.transforms.user_sql import check_expression, enclosed, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Shape, Types
+    from headrace.sdk import Shape
+    from headrace.sdk.transform import Types
 
 _REFUSED = {
     "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Transform, literal, literal_text
+from headrace.sdk import ConfigError, Transform
 from headrace.sdk.config import (
     Importance,
     Lambda,
@@ -16,6 +16,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
+from headrace.sdk.sqltext import literal, literal_text
 from headrace_plugins.kafka.date_format import DatePattern, write_sql
 
 if TYPE_CHECKING:

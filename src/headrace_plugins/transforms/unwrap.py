@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    Schema,
-    Transform,
-    Type,
-    UnfitRecordError,
-    literal,
-    quote,
-    sql_null,
-)
+from headrace.sdk import Schema, Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     Settings,
     ValidString,
     setting,
 )
+from headrace.sdk.sqltext import literal, quote, sql_null
 
 if TYPE_CHECKING:
     from headrace.sdk import Part, Shape

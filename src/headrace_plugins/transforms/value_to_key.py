@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import (
-    FieldSyntax,
-    Part,
-    Schema,
-    Transform,
-    UnfitRecordError,
-    duplicate,
-    sql_null,
-)
+from headrace.sdk import Part, Schema, Transform, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     NonEmptyList,
     setting,
 )
+from headrace.sdk.edits import duplicate
+from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.sqltext import sql_null
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
-    from headrace.sdk import Column, FieldPath, Shape
+    from headrace.sdk import Shape
+    from headrace.sdk.edits import Column
+    from headrace.sdk.fieldpath import FieldPath
 
 _PURPOSE = "copying fields from value to key"
 

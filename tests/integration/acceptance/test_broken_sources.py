@@ -18,9 +18,9 @@ from headrace.sdk import (
     ReadLimit,
     SourceConnector,
     check_range,
-    rows,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
+from headrace.sdk.frames import rows
 from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SourceDriver
 from headrace.sdk.testing.position_checks import (
     check_idle,

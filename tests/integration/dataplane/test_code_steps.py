@@ -29,9 +29,9 @@ from headrace.sdk import (
     RecordTransform,
     RetriableError,
     Schema,
-    literal,
 )
 from headrace.sdk.config import ConfigDef
+from headrace.sdk.sqltext import literal
 from headrace_plugins.transforms.filter import Filter
 
 pytestmark = pytest.mark.spark

@@ -25,7 +25,8 @@ from headrace.dataplane import ConvertingReader, FrameReader, Step, TopicSource
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.records import record_frame
 from headrace.model import Batch, Counts, ToleranceExceededError
-from headrace.sdk import FrameSource, Position, ReadLimit, RecordPart
+from headrace.sdk import FrameSource, Position, ReadLimit
+from headrace.sdk.converter import RecordPart
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
 

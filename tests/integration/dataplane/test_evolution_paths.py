@@ -18,11 +18,8 @@ from headrace.dataplane import Evolution, FrameReader, SplitReader
 from headrace.model import SchemaChangeError
 from headrace.sdk import (
     CapturedBatch,
-    ChangeKind,
     ConfigError,
-    EvolutionPolicy,
     FrameSource,
-    Handling,
     Mark,
     Position,
     ReadLimit,
@@ -30,9 +27,10 @@ from headrace.sdk import (
     Schema,
     Split,
     SplitSource,
-    from_arrow,
-    rows,
 )
+from headrace.sdk.arrow import from_arrow
+from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.frames import rows
 from headrace.topics import Topics
 
 if TYPE_CHECKING:

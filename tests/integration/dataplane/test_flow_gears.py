@@ -26,9 +26,6 @@ from headrace.dataplane import Evolution, SplitReader, StreamReader, TopicSource
 from headrace.model import Batch, Counts, SchemaChangeError
 from headrace.sdk import (
     BatchSink,
-    ChangeKind,
-    EvolutionPolicy,
-    Handling,
     Position,
     ReadLimit,
     Record,
@@ -40,6 +37,7 @@ from headrace.sdk import (
     SplitSource,
     StreamSplitSource,
 )
+from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
 from headrace.topics import TopicReader, Topics
 
 pytestmark = pytest.mark.spark

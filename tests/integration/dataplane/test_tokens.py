@@ -10,19 +10,16 @@ from tests.contract.converting import Given, decode, raw_frame, values_of
 
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.sources import SourceFrame
-from headrace.sdk import (
+from headrace.sdk import Converter, ConverterContext, Position, Schema
+from headrace.sdk.config import Config, ConfigDef
+from headrace.sdk.converter import (
     ArrowDecoder,
     Converted,
-    Converter,
-    ConverterContext,
     Decoded,
     ExpressionDecoder,
     Group,
-    Position,
     RecordPart,
-    Schema,
 )
-from headrace.sdk.config import Config, ConfigDef
 from headrace_plugins.confluent.remote_schemas import KnownSchemas
 from headrace_plugins.confluent.wireform import (
     NO_HEAD,

@@ -5,17 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.dataplane import Step
-from headrace.sdk import (
-    Part,
-    Predicate,
-    Schema,
-    Shape,
-    Struct,
-    Transform,
-    Type,
-    literal,
-    sql_value,
-)
+from headrace.sdk import Part, Predicate, Schema, Shape, Struct, Transform, Type
+from headrace.sdk.sqltext import literal, sql_value
 
 TOPIC = "t"
 NOTHING = Part(None)

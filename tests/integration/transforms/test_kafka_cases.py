@@ -16,10 +16,11 @@ from tests.integration.transforms.outcomes import (
     without_schema,
 )
 
-from headrace.sdk import ConfigErrors, Part, Schema, Transform, sql_value
+from headrace.sdk import ConfigErrors, Part, Schema, Transform
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.connectpayload import json_from_native, native_from_json, value_from_native
 from headrace.sdk.javatypes import java_class
+from headrace.sdk.sqltext import sql_value
 from headrace.sdk.value_text import to_string
 from headrace_plugins import transforms
 from headrace_plugins.converters.json_decoding import EnvelopeDecoder

@@ -5,15 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from headrace.sdk import (
-    ConfigError,
-    FieldPath,
-    Part,
-    Schema,
-    Struct,
-    UnfitRecordError,
-    sql_value,
-)
+from headrace.sdk import ConfigError, Part, Schema, Struct, UnfitRecordError
+from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.sqltext import sql_value
 
 pytestmark = pytest.mark.spark
 

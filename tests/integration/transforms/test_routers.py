@@ -3,7 +3,8 @@
 import pytest
 from tests.integration.transforms.tried import Try, tried
 
-from headrace.sdk import ConfigErrors, literal
+from headrace.sdk import ConfigErrors
+from headrace.sdk.sqltext import literal
 from headrace_plugins.predicates import TopicNameMatches
 from headrace_plugins.transforms import RegexRouter, TimestampRouter
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.dataplane import Step
-from headrace.sdk import Part, Predicate, Schema, Shape, Transform, literal, sql_value
+from headrace.sdk import Part, Predicate, Schema, Shape, Transform
+from headrace.sdk.sqltext import literal, sql_value
 
 HEADERS = "array<struct<key:string,value:string,type:string>>"
 

@@ -11,7 +11,8 @@ from headrace.capture import Targets
 from headrace.capture.gathering import Gathering
 from headrace.capture.staging import Stager
 from headrace.model import SchemaChangeError
-from headrace.sdk import ChangeKind, EvolutionPolicy, Handling, Mark, Position, Record
+from headrace.sdk import Mark, Position, Record
+from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
 
 
 class Host:

@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.capture.rows import Sorter, TopicRows, fit, letters, sieve
-from headrace.sdk import (
-    CapturedBatch,
-    Position,
-    Record,
-    RecordError,
-    Schema,
-    SourceError,
-    to_arrow,
-)
+from headrace.sdk import CapturedBatch, Position, Record, RecordError, Schema, SourceError
+from headrace.sdk.arrow import to_arrow
 from headrace.topics import LETTERS
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

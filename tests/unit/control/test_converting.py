@@ -9,7 +9,8 @@ from headrace.control.converting import plan_converters
 from headrace.control.kafka_form import from_kafka
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import Registry
-from headrace.sdk import ConfigError, ConfigErrors, RecordPart
+from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk.converter import RecordPart
 from headrace_plugins.converters import (
     JsonConverter,
     SimpleHeaderConverter,

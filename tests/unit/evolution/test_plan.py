@@ -10,8 +10,8 @@ from tests.unit.sdk.strategies import ROWS
 
 from headrace.evolution import Move, reconcile, schema_changes
 from headrace.model import SchemaChangeError
-from headrace.sdk import ChangeKind, EvolutionPolicy, Handling, Schema
-from headrace.sdk.evolution_policy import EVOLUTION_KINDS
+from headrace.sdk import Schema
+from headrace.sdk.evolution_policy import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
 
 INT, LONG = Schema.int32(optional=True), Schema.int64(optional=True)
 TEXT = Schema.string(optional=True)

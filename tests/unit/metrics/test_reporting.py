@@ -9,8 +9,9 @@ from typing import Any
 from tests.unit.metrics.told import AT, empty, told
 
 from headrace.metrics import Book, Reporter, Reporting
-from headrace.sdk import MetricSample, MetricsReporter
+from headrace.sdk import MetricsReporter
 from headrace.sdk.config import Config, ConfigDef
+from headrace.sdk.metrics import MetricSample
 
 
 class Kept(MetricsReporter):

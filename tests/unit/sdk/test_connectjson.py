@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from tests.unit.sdk.strategies import ROWS, SCHEMAS
 
-from headrace.sdk import RecordError, Schema, to_arrow_type
+from headrace.sdk import RecordError, Schema
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import (
     connect_json,
     connect_schema,

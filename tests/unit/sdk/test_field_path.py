@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.sdk import ConfigError, FieldPath, FieldSyntax
+from headrace.sdk import ConfigError
+from headrace.sdk.fieldpath import FieldPath, FieldSyntax
 
 
 @pytest.mark.parametrize(

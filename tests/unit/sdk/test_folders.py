@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tests.faults.volumes import may_mount, volume
 
-from headrace.sdk import ConfigError, SinkError, fixed_folder, require_writable
+from headrace.sdk import ConfigError, SinkError
+from headrace.sdk.folders import fixed_folder, require_writable
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.sdk import denied_error, storage_error, storage_error_of_text
+from headrace.sdk.storage import denied_error, storage_error, storage_error_of_text
 
 OF_DELTALAKE = (
     "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to open file /no/t/1.json#1\n"

@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.sdk import RecordError, Schema, to_arrow_type
+from headrace.sdk import RecordError, Schema
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.variants import check_variants
 
 ANY = Schema.variant(optional=True)

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.model import TopicReaders
-from headrace.sdk import Mark, Position, Schema, conform, to_arrow
+from headrace.sdk import Mark, Position, Schema
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow_cast import conform
 from headrace.sdk.delta import AddedFile
 from headrace.topics import (
     Topic,

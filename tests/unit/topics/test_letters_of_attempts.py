@@ -11,15 +11,8 @@ import pytest
 from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, Staged
 from headrace.dataplane.rejects import Rejects
 from headrace.model import Counts, TaskId
-from headrace.sdk import (
-    DataLostError,
-    Mark,
-    Position,
-    ReadLimit,
-    StaleEpochError,
-    StateError,
-    to_arrow,
-)
+from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StaleEpochError, StateError
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile, discard_other_attempts, staging_folder
 from headrace.topics import LETTERS, Topic, TopicReader, Topics
 

@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.topics.made_topics import START, Clock, append, part, tending
 
-from headrace.sdk import Mark, Schema, to_arrow, to_spark_json
+from headrace.sdk import Mark, Schema
+from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import (
     Topic,
     Topics,

@@ -16,9 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.sdk import Part, RecordError, Schema, Shape, Type, has_variant, to_arrow_type
+from headrace.sdk import Part, RecordError, Schema, Shape, Type
+from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import connect_schema, native_from_json
 from headrace.sdk.logical import VARIANT
+from headrace.sdk.variants import has_variant
 
 __all__ = ["Given", "Kind", "PartKind", "read_given"]
 

@@ -16,14 +16,9 @@ from headrace.dataplane.failures import translate
 from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.trial.given import read_given
 from headrace.dataplane.trial.told import natives, record_json
-from headrace.sdk import (
-    ERROR_TYPE,
-    HeadraceError,
-    RecordError,
-    has_variant,
-    texts_of_variants,
-    variants_of_texts,
-)
+from headrace.sdk import HeadraceError, RecordError
+from headrace.sdk.transform import ERROR_TYPE
+from headrace.sdk.variants import has_variant, texts_of_variants, variants_of_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,6 @@ from headrace.model import TopicNotFoundError
 from headrace.plugins import Secrets
 from headrace.rest.requests import PROBLEM, methods_at, tellable
 from headrace.sdk import (
-    Category,
     ConfigErrors,
     HeadraceError,
     RetriableError,
@@ -27,6 +26,7 @@ from headrace.sdk import (
     StaleEpochError,
     StateError,
 )
+from headrace.sdk.errors import Category
 from headrace.store import (
     BackupNotSupportedError,
     ConnectorExistsError,

@@ -11,7 +11,8 @@ from headrace.control import Connectors
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import problems
 from headrace.rest.v1.workbench import Workbench
-from headrace.sdk import Schema, to_spark_json
+from headrace.sdk import Schema
+from headrace.sdk.sparktypes import to_spark_json
 
 if TYPE_CHECKING:
     from headrace.topics import SchemaVersion

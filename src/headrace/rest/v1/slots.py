@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import ClassVar
 
-from headrace.sdk import Category, RetriableError
+from headrace.sdk import RetriableError
+from headrace.sdk.errors import Category
 
 __all__ = ["Slots", "Streams"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk import to_arrow, to_arrow_type
+from headrace.sdk.arrow import to_arrow, to_arrow_type
 from headrace_plugins.connectors.datagen.hashing import Hashes, hashes
 from headrace_plugins.connectors.datagen.plan import (
     DAYS,

@@ -15,7 +15,6 @@ from headrace.sdk import (
     Schema,
     SourceConnector,
     Type,
-    parse_ddl,
 )
 from headrace.sdk.config import (
     ConfigType,
@@ -29,6 +28,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
+from headrace.sdk.ddl import parse_ddl
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,
     FrameGenerator,

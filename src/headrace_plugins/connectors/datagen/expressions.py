@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Schema, literal, to_ddl
+from headrace.sdk import Schema
+from headrace.sdk.sparktypes import to_ddl
+from headrace.sdk.sqltext import literal
 from headrace_plugins.connectors.datagen.plan import (
     DAYS,
     ITEMS,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import (
-    ERROR_TYPE,
     CaptureSource,
     FrameSource,
     Record,
@@ -21,6 +20,7 @@ from headrace.sdk import (
     Struct,
     Type,
 )
+from headrace.sdk.transform import ERROR_TYPE
 from headrace_plugins.connectors.datagen.arrays import make_rows
 from headrace_plugins.connectors.datagen.expressions import chance_sql, value_sql
 from headrace_plugins.connectors.datagen.generator import BATCH_ROWS, Generator

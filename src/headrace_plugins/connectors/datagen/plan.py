@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Schema, Type, to_arrow_type
+from headrace.sdk import Schema, Type
+from headrace.sdk.arrow import to_arrow_type
 from headrace_plugins.connectors.datagen.hashing import salt
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import RetriableError, SetupError, SinkError, quote
+from headrace.sdk import RetriableError, SetupError, SinkError
 from headrace.sdk.delta import find_receipt, mark_metadata
+from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.rows import DELETED
 
 if TYPE_CHECKING:

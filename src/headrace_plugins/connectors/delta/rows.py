@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import ConfigError, Schema, Type, quote
+from headrace.sdk import ConfigError, Schema, Type
+from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.types import moved
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.sdk import ConfigError, fixed_folder
+from headrace.sdk import ConfigError
 from headrace.sdk.config import (
     ConfigType,
     Importance,
@@ -17,6 +17,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
+from headrace.sdk.folders import fixed_folder
 from headrace_plugins.connectors.delta.upkeep import Vacuum
 
 TOPIC = "${topic}"

@@ -9,17 +9,11 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    Counting,
-    FrameSink,
-    RecordError,
-    Refusal,
-    quote,
-    require_writable,
-)
+from headrace.sdk import ConfigError, Counting, FrameSink, RecordError, Refusal
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
 from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.folders import require_writable
+from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.constraints import broken_constraints
 from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.rows import (

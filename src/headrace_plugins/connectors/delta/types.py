@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.sdk import literal, quote
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

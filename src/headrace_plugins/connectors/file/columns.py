@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.sdk import (
-    ConfigError,
-    Schema,
-    SourceError,
-    from_arrow,
-    from_spark_json,
-)
+from headrace.sdk import ConfigError, Schema, SourceError
+from headrace.sdk.arrow import from_arrow
+from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.file.avro import writer_schema
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import Group, spark_path

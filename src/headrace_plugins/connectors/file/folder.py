@@ -13,17 +13,10 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import (
-    ConfigError,
-    Schema,
-    StagedWrite,
-    StaleEpochError,
-    Type,
-    has_variant,
-    texts_of_variants,
-)
+from headrace.sdk import ConfigError, Schema, StagedWrite, StaleEpochError, Type
 from headrace.sdk.durability import flush, replace_text
 from headrace.sdk.logical import VARIANT
+from headrace.sdk.variants import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from headrace.sdk import ConfigError, Schema, evolve, from_arrow
-from headrace.sdk.arrow import to_arrow_field
+from headrace.sdk import ConfigError, Schema
+from headrace.sdk.arrow import from_arrow, to_arrow_field
+from headrace.sdk.schema_merge import evolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from headrace.sdk import RecordError, Schema, conform, to_arrow
+from headrace.sdk import RecordError, Schema
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow_cast import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

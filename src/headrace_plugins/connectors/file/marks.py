@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headrace.sdk import StaleEpochError, naming
+from headrace.sdk import StaleEpochError
+from headrace.sdk.storage import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.sdk import ConfigError, Schema, parse_ddl
+from headrace.sdk import ConfigError, Schema
+from headrace.sdk.ddl import parse_ddl
 from headrace.sdk.folders import bare_path
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of

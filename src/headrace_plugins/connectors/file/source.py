@@ -15,9 +15,9 @@ from headrace.sdk import (
     ConfigErrors,
     DeliveryGuarantee,
     SourceConnector,
-    has_variant,
 )
 from headrace.sdk.config import missing
+from headrace.sdk.variants import has_variant
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.connectors.file.formats import Format, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from typing_extensions import override
 
-from headrace.sdk import (
-    Counting,
-    FrameSink,
-    RecordError,
-    Refusal,
-    Schema,
-    Type,
-    fixed_folder,
-    literal,
-    require_writable,
-)
+from headrace.sdk import Counting, FrameSink, RecordError, Refusal, Schema, Type
+from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.logical import VARIANT
+from headrace.sdk.sqltext import literal
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path

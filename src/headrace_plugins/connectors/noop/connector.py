@@ -10,7 +10,8 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import Counting, DeliveryGuarantee, FrameSink, SinkConnector, Type, quote
+from headrace.sdk import Counting, DeliveryGuarantee, FrameSink, SinkConnector, Type
+from headrace.sdk.sqltext import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

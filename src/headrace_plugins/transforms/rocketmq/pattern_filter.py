@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Transform, Type, UnfitRecordError, literal
+from headrace.sdk import Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     Regex,
     setting,
 )
 from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.sqltext import literal
 from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:

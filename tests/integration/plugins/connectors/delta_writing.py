@@ -8,15 +8,10 @@ import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from headrace.sdk import (
-    EvolutionPolicy,
-    FrameSink,
-    Handling,
-    Mark,
-    SinkBatch,
-    from_spark_json,
-    receipt_figures,
-)
+from headrace.sdk import FrameSink, Mark, SinkBatch
+from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
+from headrace.sdk.mark import receipt_figures
+from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink
 
 APP = "copy/0"

@@ -19,13 +19,8 @@ from tests.integration.plugins.connectors.delta_writing import (
     write,
 )
 
-from headrace.sdk import (
-    ConfigError,
-    Handling,
-    Mark,
-    RecordError,
-    StaleEpochError,
-)
+from headrace.sdk import ConfigError, Mark, RecordError, StaleEpochError
+from headrace.sdk.evolution_policy import Handling
 
 pytestmark = pytest.mark.spark
 

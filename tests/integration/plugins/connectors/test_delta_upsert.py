@@ -20,9 +20,9 @@ from headrace.sdk import (
     SinkBatch,
     SinkError,
     StaleEpochError,
-    from_spark_json,
 )
 from headrace.sdk.delta import mark_properties
+from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.merging import Merge
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.sdk import Decoded, Schema, to_arrow_type
+from headrace.sdk import Schema
+from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.converter import Decoded
 from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import PayloadReader, RecordWriter
 from headrace_plugins.confluent.protobuf_schemas import connect_of, proto_of

@@ -18,7 +18,9 @@ from tests.unit.plugins.confluent.protobuf_files import (
     written,
 )
 
-from headrace.sdk import DATA_EXCEPTION, RecordError, Schema, Type, to_arrow_type
+from headrace.sdk import RecordError, Schema, Type
+from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protobuf_payloads import (
     RecordWriter,

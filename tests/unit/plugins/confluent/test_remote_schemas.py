@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.sdk import ConfigError, ConverterContext, RecordPart, RetriableError
+from headrace.sdk import ConfigError, ConverterContext, RetriableError
+from headrace.sdk.converter import RecordPart
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     RemoteSchemas,

@@ -21,9 +21,9 @@ from headrace.sdk import (
     SplitSource,
     StreamSplitSource,
     Struct,
-    parse_ddl,
-    to_arrow,
 )
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.ddl import parse_ddl
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA, DatagenSource
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,

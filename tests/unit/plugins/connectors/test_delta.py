@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sdk import ConfigError, ConfigErrors, EvolutionPolicy, Handling
+from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
 from headrace.sdk.filestats import file_stats
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.fitting import Fit, fit

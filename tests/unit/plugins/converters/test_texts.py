@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.contract.converting import converter
 
-from headrace.sdk import ArrowDecoder
+from headrace.sdk.converter import ArrowDecoder
 
 
 @pytest.mark.parametrize(
