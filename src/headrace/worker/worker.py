@@ -317,7 +317,11 @@ class Worker:
                 self.measures.committed(entry.task.id, step.commit)
             entry.due = time.monotonic()
         elif self._is_over(entry, step, finished=finished):
-            self._endings.end(entry, TaskState.COMPLETED)
+            feeders = self._entries.feeders(entry)
+            failed = any(each.state is TaskState.FAILED for each in feeders)
+            # What a failed task has not given is missing: this one is not at its end.
+            ended = TaskState.STOPPED if failed else TaskState.COMPLETED
+            self._endings.end(entry, ended)
         else:
             self._entries.rest(entry, entry.task.poll_interval.total_seconds())
 

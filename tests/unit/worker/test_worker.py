@@ -194,6 +194,14 @@ def test_a_sink_ends_only_after_its_source_and_an_empty_look() -> None:
 
 
 @pytest.mark.timeout(20)
+def test_a_sink_whose_source_failed_is_not_shown_as_complete() -> None:
+    source = Script("source", moved(), ValueError("broken"), writes="topic")
+    sink = Script("sink", END, reads="topic")
+    outcome = worker(Told(), source, sink, threads=2, once=True).run()
+    assert outcome.states == {source.id: TaskState.FAILED, sink.id: TaskState.STOPPED}
+
+
+@pytest.mark.timeout(20)
 def test_an_append_wakes_the_tasks_that_read_the_topic() -> None:
     told = Told()
     sleeper = Script("sleeper", IDLE, END, reads="topic", poll_interval=timedelta(hours=1))
