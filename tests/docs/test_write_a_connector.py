@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.quick_java import QUICK_JAVA
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-connector.md"
 _FILE = re.compile(r"^```python title=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,7 +22,7 @@ def test_the_connectors_of_the_page_pass_the_acceptance_kit(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "test_acme.py"],
         cwd=tmp_path,
-        env=os.environ | {"HEADRACE_HOME": str(tmp_path / ".home")},
+        env=os.environ | QUICK_JAVA | {"HEADRACE_HOME": str(tmp_path / ".home")},
         capture_output=True,
         text=True,
         timeout=590,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.quick_java import QUICK_JAVA
 
 from headrace.demo.check import Checker
 from headrace.demo.data import TABLES, check_packages
@@ -55,10 +56,14 @@ class TestRun:
         assert "336,776" in demo.output
         assert "What to try next" in demo.output
 
-    def test_the_definitions_it_ran_can_be_run_again(self, demo: Demo) -> None:
+    def test_the_definitions_it_ran_can_be_run_again(
+        self, demo: Demo, warm_programs: Path
+    ) -> None:
         place = DemoFolder(demo.folder)
+        program = warm_programs / "headrace"
         done = subprocess.run(
-            [PROGRAM, "run", "--once", "--home", place.home, place.pipeline("airports")],
+            [program, "run", "--once", "--home", place.home, place.pipeline("airports")],
+            env=os.environ | QUICK_JAVA,
             capture_output=True,
             text=True,
             timeout=120,
