@@ -1,17 +1,26 @@
 """A sink made of the base for databases passes the acceptance kit, on PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg.rows import dict_row
 from tests.postgresql_server import PostgresqlServer
 from typing_extensions import override
 
-from headrace.sdk import DeliveryGuarantee, Schema, SinkConnector, SqlSink
+from headrace.sdk import (
+    DeliveryGuarantee,
+    Mark,
+    Schema,
+    SinkBatch,
+    SinkConnector,
+    SqlSink,
+)
 from headrace.sdk.config import Config, Settings, setting
 from headrace.sdk.testing import BadConfig, Row, SinkAcceptance, SinkDriver
 
@@ -92,6 +101,27 @@ class TableDriver(SinkDriver):
     @override
     def repair_target(self) -> None:
         self._server.execute(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS true")
+
+
+def test_tasks_that_start_and_commit_together_share_their_tables(
+    postgresql: PostgresqlServer,
+) -> None:
+    driver = TableDriver(postgresql)
+    config = TableSink.config_def().parse(driver.config())
+    context: Any = None  # the base needs nothing of it
+    schema = Schema.struct({"id": Schema.int64(), "text": Schema.string(optional=True)})
+
+    def run(number: int) -> None:
+        sink = TableSink.task(config)
+        sink.start(context)
+        batch = SinkBatch(Mark(f"task-{number}", 1, 1), "t", schema)
+        rows = pa.RecordBatch.from_pydict({"id": [number], "text": ["x"]})
+        message = sink.write(iter([rows]), batch, "part")
+        sink.commit([message], batch, batch.mark.receipt({}))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(run, range(8)))
+    assert sorted(row["id"] for row in driver.read_back()) == list(range(8))
 
 
 class TestSqlSink(SinkAcceptance):

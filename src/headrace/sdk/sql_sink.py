@@ -114,15 +114,23 @@ class SqlSink(BatchSink):
     @override
     def start(self, context: TaskContext) -> None:
         super().start(context)
-        with self.transaction() as cursor:
-            cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {_MARKS} "
-                "(application VARCHAR(255) PRIMARY KEY, batch BIGINT, receipt TEXT)"
-            )
-            cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {_STAGED} (name VARCHAR(63) PRIMARY KEY, "
-                "application VARCHAR(255), batch BIGINT, epoch BIGINT)"
-            )
+        self._fit(
+            _MARKS,
+            {
+                "application": "VARCHAR(255) PRIMARY KEY",
+                "batch": "BIGINT",
+                "receipt": "TEXT",
+            },
+        )
+        self._fit(
+            _STAGED,
+            {
+                "name": "VARCHAR(63) PRIMARY KEY",
+                "application": "VARCHAR(255)",
+                "batch": "BIGINT",
+                "epoch": "BIGINT",
+            },
+        )
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
@@ -198,15 +206,35 @@ class SqlSink(BatchSink):
         return receipt if batch == mark.batch else None
 
     def _fit(self, table: str, columns: Mapping[str, str]) -> None:
-        """Make the table, or the columns that it lacks, before the transaction of the rows."""
+        """Make a table, or the columns that it lacks.
+
+        Many databases refuse that to one of two who do it at the same time, and some end a
+        transaction by it: it is done before that of the rows.
+        """
+        try:
+            self._make(table, columns)
+        except RetriableError:
+            raise
+        except Exception:
+            if self._lacking(table, columns):  # raises where there is no table
+                raise
+
+    def _make(self, table: str, columns: Mapping[str, str]) -> None:
         types = ", ".join(f"{column} {type_}" for column, type_ in columns.items())
         with self.transaction() as cursor:
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {table} ({types})")
-            cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
-            there = {self.quoted(found[0]) for found in cursor.description}
-            for column in columns:
-                if column not in there:
+        if lacking := self._lacking(table, columns):
+            with self.transaction() as cursor:
+                for column in lacking:
                     cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
+
+    def _lacking(self, table: str, columns: Mapping[str, str]) -> list[str]:
+        """Return those of the columns that a table does not have."""
+        with self.transaction() as cursor:
+            cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
+            names = [found[0] for found in cursor.description]
+        there = {*names, *map(self.quoted, names)}
+        return [column for column in columns if column not in there]
 
     def _drop_staged(self, mark: Mark) -> None:
         """Drop what this owner and those before it have staged, up to the batch."""
