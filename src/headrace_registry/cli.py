@@ -291,7 +291,7 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
         EMBEDDED,
         URL_KEY,
         HttpSchemaRegistry,
-        registry_config,
+        RegistrySettings,
     )
     from headrace_registry.embedded import open_embedded
 
@@ -304,7 +304,7 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
     if secret is not None and "@" not in url:
         values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
         values["bearer.auth.token"] = secret.get_secret_value()
-    return HttpSchemaRegistry(registry_config().parse(values))
+    return HttpSchemaRegistry(RegistrySettings.parsed(values))
 
 
 def _client_tls(settings: Settings) -> dict[str, str]:

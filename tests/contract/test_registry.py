@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.rest import Door, Serving
-from headrace_plugins.confluent.client import HttpSchemaRegistry, registry_config
+from headrace_plugins.confluent.client import HttpSchemaRegistry, RegistrySettings
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -64,7 +64,7 @@ def registry(
         serving, app = server
         app.app = registry_app(service, serving.door)
         values = {"schema.registry.url": serving.url, "latest.cache.ttl.sec": "0"}
-        client = HttpSchemaRegistry(registry_config().parse(values))
+        client = HttpSchemaRegistry(RegistrySettings.parsed(values))
         yield client
         client.close()
 

@@ -16,7 +16,7 @@ from tests.registry_server import served
 from headrace.cli import main
 from headrace.rest import Door, SharedToken, Tls
 from headrace.sdk import ConfigError
-from headrace_plugins.confluent.client import HttpSchemaRegistry, registry_config
+from headrace_plugins.confluent.client import HttpSchemaRegistry, RegistrySettings
 from headrace_plugins.confluent.schema_registry import SchemaText
 
 INT = SchemaText('"int"')
@@ -49,7 +49,7 @@ def client(url: str, **files: Path) -> HttpSchemaRegistry:
     values = {"schema.registry.url": url, "max.retries": "0"}
     for name, file in files.items():
         values[f"schema.registry.ssl.{name}.location"] = str(file)
-    return HttpSchemaRegistry(registry_config().parse(values))
+    return HttpSchemaRegistry(RegistrySettings.parsed(values))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Converter, RecordError, Schema
-from headrace.sdk.config import ConfigType, Importance, ValidString
+from headrace.sdk.config import Importance, ValidString, setting
 from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
 from headrace.sdk.schema_merge import evolve
 from headrace.sdk.sqltext import literal, sql_null
@@ -23,24 +23,43 @@ from headrace_plugins.confluent.avro_types import AvroType, engine_tree
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     RemoteSchemas,
+    RemoteSettings,
     refusing,
-    remote_config,
 )
 from headrace_plugins.confluent.schema_registry import SchemaType
-from headrace_plugins.converters.keys import converter_def, unused_cache_def
+from headrace_plugins.converters.keys import ConverterSettings, unused_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.sdk.config import ConfigDef
     from headrace_plugins.confluent.avro_framing import Written
 
-_MODE = "schema.mode"
 _REMOTE, _LOCAL = "remote", "local"
-_FACTS = "connect.meta.data"
-_ENHANCED = "enhanced.avro.schema.support"
 _BYTES = Schema.bytes(optional=True)
 _UNFIT = "The schema does not fit the other records of its topic: "
+
+
+class AvroSettings(RemoteSettings, ConverterSettings, group="Schemas"):
+    """Where Avro's schemas are, and what they tell."""
+
+    schema_mode: str = setting(
+        "Where the schema of a value is: remote, in a schema registry; or local, before each "
+        "value, which is then an Avro object container file.",
+        default=_REMOTE,
+        validator=ValidString(_REMOTE, _LOCAL),
+        importance=Importance.HIGH,
+    )
+    connect_meta_data: bool = setting(
+        "Whether Avro schemas tell what only Kafka Connect has words for.",
+        default=True,
+        importance=Importance.LOW,
+    )
+    enhanced_avro_schema_support: bool = setting(
+        "Whether texts that were read from an enum are written as one, and the branches of a "
+        "union are called by their full names.",
+        default=False,
+    )
+    schemas_cache_config: int = unused_cache("Confluent")
 
 
 class AvroConverter(Converter):
@@ -53,41 +72,7 @@ class AvroConverter(Converter):
 
     aliases = ("io.confluent.connect.avro.AvroConverter",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            converter_def()
-            .merged(remote_config())
-            .define(
-                _MODE,
-                ConfigType.STRING,
-                _REMOTE,
-                validator=ValidString(_REMOTE, _LOCAL),
-                importance=Importance.HIGH,
-                doc="Where the schema of a value is: remote, in a schema registry; or local, "
-                "before each value, which is then an Avro object container file.",
-                group="Schemas",
-            )
-            .define(
-                _FACTS,
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.LOW,
-                doc="Whether Avro schemas tell what only Kafka Connect has words for.",
-                group="Schemas",
-            )
-            .define(
-                _ENHANCED,
-                ConfigType.BOOLEAN,
-                default=False,
-                importance=Importance.MEDIUM,
-                doc="Whether texts that were read from an enum are written as one, and the "
-                "branches of a union are called by their full names.",
-                group="Schemas",
-            )
-            .merged(unused_cache_def("schemas.cache.config", sake="Confluent"))
-        )
+    settings: AvroSettings
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
@@ -101,8 +86,8 @@ class AvroConverter(Converter):
             return Converted("CAST(NULL AS BINARY)", _BYTES, faults=(fault,))
 
     def _encoded(self, column: str, made: str, schema: Schema) -> Converted:
-        enhanced = self.config.get_bool(_ENHANCED)
-        tree = avro_of(schema, enhanced=enhanced, facts=self.config.get_bool(_FACTS))
+        enhanced = self.settings.enhanced_avro_schema_support
+        tree = avro_of(schema, enhanced=enhanced, facts=self.settings.connect_meta_data)
         type_, whole = self._framing.framed(tree, _name(tree), "\0")
         shaped = AvroShaper(enhanced=enhanced).shaped(
             texts_of_variants(column, schema), schema, type_
@@ -130,15 +115,15 @@ class AvroConverter(Converter):
     @property
     def enhanced(self) -> bool:
         """Whether branches of unions are called by their full names."""
-        return self.config.get_bool(_ENHANCED)
+        return self.settings.enhanced_avro_schema_support
 
     @cached_property
     def _remote(self) -> RemoteSchemas:
-        return RemoteSchemas(self.config, self.context, SchemaType.AVRO)
+        return RemoteSchemas(self.settings, self.context, SchemaType.AVRO)
 
     @cached_property
     def _framing(self) -> Framing:
-        local = self.config.get_str(_MODE) == _LOCAL
+        local = self.settings.schema_mode == _LOCAL
         return LocalFraming() if local else RemoteFraming(self._remote)
 
 

@@ -9,16 +9,15 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from typing_extensions import override
 
 from headrace.sdk.config import (
-    Config,
-    ConfigDef,
-    ConfigType,
     Importance,
     Meaning,
     NullOr,
     Password,
     Range,
+    Settings,
     ValidString,
     Width,
+    setting,
 )
 from headrace.sdk.errors import ConfigError, RetriableError, SetupError
 from headrace_plugins.confluent.schema_registry import (
@@ -47,154 +46,128 @@ if TYPE_CHECKING:
 EMBEDDED = "embedded"
 """In place of a URL: the registry in this installation's own store."""
 URL_KEY = "schema.registry.url"
-_GROUP = "Schema Registry"
-_SSL = "schema.registry.ssl"
 
 
-def registry_config() -> ConfigDef:
-    """Give the keys that `open_registry` reads; names and defaults are Confluent's.
+class RegistrySettings(Settings, group="Schema Registry"):
+    """Where the schema registry is and how to speak to it: by Confluent's names and values."""
 
-    A converter merges them into its own, with `ConfigDef.merged`.
-    """
-    definition = (
-        ConfigDef()
-        .define(
-            URL_KEY,
-            ConfigType.STRING,
-            EMBEDDED,
-            importance=Importance.HIGH,
-            doc="The schema registry's URLs, with commas between them, tried in order; or "
-            "embedded, for the registry in this installation's own store.",
-            group=_GROUP,
-            width=Width.LONG,
-            display_name="Schema registry URL",
-        )
-        .define(
-            "schema.registry.request.timeout.ms",
-            ConfigType.INT,
-            30000,
-            validator=Range(at_least=1),
-            importance=Importance.LOW,
-            doc="How long one request may take, in milliseconds.",
-            group=_GROUP,
-            display_name="Request time-out",
-        )
+    schema_registry_url: str = setting(
+        "The schema registry's URLs, with commas between them, tried in order; or embedded, "
+        "for the registry in this installation's own store.",
+        default=EMBEDDED,
+        importance=Importance.HIGH,
+        width=Width.LONG,
+        display_name="Schema registry URL",
     )
-    return _with_retries(_with_tls(_with_authentication(definition)))
-
-
-def _with_authentication(definition: ConfigDef) -> ConfigDef:
-    return (
-        definition.define(
-            "basic.auth.credentials.source",
-            ConfigType.STRING,
-            "URL",
-            validator=ValidString("URL", "USER_INFO"),
-            importance=Importance.MEDIUM,
-            doc="Where user and password come from: the URL, or basic.auth.user.info.",
-            group=_GROUP,
-            display_name="Source of user and password",
-        )
-        .define(
-            "basic.auth.user.info",
-            ConfigType.PASSWORD,
-            None,
-            importance=Importance.MEDIUM,
-            doc="User and password, with a colon between them; "
-            "used if basic.auth.credentials.source is USER_INFO.",
-            group=_GROUP,
-            display_name="User and password",
-        )
-        .define(
-            "bearer.auth.credentials.source",
-            ConfigType.STRING,
-            None,
-            validator=NullOr(ValidString("STATIC_TOKEN")),
-            importance=Importance.MEDIUM,
-            doc="STATIC_TOKEN to send bearer.auth.token; no token is sent if null.",
-            group=_GROUP,
-            display_name="Source of the token",
-        )
-        .define(
-            "bearer.auth.token",
-            ConfigType.PASSWORD,
-            None,
-            importance=Importance.MEDIUM,
-            doc="The token; used if bearer.auth.credentials.source is STATIC_TOKEN.",
-            group=_GROUP,
-            display_name="Token",
-        )
-    )
-
-
-def _with_tls(definition: ConfigDef) -> ConfigDef:
-    texts = {
-        "ca.location": "A PEM file of the certificates to trust; Mozilla's if null.",
-        "certificate.location": "A PEM file of the client's certificate.",
-        "key.location": "A PEM file of the client's key; the certificate's file if null.",
-    }
-    for name, doc in texts.items():
-        definition = definition.define(
-            f"{_SSL}.{name}",
-            ConfigType.STRING,
-            None,
-            importance=Importance.LOW,
-            doc=doc,
-            group=_GROUP,
-            display_name=name.replace(".", " ").capitalize(),
-            meaning=Meaning.PATH,
-        )
-    return definition.define(
-        f"{_SSL}.key.password",
-        ConfigType.PASSWORD,
-        None,
+    schema_registry_request_timeout_ms: int = setting(
+        "How long one request may take, in milliseconds.",
+        default=30000,
+        validator=Range(at_least=1),
         importance=Importance.LOW,
-        doc="The password of the client's key.",
-        group=_GROUP,
+        display_name="Request time-out",
+    )
+    basic_auth_credentials_source: str = setting(
+        "Where user and password come from: the URL, or basic.auth.user.info.",
+        default="URL",
+        validator=ValidString("URL", "USER_INFO"),
+        display_name="Source of user and password",
+    )
+    basic_auth_user_info: Password | None = setting(
+        "User and password, with a colon between them; used if basic.auth.credentials.source "
+        "is USER_INFO.",
+        default=None,
+        display_name="User and password",
+    )
+    bearer_auth_credentials_source: str | None = setting(
+        "STATIC_TOKEN to send bearer.auth.token; no token is sent if null.",
+        default=None,
+        validator=NullOr(ValidString("STATIC_TOKEN")),
+        display_name="Source of the token",
+    )
+    bearer_auth_token: Password | None = setting(
+        "The token; used if bearer.auth.credentials.source is STATIC_TOKEN.",
+        default=None,
+        display_name="Token",
+    )
+    schema_registry_ssl_ca_location: str | None = setting(
+        "A PEM file of the certificates to trust; Mozilla's if null.",
+        default=None,
+        importance=Importance.LOW,
+        display_name="Ca location",
+        meaning=Meaning.PATH,
+    )
+    schema_registry_ssl_certificate_location: str | None = setting(
+        "A PEM file of the client's certificate.",
+        default=None,
+        importance=Importance.LOW,
+        display_name="Certificate location",
+        meaning=Meaning.PATH,
+    )
+    schema_registry_ssl_key_location: str | None = setting(
+        "A PEM file of the client's key; the certificate's file if null.",
+        default=None,
+        importance=Importance.LOW,
+        display_name="Key location",
+        meaning=Meaning.PATH,
+    )
+    schema_registry_ssl_key_password: Password | None = setting(
+        "The password of the client's key.",
+        default=None,
+        importance=Importance.LOW,
         display_name="Key password",
     )
+    max_retries: int = setting(
+        "How often each of the URLs is tried again.",
+        default=3,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+        display_name="Max retries",
+    )
+    retries_wait_ms: int = setting(
+        "The longest first wait before trying again; it doubles.",
+        default=1000,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+        display_name="Retries wait ms",
+    )
+    retries_max_wait_ms: int = setting(
+        "The longest wait before trying again.",
+        default=20000,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+        display_name="Retries max wait ms",
+    )
+    latest_cache_ttl_sec: int = setting(
+        "How long a subject's newest version is remembered.",
+        default=60,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+        display_name="Latest cache ttl sec",
+    )
 
 
-def _with_retries(definition: ConfigDef) -> ConfigDef:
-    numbers = {
-        "max.retries": (3, "How often each of the URLs is tried again."),
-        "retries.wait.ms": (1000, "The longest first wait before trying again; it doubles."),
-        "retries.max.wait.ms": (20000, "The longest wait before trying again."),
-        "latest.cache.ttl.sec": (60, "How long a subject's newest version is remembered."),
-    }
-    for name, (default, doc) in numbers.items():
-        definition = definition.define(
-            name,
-            ConfigType.INT,
-            default,
-            validator=Range(at_least=0),
-            importance=Importance.LOW,
-            doc=doc,
-            group=_GROUP,
-            display_name=name.replace(".", " ").capitalize(),
-        )
-    return definition
-
-
-def client_settings(config: Config) -> dict[str, str | int | float | Password]:
+def client_settings(registry: RegistrySettings) -> dict[str, str | int | float | Password]:
     """Return the settings of Confluent's Python client. Raises ConfigError, with no secret."""
-    given = [part.strip() for part in config.get_str(URL_KEY).split(",") if part.strip()]
+    urls = registry.schema_registry_url.split(",")
+    given = [part.strip() for part in urls if part.strip()]
     if not given:
         problem = "No URL is given."
         raise ConfigError(problem, field=URL_KEY, fix="Give one, or embedded.")
     parts = [_split(url) for url in given]
     settings: dict[str, str | int | float | Password | None] = {
         "url": ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts),
-        "timeout": config.get_int("schema.registry.request.timeout.ms") / 1000,
-        "cache.latest.ttl.sec": config.get_int("latest.cache.ttl.sec"),
+        "timeout": registry.schema_registry_request_timeout_ms / 1000,
+        "cache.latest.ttl.sec": registry.latest_cache_ttl_sec,
         "cache.capacity": 10_000,
-        "ssl.key.password": config.find_password(f"{_SSL}.key.password"),
-        **_credentials(config, parts),
+        "max.retries": registry.max_retries,
+        "retries.wait.ms": registry.retries_wait_ms,
+        "retries.max.wait.ms": registry.retries_max_wait_ms,
+        "ssl.ca.location": registry.schema_registry_ssl_ca_location,
+        "ssl.certificate.location": registry.schema_registry_ssl_certificate_location,
+        "ssl.key.location": registry.schema_registry_ssl_key_location,
+        "ssl.key.password": registry.schema_registry_ssl_key_password,
+        **_credentials(registry, parts),
     }
-    for name in ("ca.location", "certificate.location", "key.location"):
-        settings[f"ssl.{name}"] = config.find_str(f"{_SSL}.{name}")
-    for name in ("max.retries", "retries.wait.ms", "retries.max.wait.ms"):
-        settings[name] = config.get_int(name)
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -212,10 +185,12 @@ def _split(url: str) -> SplitResult:
     return found
 
 
-def _credentials(config: Config, parts: list[SplitResult]) -> dict[str, str | Password]:
-    source = config.find_str("bearer.auth.credentials.source")
+def _credentials(
+    registry: RegistrySettings, parts: list[SplitResult]
+) -> dict[str, str | Password]:
+    source = registry.bearer_auth_credentials_source
     if source is not None:
-        token = config.find_password("bearer.auth.token")
+        token = registry.bearer_auth_token
         if token is None or not token.value.isascii() or not token.value.isprintable():
             problem = "The token is missing, or is not one line of plain characters."
             fix = "Give it, or take bearer.auth.credentials.source out."
@@ -226,8 +201,8 @@ def _credentials(config: Config, parts: list[SplitResult]) -> dict[str, str | Pa
             "bearer.auth.logical.cluster": "",
         }
     user = "basic.auth.user.info"
-    if config.get_str("basic.auth.credentials.source") == "USER_INFO":
-        given = config.find_password(user)
+    if registry.basic_auth_credentials_source == "USER_INFO":
+        given = registry.basic_auth_user_info
         if given is None or ":" not in given.value:
             problem = "User and password are missing, or have no colon between them."
             raise ConfigError(problem, field=user, fix="Write it as user:password.")
@@ -251,12 +226,12 @@ class HttpSchemaRegistry:
     is remembered, whatever `normalize` was.
 
     Args:
-        config: Parsed with the keys of `registry_config`. Raises ConfigError for an address
-            that cannot be one, with no secret in it.
+        settings: Where it is. Raises ConfigError for an address that cannot be one, with no
+            secret in it.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.__setstate__(client_settings(config))
+    def __init__(self, settings: RegistrySettings) -> None:
+        self.__setstate__(client_settings(settings))
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -399,19 +374,21 @@ class HttpSchemaRegistry:
             return self._opened
 
 
-def open_registry(config: Config, embedded: RuntimeRegistry | None) -> SchemaRegistry:
-    """Return the registry that the keys of `registry_config` name; nothing is sent yet.
+def open_registry(
+    settings: RegistrySettings, embedded: RuntimeRegistry | None
+) -> SchemaRegistry:
+    """Return the registry that settings name; nothing is sent yet.
 
     Args:
-        config: Parsed with those keys in its definition.
+        settings: Where it is.
         embedded: The registry in the installation's own store, as the context gives it. It
             serves the Python workers of one machine; on a cluster use a URL.
 
     Raises:
         ConfigError: A value does not fit, or there is no embedded registry here.
     """
-    if config.get_str(URL_KEY).strip().lower() != EMBEDDED:
-        return HttpSchemaRegistry(config)
+    if settings.schema_registry_url.strip().lower() != EMBEDDED:
+        return HttpSchemaRegistry(settings)
     if not isinstance(embedded, SchemaRegistry):
         problem = "No embedded schema registry is available here."
         fix = "Give the URL of a schema registry."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Converter, Schema, SetupError
-from headrace.sdk.config import Config, ConfigType, Importance
+from headrace.sdk.config import Config, setting
 from headrace.sdk.converter import Converted, Decoded, Group
 from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
 from headrace_plugins.confluent.json_schema_writing import SchemaJsonWriter, json_schema_text
@@ -18,29 +18,36 @@ from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     HeadedDecoder,
     RemoteSchemas,
+    RemoteSettings,
     refusing,
-    remote_config,
 )
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 from headrace_plugins.confluent.wireform import framed_sql
 from headrace_plugins.converters.json_payloads import decoded_payloads
-from headrace_plugins.converters.keys import (
-    converter_def,
-    decimals_as_numbers,
-    decimals_def,
-    unused_cache_def,
-)
+from headrace_plugins.converters.keys import ConverterSettings, DecimalSettings, unused_cache
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.sdk import ConverterContext
-    from headrace.sdk.config import ConfigDef
     from headrace.sdk.converter import ArrowDecoder
     from headrace_plugins.confluent.remote_schemas import WriterSchema
 
-_ADDITIONAL = "object.additional.properties"
-_OPTIONAL = "use.optional.for.nonrequired"
+
+class JsonSchemaSettings(RemoteSettings, DecimalSettings, ConverterSettings, group="Schemas"):
+    """What JSON Schemas allow."""
+
+    object_additional_properties: bool = setting(
+        "Whether the schemas that are written allow objects to have more properties; where "
+        "they do not, fields can be added compatibly.",
+        default=True,
+    )
+    use_optional_for_nonrequired: bool = setting(
+        "Whether a property that is not required may be missing; if not, a value that lacks "
+        "it is refused.",
+        default=False,
+    )
+    schemas_cache_size: int = unused_cache("Confluent")
 
 
 class JsonSchemaConverter(Converter):
@@ -54,40 +61,14 @@ class JsonSchemaConverter(Converter):
 
     aliases = ("io.confluent.connect.json.JsonSchemaConverter",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            converter_def()
-            .merged(remote_config())
-            .define(
-                _ADDITIONAL,
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.MEDIUM,
-                doc="Whether the schemas that are written allow objects to have more "
-                "properties; where they do not, fields can be added compatibly.",
-                group="Schemas",
-            )
-            .define(
-                _OPTIONAL,
-                ConfigType.BOOLEAN,
-                default=False,
-                importance=Importance.MEDIUM,
-                doc="Whether a property that is not required may be missing; if not, a value "
-                "that lacks it is refused.",
-                group="Schemas",
-            )
-            .merged(unused_cache_def("schemas.cache.size", sake="Confluent"))
-            .merged(decimals_def())
-        )
+    settings: JsonSchemaSettings
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
         super().__init__(config, context)
         if find_spec("jsonschema_specifications") is None:
             problem = "JsonSchemaConverter needs the Python package jsonschema-specifications."
             raise SetupError(problem, fix="Install headrace[confluent].")
-        self._schemas = RemoteSchemas(config, context, SchemaType.JSON)
+        self._schemas = RemoteSchemas(self.settings, context, SchemaType.JSON)
 
     @override
     def close(self) -> None:
@@ -95,19 +76,22 @@ class JsonSchemaConverter(Converter):
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
-        text = json_schema_text(schema, additional=self.config.get_bool(_ADDITIONAL))
+        text = json_schema_text(schema, additional=self.settings.object_additional_properties)
         try:
             writer = self._schemas.writer(SchemaText(text, SchemaType.JSON), schema.name)
         except UNWANTED as error:
             return refusing(column, error)
-        numbers = decimals_as_numbers(self.config)
+        numbers = self.settings.decimals_as_numbers
         json = SchemaJsonWriter(decimals_as_numbers=numbers).text(column, schema)
         payload_sql = f"CAST({json} AS BINARY)"
         return Converted(framed_sql(writer.id, payload_sql), Schema.bytes(optional=True))
 
     @override
     def decoder(self) -> ArrowDecoder:
-        optional, base64 = self.config.get_bool(_OPTIONAL), not decimals_as_numbers(self.config)
+        optional, base64 = (
+            self.settings.use_optional_for_nonrequired,
+            not self.settings.decimals_as_numbers,
+        )
         reader_of = partial(_reader, optional_unless_required=optional, decimals_as_text=base64)
         return HeadedDecoder(self._schemas, reader_of)
 

@@ -12,27 +12,31 @@ from headrace.sdk import Converter, RecordError, Schema, SetupError
 from headrace.sdk.converter import ArrowCall, Converted, Fault
 from headrace.sdk.sqltext import literal
 from headrace.sdk.variants import texts_of_variants
-from headrace_plugins.confluent.protobuf_options import ProtoOptions, protobuf_def
+from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protoc import compile_proto
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     HeadedDecoder,
     RemoteSchemas,
+    RemoteSettings,
     refusing,
-    remote_config,
 )
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 from headrace_plugins.confluent.wireform import head_of
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.keys import ConverterSettings
 
 if TYPE_CHECKING:
     from headrace.sdk import ConverterContext
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
     from headrace.sdk.converter import ArrowDecoder
     from headrace_plugins.confluent.protobuf_payloads import RecordWriter
     from headrace_plugins.confluent.remote_schemas import PayloadReader, WriterSchema
 
 _BYTES = Schema.bytes(optional=True)
+
+
+class ProtobufSettings(ProtoOptions, RemoteSettings, ConverterSettings):
+    """How Protobuf's schemas are made and read."""
 
 
 class ProtobufConverter(Converter):
@@ -44,18 +48,15 @@ class ProtobufConverter(Converter):
 
     aliases = ("io.confluent.connect.protobuf.ProtobufConverter",)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return converter_def().merged(remote_config()).merged(protobuf_def())
+    settings: ProtobufSettings
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
         super().__init__(config, context)
         if find_spec("grpc_tools") is None:
             problem = "ProtobufConverter needs protoc, which is not installed."
             raise SetupError(problem, fix="Install headrace[protobuf].")
-        self._options = ProtoOptions.of(config)
-        self._schemas = RemoteSchemas(config, context, SchemaType.PROTOBUF)
+        self._options = self.settings
+        self._schemas = RemoteSchemas(self.settings, context, SchemaType.PROTOBUF)
 
     @override
     def close(self) -> None:

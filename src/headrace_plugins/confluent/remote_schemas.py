@@ -1,6 +1,6 @@
 """Schemas of records in a registry: what every converter that uses one shares.
 
-A converter merges ``remote_config()`` into its keys and makes a ``RemoteSchemas`` of them.
+A converter's settings derive from ``RemoteSettings``, and it makes a ``RemoteSchemas`` of them.
 The registry is asked on the driver, once a batch; executors are given texts and readers. The
 bytes that carry the ids are those of ``wireform``.
 """
@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, RecordError, Schema
-from headrace.sdk.config import ConfigDef, ConfigType, Importance, Range, ValidString
+from headrace.sdk.config import Importance, Range, ValidString, setting
 from headrace.sdk.converter import ArrowDecoder, Converted, Decoded, Fault, Group, RecordPart
 from headrace.sdk.sqltext import literal
 from headrace.sdk.transform import DATA_EXCEPTION
-from headrace_plugins.confluent.client import open_registry, registry_config
+from headrace_plugins.confluent.client import RegistrySettings, open_registry
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.sdk import ConverterContext
-    from headrace.sdk.config import Config
     from headrace_plugins.confluent.schema_registry import (
         SchemaRegistry,
         SchemaText,
@@ -50,11 +49,6 @@ if TYPE_CHECKING:
     )
 
 
-_REGISTER = "auto.register.schemas"
-_LATEST = "use.latest.version"
-_USE_ID = "use.schema.id"
-_NORMALIZE = "normalize.schemas"
-_GROUP = "Schema Registry"
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
 _TOPIC, _RECORD, _TOPIC_RECORD = (
     "TopicNameStrategy",
@@ -66,53 +60,47 @@ UNWANTED = (SchemaNotFoundError, IncompatibleSchemaError, InvalidSchemaError)
 """What a registry says when it does not take the schema of some records: it is their fault."""
 
 
-def remote_config() -> ConfigDef:
-    """Give the keys of a converter whose schemas are in a registry, by Confluent's names."""
-    definition = registry_config()
-    newest = (
-        "Whether the newest version of the subject is written with, instead of the records' "
-        f"own schema; needs {_REGISTER} to be false."
+_NAMES = (_TOPIC, _RECORD, _TOPIC_RECORD)
+_NEEDS = "needs auto.register.schemas to be false."
+
+
+def _strategy(part: str) -> Any:
+    return setting(
+        f"How the subject of a {part}'s schema is named: after the topic, the record's schema, "
+        "or both. Confluent's class names are taken as well.",
+        default=_TOPIC,
+        validator=ValidString(*_NAMES, *(_STRATEGIES + name for name in _NAMES)),
     )
-    flags = {
-        _REGISTER: (True, "Whether schemas that the registry lacks are registered."),
-        _LATEST: (False, newest),
-        _NORMALIZE: (False, "Whether texts that mean the same are one schema."),
-    }
-    for name, (default, doc) in flags.items():
-        definition = definition.define(
-            name,
-            ConfigType.BOOLEAN,
-            default,
-            importance=Importance.MEDIUM,
-            doc=doc,
-            group=_GROUP,
-        )
-    definition = definition.define(
-        _USE_ID,
-        ConfigType.INT,
-        -1,
+
+
+class RemoteSettings(RegistrySettings, group="Schema Registry"):
+    """For a converter whose schemas are in a registry, by Confluent's names."""
+
+    auto_register_schemas: bool = setting(
+        "Whether schemas that the registry lacks are registered.", default=True
+    )
+    use_latest_version: bool = setting(
+        "Whether the newest version of the subject is written with, instead of the records' "
+        f"own schema; {_NEEDS}",
+        default=False,
+    )
+    normalize_schemas: bool = setting(
+        "Whether texts that mean the same are one schema.", default=False
+    )
+    use_schema_id: int = setting(
+        f"The id of the schema to write with, if not -1; {_NEEDS}",
+        default=-1,
         validator=Range(at_least=-1),
         importance=Importance.LOW,
-        doc=f"The id of the schema to write with, if not -1; needs {_REGISTER} to be false.",
-        group=_GROUP,
     )
-    names = (_TOPIC, _RECORD, _TOPIC_RECORD)
-    for part in (RecordPart.KEY, RecordPart.VALUE):
-        definition = definition.define(
-            _strategy_key(part),
-            ConfigType.STRING,
-            _TOPIC,
-            validator=ValidString(*names, *(_STRATEGIES + name for name in names)),
-            importance=Importance.MEDIUM,
-            doc=f"How the subject of a {part}'s schema is named: after the topic, the record's "
-            "schema, or both. Confluent's class names are taken as well.",
-            group=_GROUP,
-        )
-    return definition
+    key_subject_name_strategy: str = _strategy("key")
+    value_subject_name_strategy: str = _strategy("value")
 
-
-def _strategy_key(part: RecordPart) -> str:
-    return f"{part}.subject.name.strategy"
+    def subject_name_strategy(self, part: RecordPart) -> str:
+        """Return how the subject of a part's schema is named."""
+        key = self.key_subject_name_strategy
+        found = key if part is RecordPart.KEY else self.value_subject_name_strategy
+        return found.removeprefix(_STRATEGIES)
 
 
 @dataclass(frozen=True)
@@ -155,22 +143,24 @@ class KnownSchemas:
 class RemoteSchemas:
     """The schemas of one part of a topic's records, in a registry."""
 
-    def __init__(self, config: Config, context: ConverterContext, kind: SchemaType) -> None:
-        """Take the keys of ``remote_config``; nothing is sent yet.
+    def __init__(
+        self, settings: RemoteSettings, context: ConverterContext, kind: SchemaType
+    ) -> None:
+        """Take the settings; nothing is sent yet.
 
         Args:
-            config: The converter's configuration.
+            settings: The converter's.
             context: What the converter was offered.
             kind: The language of the schemas.
         """
-        self._config = config
+        self._settings = settings
         self._context = context
         self._kind = kind
 
     @cached_property
     def registry(self) -> SchemaRegistry:
         """Return the registry; raises ConfigError where there is none."""
-        return open_registry(self._config, self._context.registry)
+        return open_registry(self._settings, self._context.registry)
 
     def close(self) -> None:
         """Let go of connections; what the runtime gave stays as it is."""
@@ -188,13 +178,13 @@ class RemoteSchemas:
             ConfigError: The strategy needs a name.
         """
         topic, part = self._context.topic, self._context.part
-        strategy = self._config.get_str(_strategy_key(part)).removeprefix(_STRATEGIES)
+        strategy = self._settings.subject_name_strategy(part)
         if strategy == _TOPIC:
             return f"{topic}-{part}"
         if not record_name:
             raise ConfigError(
                 problem=f"{strategy} needs a schema with a name, and this one has none.",
-                field=f"{part}.converter.{_strategy_key(part)}",
+                field=f"{part}.converter.{part}.subject.name.strategy",
                 fix=f"Name it with the transform SetSchemaMetadata, or use {_TOPIC}.",
             )
         return record_name if strategy == _RECORD else f"{topic}-{record_name}"
@@ -211,14 +201,14 @@ class RemoteSchemas:
                 ``refusing`` makes the records' fault; others are nobody's.
             RetriableError: The registry cannot be reached.
         """
-        registry, normalize = self.registry, self._config.get_bool(_NORMALIZE)
-        registers = self._config.get_bool(_REGISTER)
-        if not registers and (schema_id := self._config.get_int(_USE_ID)) >= 0:
+        registry, normalize = self.registry, self._settings.normalize_schemas
+        registers = self._settings.auto_register_schemas
+        if not registers and (schema_id := self._settings.use_schema_id) >= 0:
             return self._of(schema_id, registry.by_id(schema_id))
         subject = self.subject(record_name)
         if registers:
             return self._of(registry.register(subject, schema, normalize=normalize), schema)
-        if self._config.get_bool(_LATEST):
+        if self._settings.use_latest_version:
             found = registry.latest(subject)
         else:
             found = registry.lookup(subject, schema, normalize=normalize)

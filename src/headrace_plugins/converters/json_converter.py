@@ -9,10 +9,10 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Converter, RecordError, Schema
 from headrace.sdk.config import (
-    ConfigType,
     Importance,
     Lambda,
     invalid,
+    setting,
 )
 from headrace.sdk.connectjson import connect_schema
 from headrace.sdk.converter import HEADERS, Converted, Fault, HeaderConverter, RecordPart
@@ -25,23 +25,49 @@ from headrace_plugins.converters.json_decoding import (
 from headrace_plugins.converters.json_encoding import JsonWriter
 from headrace_plugins.converters.json_parsing import loaded
 from headrace_plugins.converters.json_payloads import NOT_JSON
-from headrace_plugins.converters.keys import (
-    converter_def,
-    decimals_as_numbers,
-    decimals_def,
-    unused_cache_def,
-)
+from headrace_plugins.converters.keys import ConverterSettings, DecimalSettings, unused_cache
 
 if TYPE_CHECKING:
-    from headrace.sdk.config import ConfigDef
     from headrace.sdk.converter import ArrowDecoder
 
-_SCHEMAS = "schemas.enable"
-_DEFAULTS = "replace.null.with.default"
-_CONTENT = "schema.content"
 _NUMBERS = ("INT8", "INT16", "INT32", "INT64", "FLOAT32", "FLOAT64", "BOOLEAN")
 _CONTROLS = range(32)
 _ESCAPE = "\\u{:04x}"
+
+
+def _check_content(name: str, value: object) -> None:
+    if not value:
+        return
+    try:
+        connect_schema(loaded(str(value).encode()))
+    except (RecordError, ValueError) as error:
+        raise invalid(name, value, str(error)) from error
+
+
+class JsonSettings(DecimalSettings, ConverterSettings):
+    """How JSON carries schemas."""
+
+    schemas_enable: bool = setting(
+        "Whether each value carries its schema.",
+        default=True,
+        importance=Importance.HIGH,
+        group="Schemas",
+    )
+    schemas_cache_size: int = unused_cache("Kafka Connect", Importance.HIGH)
+    replace_null_with_default: bool = setting(
+        "Whether a null becomes the default of its field, if that has one.",
+        default=True,
+        importance=Importance.LOW,
+        group="Serialization",
+    )
+    schema_content: str | None = setting(
+        "The schema of all values, in Kafka Connect's JSON form; the values then carry none, "
+        "whatever schemas.enable says.",
+        default=None,
+        validator=Lambda(_check_content, "a schema in Kafka Connect's JSON form"),
+        importance=Importance.HIGH,
+        group="Schemas",
+    )
 
 
 class JsonConverter(Converter, HeaderConverter):
@@ -58,59 +84,22 @@ class JsonConverter(Converter, HeaderConverter):
     )
     parts = frozenset(RecordPart)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return (
-            converter_def()
-            .define(
-                _SCHEMAS,
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.HIGH,
-                doc="Whether each value carries its schema.",
-                group="Schemas",
-            )
-            .merged(
-                unused_cache_def(
-                    "schemas.cache.size", sake="Kafka Connect", importance=Importance.HIGH
-                )
-            )
-            .merged(decimals_def())
-            .define(
-                _DEFAULTS,
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.LOW,
-                doc="Whether a null becomes the default of its field, if that has one.",
-                group="Serialization",
-            )
-            .define(
-                _CONTENT,
-                ConfigType.STRING,
-                None,
-                validator=Lambda(_check_content, "a schema in Kafka Connect's JSON form"),
-                importance=Importance.HIGH,
-                doc="The schema of all values, in Kafka Connect's JSON form; the values then "
-                "carry none, whatever schemas.enable says.",
-                group="Schemas",
-            )
-        )
+    settings: JsonSettings
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
-        enveloped = self.config.get_bool(_SCHEMAS) and self._content() is None
+        enveloped = self.settings.schemas_enable and self._content() is None
         writer = replace(self._writer(), variants_as_text=enveloped)
         text = writer.envelope(column, schema) if enveloped else writer.text(column, schema)
         return Converted(f"CAST({text} AS BINARY)", Schema.bytes(optional=True))
 
     @override
     def decoder(self) -> ArrowDecoder:
-        defaults = self.config.get_bool(_DEFAULTS)
+        defaults = self.settings.replace_null_with_default
         base64 = not self._writer().decimals_as_numbers
         if (content := self._content()) is not None:
             return SchemaJsonDecoder(content, defaults=defaults, decimals_as_text=base64)
-        if self.config.get_bool(_SCHEMAS):
+        if self.settings.schemas_enable:
             return EnvelopeDecoder(defaults=defaults, decimals_as_text=base64)
         return PlainJsonDecoder()
 
@@ -152,19 +141,21 @@ class JsonConverter(Converter, HeaderConverter):
         )
 
     def _check_headers(self) -> None:
-        if self.config.get_bool(_SCHEMAS):
+        if self.settings.schemas_enable:
             raise ConfigError(
                 problem="The JSON of a header carries no schema here.",
-                field=f"header.converter.{_SCHEMAS}",
+                field="header.converter.schemas.enable",
                 fix="Set it to false, or use SimpleHeaderConverter.",
             )
 
     def _writer(self) -> JsonWriter:
-        numeric = decimals_as_numbers(self.config)
-        return JsonWriter(decimals_as_numbers=numeric, defaults=self.config.get_bool(_DEFAULTS))
+        numeric = self.settings.decimals_as_numbers
+        return JsonWriter(
+            decimals_as_numbers=numeric, defaults=self.settings.replace_null_with_default
+        )
 
     def _content(self) -> Schema | None:
-        text = self.config.find_str(_CONTENT)
+        text = self.settings.schema_content
         return connect_schema(loaded(text.encode())) if text else None
 
 
@@ -173,12 +164,3 @@ def _escaped(text: str) -> str:
     for code in _CONTROLS:
         text = f"replace({text}, char({code}), {literal(_ESCAPE.format(code))})"
     return text
-
-
-def _check_content(name: str, value: object) -> None:
-    if not value:
-        return
-    try:
-        connect_schema(loaded(str(value).encode()))
-    except (RecordError, ValueError) as error:
-        raise invalid(name, value, str(error)) from error

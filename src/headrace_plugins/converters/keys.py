@@ -1,65 +1,54 @@
-"""The keys that several converters take."""
+"""The settings that several converters take."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from headrace.sdk.config import (
     CaseInsensitiveValidString,
-    ConfigDef,
-    ConfigType,
     Importance,
     Range,
+    Settings,
     ValidString,
+    setting,
 )
 from headrace.sdk.converter import CONVERTER_TYPE, RecordPart
 
-if TYPE_CHECKING:
-    from headrace.sdk.config import Config
 
-_DECIMALS = "decimal.format"
+class ConverterSettings(Settings):
+    """For every converter."""
 
-
-def converter_def() -> ConfigDef:
-    """Return the keys that every converter takes."""
-    return ConfigDef().define(
-        CONVERTER_TYPE,
-        ConfigType.STRING,
-        RecordPart.VALUE.value,
+    converter_type: str = setting(
+        "Which part it converts; it follows from the key that names the converter.",
+        key=CONVERTER_TYPE,
+        default=RecordPart.VALUE.value,
         validator=ValidString(*(part.value for part in RecordPart)),
         importance=Importance.LOW,
-        doc="Which part it converts; it follows from the key that names the converter.",
     )
 
 
-def decimals_def() -> ConfigDef:
-    """Return the key that says how JSON has decimals; see ``decimals_as_numbers``."""
-    return ConfigDef().define(
-        _DECIMALS,
-        ConfigType.STRING,
-        "BASE64",
+class DecimalSettings(Settings, group="Serialization"):
+    """For converters of JSON."""
+
+    decimal_format: str = setting(
+        "How Decimals are written: as BASE64 or NUMERIC. Both are read.",
+        default="BASE64",
         validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
         importance=Importance.LOW,
-        doc="How Decimals are written: as BASE64 or NUMERIC. Both are read.",
-        group="Serialization",
     )
 
+    @property
+    def decimals_as_numbers(self) -> bool:
+        """Whether Decimals become numbers, and not base64."""
+        return self.decimal_format.upper() == "NUMERIC"
 
-def decimals_as_numbers(config: Config) -> bool:
-    """Return what ``decimals_def`` was given."""
-    return config.get_str(_DECIMALS).upper() == "NUMERIC"
 
-
-def unused_cache_def(
-    name: str, *, sake: str, importance: Importance = Importance.LOW
-) -> ConfigDef:
-    """Return the key of a cache that another system has, and converters here do not need."""
-    return ConfigDef().define(
-        name,
-        ConfigType.INT,
-        1000,
+def unused_cache(sake: str, importance: Importance = Importance.LOW) -> Any:
+    """Declare the size of a cache that another system has, and converters here do not need."""
+    return setting(
+        f"Taken for {sake}'s sake; the schemas of a batch are kept anyway.",
+        default=1000,
         validator=Range(at_least=0),
         importance=importance,
-        doc=f"Taken for {sake}'s sake; the schemas of a batch are kept anyway.",
         group="Schemas",
     )

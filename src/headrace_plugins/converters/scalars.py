@@ -13,12 +13,11 @@ from typing_extensions import override
 from headrace.sdk import Converter, Schema, Type
 from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
 from headrace.sdk.sqltext import literal
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.keys import ConverterSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.sdk.config import ConfigDef
 
 _BYTES = Schema.bytes(optional=True)
 
@@ -56,10 +55,7 @@ class ScalarConverter(Converter):
     takes: ClassVar[frozenset[Type]] = frozenset()
     """Other types that are encoded as this one, without loss."""
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return converter_def()
+    settings: ConverterSettings
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:

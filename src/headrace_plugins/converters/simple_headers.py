@@ -12,11 +12,11 @@ from headrace.sdk import Converter, Schema
 from headrace.sdk.converter import HEADERS, ArrowCall, Converted, HeaderConverter, RecordPart
 from headrace.sdk.sqltext import literal
 from headrace.sdk.value_text import to_string
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.keys import ConverterSettings
 from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
-    from headrace.sdk.config import ConfigDef
+    pass
 
 _HARD = "?"  # the type of a text that only the parser can tell
 _HEADER = "struct<key:string,value:string,type:string>"
@@ -44,10 +44,7 @@ class SimpleHeaderConverter(Converter, HeaderConverter):
     aliases = ("org.apache.kafka.connect.storage.SimpleHeaderConverter",)
     parts = frozenset({RecordPart.HEADER})
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return converter_def()
+    settings: ConverterSettings
 
     @override
     def encode_headers(self, headers: str, made: str) -> Converted:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.sdk import Converter, Schema, Type
-from headrace.sdk.config import ConfigType, Importance, ValidString
+from headrace.sdk.config import Importance, ValidString, setting
 from headrace.sdk.converter import (
     HEADERS,
     ArrowDecoder,
@@ -22,18 +22,27 @@ from headrace.sdk.converter import (
     RecordPart,
 )
 from headrace.sdk.sqltext import literal
-from headrace_plugins.converters.keys import converter_def
+from headrace_plugins.converters.keys import ConverterSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.sdk.config import ConfigDef
 
-_ENCODING = "converter.encoding"
 # The characters that an encoding has; Java writes a question mark for any other.
 _RANGES = {"US-ASCII": "\\x00-\\x7F", "ISO-8859-1": "\\x00-\\xFF"}
 _ENCODINGS = ("UTF-8", "UTF-16", "UTF-16BE", "UTF-16LE", *_RANGES)
 _WORDLESS = {Type.BYTES, Type.ARRAY, Type.MAP, Type.STRUCT}
+
+
+class StringSettings(ConverterSettings):
+    """The encoding of texts."""
+
+    converter_encoding: str = setting(
+        f"The encoding of the text: {', '.join(_ENCODINGS)}.",
+        default="UTF-8",
+        validator=ValidString(*_ENCODINGS),
+        importance=Importance.HIGH,
+    )
 
 
 class StringConverter(Converter, HeaderConverter):
@@ -49,24 +58,14 @@ class StringConverter(Converter, HeaderConverter):
     )
     parts = frozenset(RecordPart)
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return converter_def().define(
-            _ENCODING,
-            ConfigType.STRING,
-            "UTF-8",
-            validator=ValidString(*_ENCODINGS),
-            importance=Importance.HIGH,
-            doc=f"The encoding of the text: {', '.join(_ENCODINGS)}.",
-        )
+    settings: StringSettings
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
         if schema.type in _WORDLESS and not schema.is_logical:
             raise self.refused(schema, "texts, numbers, booleans, dates and times")
         text = f"CAST({column} AS STRING)"
-        encoding = self.config.get_str(_ENCODING)
+        encoding = self.settings.converter_encoding
         if encoding in _RANGES:
             text = f"regexp_replace({text}, {literal(f'[^{_RANGES[encoding]}]')}, '?')"
         code = "CAST({} AS BINARY)" if encoding == "UTF-8" else f"encode({{}}, '{encoding}')"
@@ -74,7 +73,7 @@ class StringConverter(Converter, HeaderConverter):
 
     @override
     def decoder(self) -> ExpressionDecoder | ArrowDecoder:
-        encoding = self.config.get_str(_ENCODING)
+        encoding = self.settings.converter_encoding
         return _Utf8Decoder() if encoding == "UTF-8" else _CodecDecoder(encoding)
 
     @override
@@ -146,10 +145,7 @@ class ByteArrayConverter(Converter):
         "org.apache.rocketmq.connect.runtime.converter.record.ByteArrayConverter",
     )
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return converter_def()
+    settings: ConverterSettings
 
     @override
     def encode(self, column: str, made: str, schema: Schema) -> Converted:

@@ -147,6 +147,11 @@ class Settings:
         return definition
 
     @classmethod
+    def parsed(cls, props: Mapping[str, Any]) -> Self:
+        """Return the settings of texts by their keys. Raises ConfigErrors for what is wrong."""
+        return cls.from_config(cls.config_def().parse(props))
+
+    @classmethod
     def from_config(cls, config: Config) -> Self:
         """Return the settings that a configuration, parsed by ``config_def``, has."""
         values = {}

@@ -11,7 +11,11 @@ from pytest_httpserver import HTTPServer
 
 from headrace.sdk import RetriableError
 from headrace.sdk.errors import ConfigError
-from headrace_plugins.confluent.client import HttpSchemaRegistry, open_registry, registry_config
+from headrace_plugins.confluent.client import (
+    HttpSchemaRegistry,
+    RegistrySettings,
+    open_registry,
+)
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -43,7 +47,7 @@ def server(shared_server: HTTPServer) -> HTTPServer:
 def client(url: str, **values: str) -> HttpSchemaRegistry:
     keys = {key.replace("_", "."): value for key, value in values.items()}
     return HttpSchemaRegistry(
-        registry_config().parse({"schema.registry.url": url, **QUICK, **keys})
+        RegistrySettings.parsed({"schema.registry.url": url, **QUICK, **keys})
     )
 
 
@@ -186,7 +190,7 @@ def test_secrets_are_sent_and_shown_nowhere(
     ],
 )
 def test_a_bad_address_is_refused_without_its_secret(values: dict[str, str]) -> None:
-    config = registry_config().parse({"schema.registry.url": CLOSED, **values})
+    config = RegistrySettings.parsed({"schema.registry.url": CLOSED, **values})
     with pytest.raises(ConfigError) as caught:
         HttpSchemaRegistry(config)
     assert "s3cret" not in str(caught.value)
@@ -202,8 +206,8 @@ def test_a_pickled_client_opens_its_own_connections(server: HTTPServer) -> None:
 def test_without_confluents_client_the_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['confluent_kafka'] = None\n"
-        "from headrace_plugins.confluent.client import HttpSchemaRegistry, registry_config\n"
-        f"keys = registry_config().parse({{'schema.registry.url': '{CLOSED}'}})\n"
+        "from headrace_plugins.confluent.client import HttpSchemaRegistry, RegistrySettings\n"
+        f"keys = RegistrySettings.parsed({{'schema.registry.url': '{CLOSED}'}})\n"
         "HttpSchemaRegistry(keys).subjects()"
     )
     command = [sys.executable, "-c", code]
@@ -229,7 +233,7 @@ def test_references_are_resolved_dependencies_first(server: HTTPServer) -> None:
 
 
 def test_a_configuration_without_url_means_the_embedded_registry() -> None:
-    config = registry_config().parse({})
+    config = RegistrySettings.parsed({})
     embedded = client(CLOSED)
     assert open_registry(config, embedded) is embedded
     with pytest.raises(ConfigError, match="No embedded"):

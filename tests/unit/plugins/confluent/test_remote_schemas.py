@@ -12,8 +12,8 @@ from headrace.sdk.converter import RecordPart
 from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     RemoteSchemas,
+    RemoteSettings,
     refusing,
-    remote_config,
 )
 from headrace_plugins.confluent.schema_registry import SchemaReference, SchemaText, SchemaType
 from headrace_plugins.confluent.wireform import head_of, heads, id_of, payloads
@@ -31,7 +31,7 @@ def registry(tmp_path: Path) -> Iterator[EmbeddedRegistry]:
 def remote(
     registry: EmbeddedRegistry | None, part: str = "value", **keys: str
 ) -> RemoteSchemas:
-    config = remote_config().parse({name.replace("_", "."): v for name, v in keys.items()})
+    config = RemoteSettings.parsed({name.replace("_", "."): v for name, v in keys.items()})
     context = ConverterContext(part=RecordPart(part), topic="orders", registry=registry)
     return RemoteSchemas(config, context, SchemaType.AVRO)
 
