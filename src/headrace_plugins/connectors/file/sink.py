@@ -9,7 +9,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
 from headrace_plugins.connectors.file.folder import FolderSink
 from headrace_plugins.connectors.file.formats import Format
-from headrace_plugins.connectors.file.keys import sink_keys
+from headrace_plugins.connectors.file.keys import FileSinkSettings
 from headrace_plugins.connectors.file.linefile import LineFileSink
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
 from headrace_plugins.connectors.file.writing import SinkSettings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.sdk import FrameSink
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
 
 __all__ = ["FileSink"]
 
@@ -30,10 +30,7 @@ class FileSink(SinkConnector):
     delivery = DeliveryGuarantee.EXACTLY_ONCE
     aliases = OTHER_SINKS
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return sink_keys()
+    settings: FileSinkSettings
 
     @override
     @classmethod

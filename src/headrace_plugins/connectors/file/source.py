@@ -21,7 +21,7 @@ from headrace.sdk.variants import has_variant
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.connectors.file.formats import Format, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
-from headrace_plugins.connectors.file.keys import PATH_KEYS, source_keys
+from headrace_plugins.connectors.file.keys import PATH_KEYS, FileSourceSettings
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (
     KAFKA_SOURCES,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.sdk import Position
-    from headrace.sdk.config import Config, ConfigDef
+    from headrace.sdk.config import Config
 
 __all__ = ["FileSource"]
 
@@ -59,10 +59,7 @@ class FileSource(SourceConnector):
     boundaries = frozenset({BoundaryKind.OFFSET, BoundaryKind.SNAPSHOT})
     aliases = OTHER_SOURCES
 
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return source_keys()
+    settings: FileSourceSettings
 
     @override
     @classmethod
