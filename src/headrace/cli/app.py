@@ -125,7 +125,10 @@ def every_command() -> Any:
     imported at each start, so its module should import what a command runs in the command.
     """
     for added in entry_points(group="headrace.commands"):
-        app.add_typer(added.load(), name=added.name)
+        try:
+            app.add_typer(added.load(), name=added.name)
+        except Exception as error:  # noqa: BLE001 - of another package, which may raise anything
+            typer.echo(f"warning: no command {added.name}: {error!r}", err=True)
     return get_command(app)
 
 
