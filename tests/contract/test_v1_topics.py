@@ -1,6 +1,7 @@
 """Our own REST API: what a topic holds, who reads it, and how long it keeps its rows."""
 
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from tests.contract.v1_client import V1
@@ -12,24 +13,25 @@ from headrace.sdk import Mark, Position
 from headrace.topics import Topic, Topics
 
 pytestmark = pytest.mark.timeout(120)
+_numbers = count()
 
 
 @pytest.fixture
 def topic(v1: V1) -> Topic:
-    topic = Topics(v1.home / "topics").get("t")
+    """Return a topic with two rows that no other test has changed."""
+    topic = Topics(v1.home / "topics").get(f"t{next(_numbers)}")
     append(topic, [[1, 2]], Mark("source", 1, 1))
     return topic
 
 
-@pytest.mark.usefixtures("topic")
-def test_a_topic_is_shown_with_its_retention_and_its_readers(v1: V1) -> None:
-    task, stands = TaskId("reader", 0), Position.of({"topic": "t"}, {"version": 1})
+def test_a_topic_is_shown_with_its_retention_and_its_readers(v1: V1, topic: Topic) -> None:
+    task, stands = TaskId("reader", 0), Position.of({"topic": topic.name}, {"version": 1})
     state = v1.runtime.state
     lease = state.lease(task, "me", now(), timedelta(seconds=30))
     state.set_position(task, lease.epoch, stands)
-    shown = v1("GET", "/topics/t").json()
+    shown = v1("GET", f"/topics/{topic.name}").json()
     state.remove("reader")
-    assert (shown["name"], shown["rows"], shown["version"]) == ("t", 2, 1)
+    assert (shown["name"], shown["rows"], shown["version"]) == (topic.name, 2, 1)
     week = int(timedelta(days=7).total_seconds() * 1000)
     assert shown["retention"] == {"ms": week, "bytes": -1, "unread": False}
     assert shown["readers"] == [{"task": str(task), "version": 1, "running": False}]
@@ -37,14 +39,13 @@ def test_a_topic_is_shown_with_its_retention_and_its_readers(v1: V1) -> None:
 
 def test_what_is_given_changes_and_the_rest_stays(v1: V1, topic: Topic) -> None:
     change = {"retention_ms": -1, "retention_bytes": 5_000}
-    assert v1("PATCH", "/topics/t", change).status_code == 200
-    changed = v1("PATCH", "/topics/t", {"retention_unread": True})
+    assert v1("PATCH", f"/topics/{topic.name}", change).status_code == 200
+    changed = v1("PATCH", f"/topics/{topic.name}", {"retention_unread": True})
     assert changed.json()["retention"] == {"ms": -1, "bytes": 5_000, "unread": True}
-    kept = Topics(topic.path.parent).get("t").retention()
+    kept = Topics(topic.path.parent).get(topic.name).retention()
     assert (kept.age, kept.size_bytes, kept.unread) == (None, 5_000, True)
 
 
-@pytest.mark.usefixtures("topic")
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -56,8 +57,10 @@ def test_what_is_given_changes_and_the_rest_stays(v1: V1, topic: Topic) -> None:
         ({"days": 7}, 422),
     ],
 )
-def test_what_makes_no_sense_is_refused(v1: V1, body: dict[str, object], status: int) -> None:
-    assert v1("PATCH", "/topics/t", body).status_code == status
+def test_what_makes_no_sense_is_refused(
+    v1: V1, topic: Topic, body: dict[str, object], status: int
+) -> None:
+    assert v1("PATCH", f"/topics/{topic.name}", body).status_code == status
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
