@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace_registry import errors, levels, registering, versions
+from headrace_registry import errors, levels, registration, versions
 from headrace_registry.model import Listing
 from headrace_registry.versions import LATEST
 
@@ -42,11 +42,11 @@ class RegistryService:
         """Return the version that is this schema, made anew if need be."""
         with self._store.read() as rows:
             # What is there already, by far the most asked for, needs no write lock.
-            known = registering.find(rows, subject, submitted, normalize=normalize)
+            known = registration.find(rows, subject, submitted, normalize=normalize)
         if known is not None:
             return known
         with self._store.write() as rows:
-            return registering.register(rows, subject, submitted, normalize=normalize)
+            return registration.register(rows, subject, submitted, normalize=normalize)
 
     def lookup(
         self,
@@ -59,7 +59,7 @@ class RegistryService:
         """Return the version that is this schema. Raises SchemaNotFoundError."""
         with self._store.read() as rows:
             versions.versions_of(rows, subject, deleted=deleted)
-            found = registering.find(
+            found = registration.find(
                 rows, subject, submitted, normalize=normalize, deleted=deleted
             )
         if found is None:
@@ -82,7 +82,7 @@ class RegistryService:
                 if number == LATEST and not rows.versions(subject):
                     return []
                 against = versions.one_version(rows, subject, number, deleted=False)
-            return registering.incompatibilities(
+            return registration.incompatibilities(
                 rows, subject, submitted, against, normalize=normalize
             )
 

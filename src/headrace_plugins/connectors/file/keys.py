@@ -44,10 +44,21 @@ def _one_path(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     )
 
 
-class TextSettings(Settings, group="Text formats"):
-    """How texts are written."""
+class PathAliases(Settings, group="File"):
+    """The names that others have for the path."""
 
     rules = (_one_path,)
+
+    file: str | None = setting(
+        "Kafka Connect's name for path.", default=None, meaning=Meaning.PATH
+    )
+    filename: str | None = setting(
+        "RocketMQ Connect's name for path.", default=None, meaning=Meaning.PATH
+    )
+
+
+class TextSettings(Settings, group="Text formats"):
+    """How texts are written."""
 
     header: bool = setting(
         "Whether the first line of a CSV file names the columns.", default=True
@@ -77,7 +88,7 @@ class TextSettings(Settings, group="Text formats"):
     time_zone: str = setting("The zone of timestamps that name none.", default="UTC")
 
 
-class FileSourceSettings(TextSettings, group="Reading"):
+class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
     """What a file source reads."""
 
     path: str | None = setting(
@@ -86,12 +97,6 @@ class FileSourceSettings(TextSettings, group="Reading"):
         importance=Importance.HIGH,
         group="File",
         meaning=Meaning.PATH,
-    )
-    file: str | None = setting(
-        "Kafka Connect's name for path.", default=None, group="File", meaning=Meaning.PATH
-    )
-    filename: str | None = setting(
-        "RocketMQ Connect's name for path.", default=None, group="File", meaning=Meaning.PATH
     )
     format: str | None = setting(
         "What is read. By the name's extension if null.",
@@ -159,7 +164,7 @@ class FileSourceSettings(TextSettings, group="Reading"):
     )
 
 
-class FileSinkSettings(TextSettings, group="Writing"):
+class FileSinkSettings(PathAliases, TextSettings, group="Writing"):
     """What a file sink writes."""
 
     path: str | None = setting(
@@ -169,12 +174,6 @@ class FileSinkSettings(TextSettings, group="Writing"):
         importance=Importance.HIGH,
         group="File",
         meaning=Meaning.PATH,
-    )
-    file: str | None = setting(
-        "Kafka Connect's name for path.", default=None, group="File", meaning=Meaning.PATH
-    )
-    filename: str | None = setting(
-        "RocketMQ Connect's name for path.", default=None, group="File", meaning=Meaning.PATH
     )
     format: str | None = setting(
         "What is written. By the name's extension if null.",
