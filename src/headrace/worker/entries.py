@@ -138,11 +138,6 @@ class Entries:
             self._stopping = True
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> None:
-        """Wait until something changes, at most so long."""
-        with self._changed:
-            self._changed.wait(seconds)
-
 
 def _is_let_go(entry: Entry) -> bool:
     """Whether a server that stopped has let go of it: wanted still, it counts as live."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_LOOK_SECONDS = 0.2  # how often it is looked whether threads have ended
+_LOOK_SECONDS = 0.2  # how often it is looked whether it was told to stop
 _HEART_SECONDS = 5.0  # how long a renewal that runs is waited for in the end
 
 
@@ -192,8 +192,8 @@ class Worker:
 
     def _join(self) -> None:
         """Wait until all threads have ended, but no longer than it was told to stop."""
-        while any(thread.is_alive() for thread in list(self._threads)):
-            self._entries.wait(_LOOK_SECONDS)
+        while alive := [thread for thread in list(self._threads) if thread.is_alive()]:
+            alive[0].join(_LOOK_SECONDS)
             if self._stopping.is_set() and time.monotonic() > self._stop_by:
                 return
 
