@@ -7,11 +7,9 @@ from headrace.worker.context import (
     StoredSchemas,
     StoredTaskContext,
 )
-from headrace.worker.events import Events, Outcome
-from headrace.worker.listening import ConnectorEvents, Everyone, Measures
+from headrace.worker.events import ConnectorEvents, Events, Everyone, Measures, Outcome
 from headrace.worker.loop import BatchLoop, Flow, Reader
-from headrace.worker.lost import LostTasks
-from headrace.worker.owners import Owner, bury_dead, living
+from headrace.worker.owners import LostTasks, Owner, bury_dead, living
 from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler

@@ -15,8 +15,7 @@ from headrace.model import TaskState, TaskStatus
 from headrace.plugins import aside, has_ended
 from headrace.sdk import StaleEpochError, StateError
 from headrace.store import StoreDamagedError, StoreUnavailableError, TaskRemovedError
-from headrace.worker.labels import labelled, labels
-from headrace.worker.traces import traced
+from headrace.worker.events import labelled, labels, traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model import Lease, TaskId
     from headrace.store import Store
-    from headrace.worker.entry import Entry
+    from headrace.worker.entries import Entry
     from headrace.worker.events import Events
 
 log = structlog.get_logger(__name__)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+from structlog.contextvars import bound_contextvars
+
+from headrace.sdk import HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import timedelta
+    from collections.abc import Collection, Mapping
+    from contextlib import AbstractContextManager
+    from datetime import datetime, timedelta
 
-    from headrace.model import Batch, TaskId, TaskState
+    from headrace.model import Batch, Connector, ConnectorState, TaskId, TaskState
+    from headrace.worker.restarts import Verdict
 
 
 class Events(Protocol):
@@ -36,3 +42,96 @@ class Outcome:
     def failed(self) -> bool:
         """Return whether any task failed."""
         return bool(self.errors)
+
+
+class Measures(Protocol):
+    """Learns what only figures are made of. Called as Events are."""
+
+    def started(self, task: TaskId, took: timedelta) -> None:
+        """Learn that a task is ready to run."""
+
+    def committed(self, task: TaskId, took: timedelta) -> None:
+        """Learn how long the position and the counts of a durable batch took to store."""
+
+
+class Unmeasured:
+    """Does nothing with figures."""
+
+    def started(self, task: TaskId, took: timedelta) -> None:
+        """See Measures."""
+
+    def committed(self, task: TaskId, took: timedelta) -> None:
+        """See Measures."""
+
+
+class ConnectorEvents(Protocol):
+    """Learns how connectors are. Called from the reconciler's thread; must not block."""
+
+    def connector_changed(
+        self, connector: Connector, state: ConnectorState, tasks: Collection[int]
+    ) -> None:
+        """Learn that a connector was settled, in which state, and which tasks it has."""
+
+    def connector_gone(self, name: str) -> None:
+        """Learn that a connector was deleted; its tasks have ended."""
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """Tells several listeners of the same events, one after the other."""
+
+    listeners: Collection[Events]
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        for each in self.listeners:
+            each.batch_finished(batch, took)
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        for each in self.listeners:
+            each.state_changed(task, state, error)
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        for each in self.listeners:
+            each.retrying(task, error, wait)
+
+
+class Labels(TypedDict):
+    """The keys of a log line that concerns a task."""
+
+    connector: str
+    task: int
+
+
+def labels(task: TaskId) -> Labels:
+    """Return the keys of a log line that concerns a task."""
+    return Labels(connector=task.connector, task=task.number)
+
+
+def labelled(task: TaskId) -> AbstractContextManager[None]:
+    """Put the task on every line that this thread logs meanwhile, whatever logs it."""
+    return bound_contextvars(**labels(task))
+
+
+def as_it_is(error: Exception) -> Exception:
+    """Return the error."""
+    return error
+
+
+def trace_of(error: Exception) -> str:
+    """Return why something failed: ours say so themselves, of others the kind is named."""
+    if isinstance(error, HeadraceError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def traced(
+    error: Exception | None, verdict: Verdict, now: datetime
+) -> tuple[str | None, datetime | None]:
+    """Return what is stored of a failure: why it came, and when the next try comes."""
+    if error is None:
+        return None, None
+    if verdict.wait is None:
+        return "\n".join(filter(None, [trace_of(error), verdict.told])), None
+    later = now + verdict.wait
+    told = f"{verdict.told} comes at {later:%Y-%m-%d %H:%M:%S %Z}."
+    return f"{trace_of(error)}\n{told}", later

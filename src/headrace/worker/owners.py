@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import uuid
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from headrace.model import TaskState, TaskStatus
+import structlog
+
+from headrace.model import TargetState, TaskId, TaskState, TaskStatus
 from headrace.sdk import StaleEpochError
+from headrace.worker.events import labels
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from pathlib import Path
 
     from headrace.store import Store
+    from headrace.worker.entries import Entry
+    from headrace.worker.planned import KeptConnector
+
+log = structlog.get_logger(__name__)
 
 
 class Owner:
@@ -88,3 +100,76 @@ def bury_dead(owner: Owner, store: Store, now: datetime, former: str | None = No
                 store.fence(lease, TaskStatus(TaskState.UNASSIGNED), now)
     for each in dead:
         owner.bury(each)
+
+
+LostOf: TypeAlias = Callable[[Iterable[TaskId]], set[TaskId]]
+"""Gives those of some tasks that nobody runs."""
+
+
+def lost_tasks(tasks: Iterable[TaskId], store: Store, owner: str) -> set[TaskId]:
+    """Return those of these tasks that run nowhere, though the store shows that they do.
+
+    Args:
+        tasks: Tasks that do not run here.
+        store: What shows them as running.
+        owner: This worker, whose leases of them are nobody's.
+    """
+    candidates = set(tasks)
+    if not candidates:
+        return candidates
+    now, statuses = store.now(), store.statuses()
+    others = (each for each in store.leases() if each.owner != owner)
+    held = {each.task for each in others if each.expires > now}
+    shown = {task for task, each in statuses.items() if each.state is TaskState.RUNNING}
+    return (candidates & shown) - held
+
+
+@dataclass
+class LostTasks:
+    """Looks now and then for the tasks of connectors that were lost.
+
+    One was taken by a worker that died, or the store went back to an earlier state.
+
+    Args:
+        interval: How often it looks.
+    """
+
+    interval: timedelta = timedelta(seconds=10)
+    _next: float = 0.0
+
+    def found(
+        self, kept: Collection[KeptConnector], lost: LostOf
+    ) -> list[tuple[KeptConnector, set[int]]]:
+        """Return the numbers of lost tasks by connector, when it is time to look."""
+        now = time.monotonic()
+        if now < self._next:
+            return []
+        self._next = now + self.interval.total_seconds()
+        wanted = [each for each in kept if each.connector.target is TargetState.RUNNING]
+        gone = lost(task for each in wanted for task in each.running)
+        numbers = [(each, {t.number for t in each.running if t in gone}) for each in wanted]
+        found = [(each, some) for each, some in numbers if some]
+        for each, some in found:
+            log.warning(
+                "tasks that are shown as running are run by nobody, and started anew",
+                connector=each.connector.name,
+                tasks=sorted(some),
+            )
+        return found
+
+
+def renew_leases(entries: Collection[Entry], store: Store, lease: timedelta) -> None:
+    """Renew the leases of the tasks that run, and cancel those that have lost theirs.
+
+    Where that fails, whoever takes a task when its lease has run out is safe from us: what
+    we still write has a stale epoch.
+    """
+    held = [(entry, entry.lease) for entry in entries if entry.live and entry.lease]
+    if not held:
+        return
+    renewed = store.renew([each for _, each in held], store.now(), lease)
+    for entry, had in held:
+        # One that has ended meanwhile, or begun anew, has lost nothing.
+        if had.task not in renewed and entry.lease is had and entry.live:
+            log.warning("lease lost", **labels(had.task))
+            entry.cancel()

@@ -25,10 +25,10 @@ from headrace.plugins import PluginTimeoutError, aside
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import RetriableError
 from headrace.store import StoreUnavailableError
-from headrace.worker.lost import LostTasks
+from headrace.worker.events import as_it_is, traced
+from headrace.worker.owners import LostTasks
 from headrace.worker.planned import KeptConnector, close_all
 from headrace.worker.settlements import Settlements
-from headrace.worker.traces import as_it_is, traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from headrace.model import Connector
     from headrace.store import ConnectorStore
-    from headrace.worker.listening import ConnectorEvents
+    from headrace.worker.events import ConnectorEvents
     from headrace.worker.planned import Planned, Planning
     from headrace.worker.restarts import Part, Restarts
     from headrace.worker.settlements import Work

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.sdk import RetriableError
-from headrace.worker.labels import labels
+from headrace.worker.events import labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.worker.entry import Entry
+    from headrace.worker.entries import Entry
 
 log = structlog.get_logger(__name__)
 

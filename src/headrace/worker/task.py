@@ -11,7 +11,7 @@ import structlog
 
 from headrace.model import Backoff, SparkMemoryError, SparkUnavailableError
 from headrace.sdk import ReadLimit
-from headrace.worker.pieces import Pieces
+from headrace.worker.loop import Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,17 +18,21 @@ from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.storage import denied_error, storage_error
 from headrace.store import StoreUnavailableError
 from headrace.worker.endings import Endings
-from headrace.worker.entries import Entries
-from headrace.worker.entry import Entry
-from headrace.worker.events import Events, Outcome
-from headrace.worker.heart import renew_leases
-from headrace.worker.labels import labelled, labels
-from headrace.worker.listening import Measures, Unmeasured
-from headrace.worker.lost import lost_tasks
+from headrace.worker.entries import Entries, Entry
+from headrace.worker.events import (
+    Events,
+    Measures,
+    Outcome,
+    Unmeasured,
+    as_it_is,
+    labelled,
+    labels,
+    trace_of,
+)
+from headrace.worker.owners import lost_tasks, renew_leases
 from headrace.worker.restarts import Restarts
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import feeds
-from headrace.worker.traces import as_it_is, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
