@@ -16,7 +16,7 @@ from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors
 from headrace.plugins import Registry
-from headrace.store import Place
+from headrace.store import Place, memory_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +29,12 @@ def headrace_spark(spark: "SparkSession") -> "SparkSession":
 
 @pytest.fixture
 def place_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[object]:
-    """Return a function that gives a new place for a store: ``sqlite`` or ``postgresql``."""
+    """Give a place for a store: ``memory``, ``sqlite`` or ``postgresql``."""
     with ExitStack() as made:
 
         def place(kind: str) -> Place:
+            if kind == "memory":
+                return memory_database()
             if kind == "sqlite":
                 return tmp_path / "store.db"
             server: PostgresqlServer = request.getfixturevalue("postgresql")

@@ -28,8 +28,6 @@ from headrace.store import (
     ConnectorExistsError,
     ConnectorNotFoundError,
     ConnectorStore,
-    MemoryConnectorStore,
-    MemoryStore,
     Place,
     SqlConnectorStore,
     SqlStore,
@@ -47,12 +45,7 @@ CONFIG = {"connector.class": "file", "path": "/tmp/ä'\"%s"}  # noqa: S108 - not
 def store(
     request: pytest.FixtureRequest, place_of: Callable[[str], Place]
 ) -> Iterator[ConnectorStore]:
-    kind = request.param
-    made: ConnectorStore = (
-        MemoryConnectorStore(MemoryStore())
-        if kind == "memory"
-        else SqlConnectorStore(place_of(kind))
-    )
+    made: ConnectorStore = SqlConnectorStore(place_of(request.param))
     yield made
     made.close()
 
@@ -298,14 +291,9 @@ def test_changes_are_never_kept_shorter_than_states(store: ConnectorStore) -> No
 def test_the_states_of_tasks_are_told_as_they_change(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
-    data: Store
-    wanted: ConnectorStore
-    if kind == "memory":
-        data = MemoryStore()
-        wanted = MemoryConnectorStore(data)
-    else:
-        place = place_of(kind)
-        data, wanted = SqlStore(place), SqlConnectorStore(place)
+    place = place_of(kind)
+    data: Store = SqlStore(place)
+    wanted: ConnectorStore = SqlConnectorStore(place)
     create(wanted)
     task, second = TaskId("orders", 3), timedelta(seconds=1)
     running = TaskStatus(TaskState.RUNNING)

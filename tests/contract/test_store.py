@@ -11,7 +11,7 @@ import pytest
 
 from headrace.model import BatchState, Counts, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, Schema, StaleEpochError, StateError
-from headrace.store import MemoryStore, Place, SqlStore, Store
+from headrace.store import Place, SqlStore, Store
 
 TASK = TaskId("orders", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,8 +23,7 @@ TWO = Position.of({"file": "a"}, {"line": 2})
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, place_of: Callable[[str], Place]):
-    kind = request.param
-    made: Store = MemoryStore() if kind == "memory" else SqlStore(place_of(kind))
+    made: Store = SqlStore(place_of(request.param))
     yield made
     made.close()
 

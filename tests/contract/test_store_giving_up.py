@@ -9,8 +9,6 @@ from headrace.model import ConnectorKind, Counts, Stamp, TargetState, TaskId
 from headrace.sdk import Position, StaleEpochError, StateError
 from headrace.store import (
     ConnectorStore,
-    MemoryConnectorStore,
-    MemoryStore,
     Place,
     SqlConnectorStore,
     SqlStore,
@@ -25,14 +23,9 @@ ANN = Stamp(NOW, "ann")
 def test_an_unfinished_batch_of_a_stopped_connector_can_be_given_up(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
-    data: Store
-    wanted: ConnectorStore
-    if kind == "memory":
-        data = MemoryStore()
-        wanted = MemoryConnectorStore(data)
-    else:
-        place = place_of(kind)
-        data, wanted = SqlStore(place), SqlConnectorStore(place)
+    place = place_of(kind)
+    data: Store = SqlStore(place)
+    wanted: ConnectorStore = SqlConnectorStore(place)
     wanted.create("orders", ConnectorKind.SOURCE, {}, TargetState.RUNNING, ANN)
     task, end = TaskId("orders", 0), Position.of({"p": 1}, {"at": 5})
     lease = data.lease(task, "w", NOW, timedelta(seconds=5))

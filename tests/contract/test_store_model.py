@@ -17,6 +17,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.contract.model_connector_store import MemoryConnectorStore
+from tests.contract.model_store import MemoryStore
 
 from headrace.model import (
     Batch,
@@ -32,8 +34,6 @@ from headrace.model import (
 from headrace.sdk import HeadraceError, Position, StaleEpochError
 from headrace.store import (
     ConnectorStore,
-    MemoryConnectorStore,
-    MemoryStore,
     SqlConnectorStore,
     SqlStore,
     Store,

@@ -25,7 +25,7 @@ from headrace.acceptance.bench import (
 from headrace.acceptance.memory import Feed, Target, feed_source, hooked_sink, memory_sink
 from headrace.model import Definition, PluginSpec, TaskId
 from headrace.sdk import SinkConnector, SourceConnector, SourceTask
-from headrace.store import MemoryStore
+from headrace.store import SqlStore
 from headrace.worker import StoredConnectorContext, StoredTaskContext
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class RuntimeHarness:
             message = f"{connector.__name__} is neither a source nor a sink."
             raise TypeError(message)
         if issubclass(connector, SourceConnector):
-            return _source_task(connector, config, MemoryStore())
+            return _source_task(connector, config, SqlStore())
         return connector.task(connector.config_def().parse(config))
 
 

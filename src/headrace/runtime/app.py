@@ -42,7 +42,6 @@ from headrace.runtime.tasks import Planner, TaskMaker, check_topics
 from headrace.sdk.durability import set_durability
 from headrace.spark import DeathLimit, SparkSupervisor, open_session
 from headrace.store import (
-    MemoryStore,
     SqlConnectorStore,
     SqlStore,
     StoreMissingError,
@@ -320,7 +319,7 @@ class Runtime:
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
         """Return the first records at the source and after each step; nothing is kept."""
-        scratch = Runtime(self.settings, MemoryStore())
+        scratch = Runtime(self.settings, SqlStore())
         scratch.registry = self.registry
         scratch.spark = self.spark
         scratch.schema_registry = self.schema_registry

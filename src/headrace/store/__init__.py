@@ -1,10 +1,9 @@
 """Durable control state behind one Protocol."""
 
 from headrace.store.backup import BackupNotSupportedError, back_up
-from headrace.store.connector_memory import MemoryConnectorStore
 from headrace.store.connector_protocol import ConnectorStore
 from headrace.store.connector_sql import SqlConnectorStore
-from headrace.store.database import Place, open_database
+from headrace.store.database import Place, memory_database, open_database
 from headrace.store.errors import (
     ConnectorChangedError,
     ConnectorExistsError,
@@ -15,7 +14,6 @@ from headrace.store.errors import (
     TaskNotFoundError,
     TaskRemovedError,
 )
-from headrace.store.memory import MemoryStore
 from headrace.store.modes import Mode, in_mode
 from headrace.store.protocol import Store
 from headrace.store.replacement import (
@@ -35,8 +33,6 @@ __all__ = [
     "ConnectorExistsError",
     "ConnectorNotFoundError",
     "ConnectorStore",
-    "MemoryConnectorStore",
-    "MemoryStore",
     "Mode",
     "Name",
     "Place",
@@ -54,6 +50,7 @@ __all__ = [
     "existing",
     "go_on_from_earlier",
     "in_mode",
+    "memory_database",
     "open_database",
     "put_back",
     "start_empty",

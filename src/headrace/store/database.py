@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import make_url
+from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from headrace.sdk.errors import ConfigError, SetupError
@@ -13,14 +14,12 @@ from headrace.store.errors import StoreMissingError, StoreUnavailableError
 from headrace.store.migrations import migrate
 from headrace.store.postgresql import open_postgresql
 from headrace.store.restoring import go_on_from_copy
-from headrace.store.sqlite_file import open_sqlite
+from headrace.store.sqlite_file import open_memory, open_sqlite
 from headrace.store.store_file import StoreFile
 
-if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
-
-Place: TypeAlias = Path | str
-"""A SQLite file, or the URL of a PostgreSQL database (which may hold a password)."""
+Place: TypeAlias = Path | str | Engine
+"""A SQLite file, the URL of a PostgreSQL database (which may hold a password), or an engine on
+a database that is open already, such as one in memory."""
 
 
 def open_database(place: Place) -> Engine:
@@ -33,6 +32,8 @@ def open_database(place: Place) -> Engine:
         SetupError: The file cannot be used, or a newer version has made the tables.
         StoreUnavailableError: PostgreSQL cannot be reached.
     """
+    if isinstance(place, Engine):
+        return place
     engine = open_sqlite(place) if isinstance(place, Path) else open_postgresql(_url(place))
     try:
         migrate(engine)
@@ -51,6 +52,24 @@ def open_database(place: Place) -> Engine:
     except BaseException:
         engine.dispose()
         raise
+    return engine
+
+
+def memory_database() -> Engine:
+    """Return an engine on a new database in memory, with all tables."""
+    engine = open_memory()
+    with engine.connect() as db, _empty_database().connect() as empty:
+        source, target = empty.connection.driver_connection, db.connection.driver_connection
+        assert source is not None
+        source.backup(target)
+    return engine
+
+
+@cache
+def _empty_database() -> Engine:
+    """Return a database in memory from which others are copied: migrations take longer."""
+    engine = open_memory()
+    migrate(engine)
     return engine
 
 

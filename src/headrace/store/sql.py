@@ -11,7 +11,7 @@ from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskS
 from headrace.sdk import Position
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.store import rules
-from headrace.store.database import open_database
+from headrace.store.database import memory_database, open_database
 from headrace.store.event_rows import add_state
 from headrace.store.lease_clock import lease_clock
 from headrace.store.ledger_rows import append_to_ledger, ledger_length, ledger_slice
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from sqlalchemy import Column, Row, Select
+    from sqlalchemy import Column, Engine, Row, Select
 
     from headrace.sdk import Schema
     from headrace.store.database import Place
@@ -54,11 +54,16 @@ class SqlStore:
     again, and a sink that holds the id would skip the data.
     """
 
-    def __init__(self, place: Place, machine: Machine | None = None) -> None:
-        """Open the database, and make its tables when they are not there."""
-        self._engine = open_database(place)
+    def __init__(self, place: Place | None = None, machine: Machine | None = None) -> None:
+        """Open the database, one in memory by default, with its tables."""
+        self._engine = memory_database() if place is None else open_database(place)
         self._writer = in_mode(self._engine, Mode.WRITE)
         self.now = lease_clock(self._engine, machine)
+
+    @property
+    def database(self) -> Engine:
+        """The database, which other stores may share."""
+        return self._engine
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,4 +1,4 @@
-"""Opens SQLite files the one way that all stores open them."""
+"""Opens SQLite databases, in files and in memory, the one way that all stores open them."""
 
 from __future__ import annotations
 
@@ -59,6 +59,23 @@ def open_sqlite(path: Path) -> Engine:
     take_turns(engine, path, BUSY_SECONDS)
     event.listen(engine, "begin", lambda db: _begin(db, file))
     event.listen(engine, "commit", lambda _: file.check())
+    return engine
+
+
+def open_memory() -> Engine:
+    """Return an engine on a new SQLite database in memory, without tables.
+
+    It has one connection, so transactions wait for each other; it ends with the engine.
+    """
+    engine = create_engine(
+        "sqlite://",
+        connect_args={"check_same_thread": False},
+        poolclass=StorePool,
+        pool_size=1,
+        max_overflow=0,
+    )
+    event.listen(engine, "connect", lambda made, _: setattr(made, "isolation_level", None))
+    event.listen(engine, "begin", lambda db: db.exec_driver_sql("BEGIN"))
     return engine
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -340,8 +340,10 @@ class Worker:
         entry.trying_since = entry.trying_since if entry.failures else now
         entry.failures += 1
         backoff = entry.task.backoff
+        if isinstance(error, _OURS):  # without an end, and never without a wait
+            backoff = replace(backoff, timeout=None)
         trying_for = timedelta(seconds=now - entry.trying_since)
-        if backoff.expired(trying_for) and not isinstance(error, _OURS):
+        if backoff.expired(trying_for):
             self._fail(entry, error)
             return
         wait = backoff.wait(entry.failures, error.after, trying_for)

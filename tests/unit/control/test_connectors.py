@@ -25,8 +25,6 @@ from headrace.plugins import Registry
 from headrace.sdk import Position
 from headrace.store import (
     ConnectorNotFoundError,
-    MemoryConnectorStore,
-    MemoryStore,
     SqlConnectorStore,
     SqlStore,
 )
@@ -70,11 +68,12 @@ def test_a_list_asks_the_store_as_often_for_many_as_for_one(tmp_path: Path) -> N
         assert views[1] == connectors.view("b")
 
 
-class Crowded(MemoryConnectorStore):
+class Crowded(SqlConnectorStore):
     """A store that somebody else changes as soon as it has been looked into."""
 
     def __init__(self) -> None:
-        super().__init__(MemoryStore())
+        self.state = SqlStore()
+        super().__init__(self.state.database)
         self.meanwhile: list[Callable[[], object]] = []
 
     @override
@@ -87,7 +86,7 @@ class Crowded(MemoryConnectorStore):
     def interfering(self) -> tuple[Connectors, Connectors]:
         """Return the connectors as one request sees them, and as the other does."""
         made = [
-            Connectors(wanted=self, state=self._state, registry=Registry(), clock=lambda: NOW)
+            Connectors(wanted=self, state=self.state, registry=Registry(), clock=lambda: NOW)
             for _ in range(2)
         ]
         return made[0], made[1]

@@ -15,7 +15,7 @@ from headrace.control.places import AnyPlace
 from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
-from headrace.store import MemoryConnectorStore, MemoryStore
+from headrace.store import SqlConnectorStore, SqlStore
 from headrace.topics import TopicPlaces, Topics, parse_start
 
 FILES = {"connector.class": "FileStreamSource", "file": "/in", "topic": "t"}
@@ -28,8 +28,8 @@ class Bench:
     """Connectors over stores in memory, none of which runs."""
 
     def __init__(self, topics: Path | None = None) -> None:
-        self.state = MemoryStore()
-        self.wanted = MemoryConnectorStore(self.state)
+        self.state = SqlStore()
+        self.wanted = SqlConnectorStore(self.state.database)
         self.registry = Registry()
         self.connectors = Connectors(
             wanted=self.wanted,

@@ -16,7 +16,7 @@ from headrace.sdk import (
     RetriableError,
     StateError,
 )
-from headrace.store import MemoryStore
+from headrace.store import SqlStore
 from headrace.worker import BatchLoop
 
 TASK = TaskId("copy it", 0)
@@ -30,7 +30,7 @@ class System:
 
     rows: int = 5
     run: Callable[[Batch], Counts] = lambda _: Counts()
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: SqlStore = field(default_factory=SqlStore)
     tried: list[Batch] = field(default_factory=list)
     routing: str = ""
     untouched: bool = True

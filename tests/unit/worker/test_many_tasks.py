@@ -15,7 +15,7 @@ from tests.unit.worker.scripts import IDLE, Script, Told, now, until, working
 
 from headrace.model import Batch, ConnectorKind, Counts, Lease, Stamp, TargetState, TaskId
 from headrace.sdk import Lag, Position, ReadLimit
-from headrace.store import MemoryStore, SqlConnectorStore, SqlStore, Store
+from headrace.store import SqlConnectorStore, SqlStore, Store
 from headrace.worker import BatchLoop, BatchTask, Step, Worker
 
 TASKS = 200
@@ -144,7 +144,7 @@ def test_a_look_at_what_is_wanted_costs_one_statement_however_many_connectors_th
 def test_a_task_that_has_something_to_tell_is_asked_at_once() -> None:
     hour = timedelta(hours=1)
     slow, other = Script("a", IDLE, poll_interval=hour), Script("b", IDLE, poll_interval=hour)
-    run = Worker(store=MemoryStore(), owner="me", events=Told(), clock=now, serving=True)
+    run = Worker(store=SqlStore(), owner="me", events=Told(), clock=now, serving=True)
     with working(run):
         run.add([slow, other])
         until(lambda: slow.calls and other.calls)
@@ -172,7 +172,7 @@ def test_of_tasks_that_are_ready_the_one_that_waits_longest_runs_first() -> None
     tasks = [Script(n, IDLE, partial(step, n), poll_interval=hour) for n in names]
     busy = Script("busy", IDLE, long_step, IDLE, poll_interval=hour)
     run = Worker(
-        store=MemoryStore(), owner="me", events=Told(), clock=now, threads=1, serving=True
+        store=SqlStore(), owner="me", events=Told(), clock=now, threads=1, serving=True
     )
     with working(run):
         run.add([*tasks, busy])

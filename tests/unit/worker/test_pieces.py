@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model import Batch, Counts, Lease, SparkMemoryError, SparkUnavailableError, TaskId
 from headrace.sdk import Lag, Position, ReadLimit, RetriableError, SinkError
-from headrace.store import MemoryStore
+from headrace.store import SqlStore
 from headrace.worker import BatchLoop, BatchTask
 
 TASK = TaskId("large", 0)
@@ -33,7 +33,7 @@ class System:
     error: type[RetriableError] = SparkMemoryError
     untouched: bool = True
     routing: str = ""
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: SqlStore = field(default_factory=SqlStore)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     loop: BatchLoop = field(init=False)

@@ -14,7 +14,7 @@ from headrace.plugins import Registry
 from headrace.runtime.build import Assembler
 from headrace.runtime.tasks import Planner
 from headrace.sdk import DataLostError, Mark, ReadLimit
-from headrace.store import MemoryStore
+from headrace.store import SqlStore
 from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy
 from headrace.worker import BatchLoop
 
@@ -31,7 +31,7 @@ class Sink:
 
     folder: Path
     start: str
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: SqlStore = field(default_factory=SqlStore)
     topics: Topics = field(init=False)
     delivered: list[int] = field(default_factory=list)
     appended: int = 0

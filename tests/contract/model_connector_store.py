@@ -1,4 +1,4 @@
-"""Connectors in plain memory: for tests and throw-away servers."""
+"""What stores of connectors must do, in plain Python, see model_store."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
+    from tests.contract.model_store import MemoryStore
+
     from headrace.model import (
         Batch,
         ConnectorKind,
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
         TaskId,
         TaskStatus,
     )
-    from headrace.store.memory import MemoryStore
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The store in plain memory: for tests, previews and throw-away runs."""
+"""What stores must do, in plain Python: the model that the real ones are compared with."""
 
 from __future__ import annotations
 
