@@ -19,8 +19,7 @@ from ruamel.yaml import YAML
 
 from headrace.model import Batch, Definition, TaskId, TaskState
 from headrace.sdk import Mark, Schema
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.durability import Durability, set_durability
 from headrace.topics import Topic, topic_row_schema

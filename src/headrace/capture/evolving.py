@@ -12,8 +12,7 @@ import pyarrow as pa
 from headrace.capture.rows import Slices, TopicRows, rejected_row, sieve
 from headrace.evolution import reconcile
 from headrace.evolution.apply_arrow import moved_array
-from headrace.sdk.arrow import to_arrow_field
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow_field
 from headrace.sdk.evolution_policy import Handling
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
-from headrace.evolution.values import brought, to_array, widen
+from headrace.evolution.values import brought, widen
 from headrace.sdk import CapturedBatch, Record, RecordError, Schema, SourceError, Struct
-from headrace.sdk.arrow import from_arrow, to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, from_arrow, to_array, to_arrow
 from headrace.sdk.evolution_policy import EvolutionPolicy
 from headrace.sdk.schema_merge import evolve
 from headrace.topics import LETTERS, letter_headers, topic_row_schema

@@ -17,10 +17,10 @@ from headrace.sdk import (
     Schema,
     Shape,
     TransformBatch,
-    TypedTransform,
     UnfitRecordError,
 )
 from headrace.sdk.sqltext import literal, literal_text
+from headrace.sdk.transform import TypedTransform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

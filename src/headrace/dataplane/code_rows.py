@@ -12,11 +12,9 @@ import pyarrow.compute as pc
 
 from headrace.capture.rows import header_rows
 from headrace.dataplane.recordrows import records_of
-from headrace.evolution.values import to_array
 from headrace.sdk import ArrowTransform, RecordError, RecordTransform, RetriableError, Type
 from headrace.sdk import Schema as RecordSchema
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_array, to_arrow
 from headrace.sdk.variants import check_variants
 
 if TYPE_CHECKING:

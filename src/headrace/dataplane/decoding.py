@@ -21,8 +21,7 @@ from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.packed import over_parts
 from headrace.dataplane.variants import with_variants
 from headrace.sdk import ConfigError, Schema
-from headrace.sdk.arrow import from_arrow, to_arrow, to_arrow_field
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, from_arrow, to_arrow, to_arrow_field
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
 from headrace.sdk.transform import DATA_EXCEPTION
 

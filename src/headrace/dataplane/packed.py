@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.packedmoves import MISFIT, misfit_rows, moved_rows
-from headrace.sdk.arrow import from_arrow, to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, from_arrow, to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.schema_merge import evolve
 from headrace.sdk.sparktypes import to_spark_json

@@ -10,8 +10,7 @@ import pyarrow as pa
 from headrace.capture.rows import Slices, sieve
 from headrace.evolution.apply_arrow import json_text, moved_array
 from headrace.sdk import RecordError, Schema
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 
 if TYPE_CHECKING:
     from headrace.evolution import Move

@@ -11,8 +11,7 @@ from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
 from headrace.dataplane.sources import SourceFrame
 from headrace.sdk import Lag, Position, Schema, StateError, check_range
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import literal
 from headrace.sdk.stored import schema_from_json

@@ -18,8 +18,7 @@ from headrace.dataplane.recordrows import records_of
 from headrace.dataplane.sinkfront import SinkFront
 from headrace.dataplane.variants import with_texts
 from headrace.sdk import BatchSink, RecordSink, Schema, SinkBatch, Type
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import durability, set_durability
 from headrace.sdk.refusal import RECORD_ID, Refused
 

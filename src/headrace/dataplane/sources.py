@@ -12,8 +12,7 @@ from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_s
 from headrace.dataplane.split_retries import SplitRetries
 from headrace.dataplane.variants import with_variants
 from headrace.sdk import RetriableError
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.evolution.apply_sql import castable
-from headrace.evolution.values import to_array
 from headrace.sdk import RecordError, Type
-from headrace.sdk.arrow import to_arrow_field, to_arrow_type
+from headrace.sdk.arrow import to_array, to_arrow_field, to_arrow_type
 from headrace.sdk.logical import VARIANT
 from headrace.sdk.sqltext import sql_type
 from headrace.sdk.value_text import to_string

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.evolution.diff import is_retyped
-from headrace.sdk import ConfigError, HeadraceError, RecordError, Schema, Struct, Type
-from headrace.sdk.arrow import from_arrow, to_arrow_type
+from headrace.sdk import ConfigError, RecordError, Schema, Type
+from headrace.sdk.arrow import from_arrow
 from headrace.sdk.evolution_policy import ChangeKind, Handling
-from headrace.sdk.logical import TIME
 from headrace.sdk.schema_merge import evolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.sdk.evolution_policy import EvolutionPolicy
-
-_Plain = Callable[[Any], Any]
-
-
-def to_array(values: Sequence[Any], schema: Schema) -> pa.Array:
-    """Return values of one schema. Raises RecordError when one does not fit."""
-    plain = _plain(schema)
-    try:
-        made = values if plain is None else [None if v is None else plain(v) for v in values]
-        return pa.array(made, to_arrow_type(schema))
-    except HeadraceError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
-        problem = f"A value does not fit its schema {schema.type.value}: {error}"
-        raise RecordError(problem) from error
 
 
 def infer(values: Sequence[Any]) -> Schema | None:
@@ -126,54 +108,3 @@ def _pruned(arrow: pa.DataType) -> pa.DataType | None:
         items = _pruned(arrow.value_type)
         return None if items is None else pa.list_(items)
     return arrow
-
-
-def _plain(schema: Schema) -> _Plain | None:
-    """Return what makes a value of ``schema`` one that Arrow takes; None: nothing to do."""
-    if schema.is_logical:
-        return _micros if schema.name == TIME else None
-    if schema.type is Type.STRUCT:
-        return _struct(schema)
-    if schema.type is Type.ARRAY and schema.value_schema is not None:
-        item = _plain(schema.value_schema)
-        return None if item is None else _list(item)
-    if schema.type is Type.MAP and schema.value_schema and schema.key_schema:
-        return _map(_plain(schema.key_schema), _plain(schema.value_schema))
-    return None
-
-
-def _micros(value: time) -> int:
-    """Return a time of day as topics hold it."""
-    seconds = (value.hour * 60 + value.minute) * 60 + value.second
-    return seconds * 1_000_000 + value.microsecond
-
-
-def _struct(schema: Schema) -> _Plain:
-    plains = [(field.name, _plain(field.schema)) for field in schema.fields]
-
-    def plain(value: Any) -> dict[str, Any]:
-        if not isinstance(value, Struct | Mapping):
-            problem = f"A value of type {type(value).__name__} does not fit a STRUCT."
-            raise RecordError(problem)
-        get = value.get
-        fields = {name: get(name) for name, _ in plains}
-        for name, change in plains:
-            if change is not None and fields[name] is not None:
-                fields[name] = change(fields[name])
-        return fields
-
-    return plain
-
-
-def _list(item: _Plain) -> _Plain:
-    return lambda value: [None if part is None else item(part) for part in value]
-
-
-def _map(key: _Plain | None, item: _Plain | None) -> _Plain:
-    def plain(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-        return [
-            (k if key is None else key(k), v if item is None or v is None else item(v))
-            for k, v in value.items()
-        ]
-
-    return plain

@@ -51,20 +51,23 @@ from .sink import (
     SinkTask,
     StagedWrite,
 )
-from .source import (
+from .sources import (
     CapturedBatch,
     CaptureSource,
     FrameSource,
+    NumberedSource,
+    Page,
+    PagedSource,
     SourceConnector,
     SourceTask,
     Split,
     SplitSource,
     StreamSplitSource,
+    source,
 )
-from .source_bases import NumberedSource, Page, PagedSource
 from .sql_sink import SqlSink
 from .struct import Struct
-from .transform import Predicate, Shape, Transform, TypedTransform
+from .transform import Predicate, Shape, Transform
 
 __all__ = [
     "ArrowTransform",
@@ -133,8 +136,8 @@ __all__ = [
     "TransformBatch",
     "TransformContext",
     "Type",
-    "TypedTransform",
     "UnfitRecordError",
     "check_range",
     "flush",
+    "source",
 ]

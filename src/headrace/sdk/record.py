@@ -1,14 +1,19 @@
 """A record: what a capture gives, what a record sink and a record transform take."""
 
+import base64
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 from headrace.sdk.errors import RecordError
 from headrace.sdk.schema import Schema
+from headrace.sdk.struct import Struct
 
-__all__ = ["Header", "Record"]
+__all__ = ["Header", "Record", "json_value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +106,50 @@ class Record:
     def header(self, key: str) -> Header | None:
         """Give the last header of this key, or None."""
         return next((h for h in reversed(self.headers) if h.key == key), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values, for targets that take JSON.
+
+        The keys are topic, key, value, headers (a list of objects with key and value) and
+        timestamp. See ``json_value`` for the forms of values.
+        """
+        return {
+            "topic": self.topic,
+            "key": json_value(self.key),
+            "value": json_value(self.value),
+            "headers": [{"key": h.key, "value": json_value(h.value)} for h in self.headers],
+            "timestamp": json_value(self.timestamp),
+        }
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of a record as a JSON value.
+
+    Structs and maps become objects, dates and times ISO 8601 texts, bytes Base64, decimals
+    texts with all their digits; NaN and the infinities become null, which JSON does not have.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date() | time():  # a datetime is a date
+            return value.isoformat()
+        case Struct():
+            return json_value(value.to_dict())
+        case Mapping():
+            return {_json_key(key): json_value(item) for key, item in value.items()}
+        case list() | tuple():
+            return [json_value(item) for item in value]
+        case _:
+            problem = f"A value of type {type(value).__name__} has no form in JSON."
+            raise RecordError(problem)
+
+
+def _json_key(key: Any) -> str:
+    plain = json_value(key)
+    return plain if isinstance(plain, str) else json.dumps(plain)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.sdk import Schema
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform
 from headrace.sdk.delta import AddedFile
 
 if TYPE_CHECKING:

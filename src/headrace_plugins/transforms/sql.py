@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, TypedTransform
+from headrace.sdk import ConfigError
 from headrace.sdk.config import Importance, Settings, setting
 from headrace.sdk.sqltext import quote
+from headrace.sdk.transform import TypedTransform
 from headrace_plugins.transforms.user_sql import check_expression, enclosed, tokens
 
 if TYPE_CHECKING:

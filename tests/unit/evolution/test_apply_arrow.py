@@ -9,9 +9,8 @@ import pytest
 
 from headrace.evolution import reconcile
 from headrace.evolution.apply_arrow import moved_array
-from headrace.evolution.values import to_array
 from headrace.sdk import RecordError, Schema
-from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.arrow import to_array, to_arrow_type
 from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
 
 INT8, INT, LONG = Schema.int8(optional=True), Schema.int32(optional=True), Schema.int64()

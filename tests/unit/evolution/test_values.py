@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.evolution.values import infer, to_array, widen
+from headrace.evolution.values import infer, widen
 from headrace.sdk import RecordError, Schema, Struct
-from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.arrow import to_array, to_arrow_type
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),

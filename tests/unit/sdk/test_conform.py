@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sdk.arrow import from_arrow, to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, from_arrow, to_arrow
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema import Schema
 

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from headrace.model import TopicReaders
 from headrace.sdk import Mark, Position, Schema
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.topics import (
     Topic,

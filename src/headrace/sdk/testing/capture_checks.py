@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk.arrow import from_arrow
 from headrace.sdk.position import Position
-from headrace.sdk.source import CapturedBatch, CaptureSource, SourceTask
+from headrace.sdk.sources import CapturedBatch, CaptureSource, SourceTask
 from headrace.sdk.testing.driver import Arrived
 from headrace.sdk.testing.leaks import check_leaks
 from headrace.sdk.testing.promise import BrokenPromiseError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.sdk.config import ConfigDef, ConfigType
 from headrace.sdk.connector import Connector
 from headrace.sdk.sink import SinkTask
-from headrace.sdk.source import SourceConnector
+from headrace.sdk.sources import SourceConnector
 from headrace.sdk.testing.promise import BrokenPromiseError
 
 if TYPE_CHECKING:

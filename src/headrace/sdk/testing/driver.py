@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.sdk.sink import SinkConnector
-    from headrace.sdk.source import SourceConnector
+    from headrace.sdk.sources import SourceConnector
     from headrace.sdk.testing.rows import Row
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.sdk.position import Position, ReadLimit
     from headrace.sdk.schema import Schema
     from headrace.sdk.sink import SinkConnector, SinkTask
-    from headrace.sdk.source import SourceConnector, SourceTask
+    from headrace.sdk.sources import SourceConnector, SourceTask
     from headrace.sdk.testing.driver import Arrived, DeadLetter
     from headrace.sdk.testing.rows import Row
 

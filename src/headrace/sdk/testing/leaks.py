@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from headrace.sdk.source import SourceConnector
+from headrace.sdk.sources import SourceConnector
 from headrace.sdk.testing.promise import BrokenPromiseError
 
 if TYPE_CHECKING:

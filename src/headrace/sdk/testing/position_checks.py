@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk.errors import HeadraceError
 from headrace.sdk.position import Position, ReadLimit
-from headrace.sdk.source import ReplayableSource, SourceConnector
+from headrace.sdk.sources import ReplayableSource, SourceConnector
 from headrace.sdk.testing.promise import BrokenPromiseError
 from headrace.sdk.testing.rows import differences
 from headrace.sdk.testing.source_checks import CHUNKS, append_chunks, append_more, drain

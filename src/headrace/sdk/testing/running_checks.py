@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headrace.sdk.source import ReplayableSource, SourceTask
+from headrace.sdk.sources import ReplayableSource, SourceTask
 from headrace.sdk.testing.promise import BrokenPromiseError
 from headrace.sdk.testing.source_checks import (
     append_chunks,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk.errors import HeadraceError
 from headrace.sdk.position import Position, ReadLimit
-from headrace.sdk.source import FrameSource, ReplayableSource, SourceConnector, SplitSource
+from headrace.sdk.sources import FrameSource, ReplayableSource, SourceConnector, SplitSource
 from headrace.sdk.testing.harness import Killed, Point
 from headrace.sdk.testing.leaks import check_leaks
 from headrace.sdk.testing.promise import BrokenPromiseError

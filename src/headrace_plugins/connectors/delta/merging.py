@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headrace.sdk import RetriableError, SinkError
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import QUIET, add_files, find_receipt, mark_properties
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta.rows import DELETED

@@ -12,8 +12,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from headrace.sdk import RecordError, Schema
-from headrace.sdk.arrow import to_arrow
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.sdk.strategies import SCHEMAS, values
 
 from headrace.sdk import Schema
-from headrace.sdk.arrow import to_arrow, to_arrow_type
-from headrace.sdk.arrow_cast import conform
+from headrace.sdk.arrow import conform, to_arrow, to_arrow_type
 from headrace.sdk.connectjson import connect_json, json_from_native
 from headrace.sdk.connectpayload import native_from_value
 from headrace.sdk.converter import Decoded

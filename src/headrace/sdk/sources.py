@@ -1,0 +1,628 @@
+"""The gears of a source, bases for the common cases, and a source as a function."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
+
+from typing_extensions import override
+
+from headrace.sdk.config import Configured, Settings
+from headrace.sdk.connector import Connector, DeliveryGuarantee
+from headrace.sdk.errors import SourceError
+from headrace.sdk.position import Lag, Position, ReadLimit, check_range
+from headrace.sdk.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk.config import Config
+    from headrace.sdk.connector import ConnectorContext, TaskContext
+    from headrace.sdk.schema import Schema
+
+    Rows: TypeAlias = pa.RecordBatch | Sequence[Mapping[str, Any]]
+    SourceFunction: TypeAlias = Callable[
+        [Any, Any], Iterable[Mapping[str, Any] | pa.RecordBatch | pa.Table]
+    ]
+    _Piece: TypeAlias = Mapping[str, Any] | pa.RecordBatch
+
+
+class SourceTask(Configured, ABC):
+    """A running part of a source; see the three gears below for what it does.
+
+    Call order: ``start``, any number of gear calls, ``stop``. A task is used by one
+    thread at a time. To make one takes nothing: ``start`` connects.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Keep the task's parsed configuration."""
+        self.config = config
+        self.settings = self.settings_class().from_config(config)
+
+    def start(self, context: TaskContext) -> None:
+        """Take what is needed to plan and read. May block briefly."""
+        self.context = context
+
+    def ended(self, position: Position) -> bool:
+        """Return whether nothing can come after ``position`` any more.
+
+        Asked where ``latest`` or ``poll`` gave nothing: a source whose next rows have only
+        to be waited for has not ended.
+        """
+        return False
+
+    @override
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
+        return {name: value for name, value in self.__dict__.items() if name != "context"}
+
+    def stop(self) -> None:
+        """Let go of everything, promptly. Called once, also after a failed start."""
+
+
+class ReplayableSource(SourceTask):
+    """A source that can read the same range again: the frame and split gears."""
+
+    @abstractmethod
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        """Return the end of the next batch that begins at ``start``.
+
+        Equal to ``start`` when nothing new is there. It should stay within
+        ``limit.rows`` and ``limit.size_bytes`` but always make progress, and never
+        passes ``limit.until``. Without rows and bytes in the limit it is the end of all
+        that is there. ``Position()`` is the very beginning. Called before
+        every batch and by idle polling, so it must be cheap.
+        """
+
+    def size_bytes(self, start: Position, end: Position) -> int | None:
+        """Return the size of the range's input, or None when it is not known cheaply."""
+        return None
+
+    def rows(self, start: Position, end: Position) -> int | None:
+        """Return how many records the range holds, or None when that is not known cheaply.
+
+        It must be exact: the balance of the batch is drawn from it (Guarantee 4).
+        """
+        return None
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        """Return how much lies between ``start`` and all that is there, or ``until``.
+
+        Called now and then while batches run, to show how far behind the task is, so it
+        must be cheap.
+        """
+        end = self.latest(start, ReadLimit(until=until))
+        return Lag(self.rows(start, end), self.size_bytes(start, end))
+
+    def acknowledge(self, position: Position) -> None:
+        """Learn that everything up to ``position`` is durable in the target.
+
+        Called after each finished batch and again after a restart, so it must be
+        idempotent.
+        """
+
+
+class FrameSource(ReplayableSource):
+    """Reads what Spark reads natively, as a DataFrame."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        """Return the records after ``start`` up to and including ``end``.
+
+        The frame has a column ``value`` (the row as a struct, or a single value) and
+        may have ``key``, ``headers``, ``timestamp``, ``partition`` and ``error``
+        (see ``headrace.sdk.frames``). The same range must give the same rows again;
+        raise DataLostError when that is no longer possible, and StateError for a range of
+        partitions that this task does not read (see ``check_range``): an unfinished batch
+        outlives a change of the configuration. It must not run a job.
+        """
+
+    def read_strict(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> DataFrame | None:
+        """Return the records of ``read`` in a frame that has no ``error`` and fails instead.
+
+        Asked of a task that tolerates no bad record, when a job that fails at the first
+        is cheaper than a column that tells of each. It must fail for the same records,
+        whichever columns are used. When a job fails, ``read`` is asked for the reason.
+        None, the default, when there is no such frame.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One part of a range, read by one Spark partition. JSON values only.
+
+    Args:
+        payload: What ``read`` needs to find the part.
+        rows: Expected number of rows, if known; used for progress only.
+    """
+
+    payload: Mapping[str, object]
+    rows: int | None = None
+
+
+class SplitSource(ReplayableSource):
+    """Plans parts in Python and reads each as Arrow batches on an executor.
+
+    The task object itself is pickled to the executors after ``start``: keep
+    connections out of its state, or drop them in ``__getstate__``.
+    """
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Return the schema of the rows, a STRUCT. It may change between batches."""
+
+    @abstractmethod
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Divide the range; the same range gives the same splits again.
+
+        Raises as ``FrameSource.read`` does: a range that cannot be read is never empty.
+        """
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split, on an executor.
+
+        May run more than once, also at the same time, for one split, and must give
+        the same rows. Raises RetriableError when the system is busy: before the first
+        ``yield`` the runtime reads this split again, up to five times within some ten
+        seconds, or after ``after`` where that is no longer than half a minute. After a
+        ``yield`` the whole batch runs again, as rows that were given cannot be taken back.
+        So plan one request for each split, or try the later ones again here.
+        """
+
+
+class StreamSplitSource(ReplayableSource):
+    """A split source that carries many streams, each with a schema of its own.
+
+    Its batches travel packed (Arrow IPC bytes in one row), so that types stay exact
+    and any stream's schema may change in mid-stream.
+    """
+
+    @abstractmethod
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        """Divide the range; the same range gives the same splits again.
+
+        Raises as ``FrameSource.read`` does: a range that cannot be read is never empty.
+        """
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield ``(stream, rows)`` of one split, on an executor, oldest first.
+
+        See ``SplitSource.read`` for when it is called again.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedBatch:
+    """What a capture hands over at once, in Arrow instead of single records.
+
+    Args:
+        values: The rows; each becomes the value of a record.
+        position: Where the capture stands after them.
+        topic: The topic to append to; None for the connector's own.
+        scalar: Whether the single column is the value itself and not a field of it.
+        rejected: Raw input that could not be read, with the reason for each.
+    """
+
+    values: pa.RecordBatch
+    position: Position
+    topic: str | None = None
+    scalar: bool = False
+    rejected: Sequence[tuple[bytes, str]] = field(default=())
+
+
+class CaptureSource(SourceTask):
+    """Kafka Connect's SourceTask: polled in a thread of a plugin host process.
+
+    For what cannot be read again: a queue, a webhook, a growing file. What ``poll``
+    returns is appended to a topic exactly once, together with its position.
+    """
+
+    @abstractmethod
+    def poll(self) -> Sequence[Record] | CapturedBatch | None:
+        """Return what is new, or None (or nothing) when there is nothing yet.
+
+        May block for up to a second. The records of one call are appended together
+        in one transaction.
+        """
+
+    def commit(self, position: Position) -> None:
+        """Learn that everything up to ``position`` is durable in its topic."""
+
+    def commit_record(self, record: Record) -> None:
+        """Learn that one record is durable. Only called for records, after each poll."""
+
+
+Gear = FrameSource | SplitSource | StreamSplitSource | CaptureSource
+"""What a source's task is, one of."""
+
+
+class SourceConnector(Connector):
+    """A connector that reads a system.
+
+    The runtime makes one with no arguments, calls ``start`` once, then ``task_configs``, and
+    ``stop`` at the end, one call at a time. Tasks are made of their configurations, without
+    the connector, wherever they run.
+
+    On a server it lives as long as it is to run, and ``task_configs`` is called again when
+    it asks its context for that: tasks whose configuration stays run on, the others are
+    started anew. Positions belong to a task's number: what a task reads must keep its
+    number, so new things come last, or in tasks of their own.
+    """
+
+    def start(self, config: Config, context: ConnectorContext) -> None:
+        """Keep the parsed configuration; connect to what planning needs."""
+        self.config = config
+        self.context = context
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Divide the work into at most ``max_tasks`` task configurations.
+
+        The default is a single task with the connector's own configuration.
+        """
+        return [dict(self.config.originals)]
+
+    @classmethod
+    @abstractmethod
+    def task_class(cls, config: Config) -> type[Gear]:
+        """Return the class of the tasks with a configuration, which says how they read.
+
+        Kafka Connect's ``taskClass``.
+        """
+
+    @classmethod
+    def task(cls, config: Config) -> Gear:
+        """Make the task for one of the ``task_configs``, parsed.
+
+        The default gives the configuration to the class of tasks.
+        """
+        return cls.task_class(config)(config)
+
+    def stop(self) -> None:
+        """Let go of what ``start`` took. Called once, also after a failed start."""
+
+    @classmethod
+    def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
+        """Return where a task goes that is to read again what came at ``time`` or later.
+
+        Called when a person rewinds a connector that is stopped, for each of its tasks, with
+        where the task stands. None says that the source cannot tell: the task goes back to
+        where it stood at that time, as its batches tell.
+        """
+        return None
+
+
+_OFFSET = "number"
+_CURSOR = "cursor"
+
+
+class NumberedSource(SplitSource):
+    """A split source whose records have whole numbers that grow, such as ids.
+
+    Its position is the number of the last record that was read. Numbers may have gaps; what
+    is added later must have a higher number than all that ``last_number`` has told of.
+    """
+
+    split_size: ClassVar[int] = 100_000
+    """How many numbers a split has."""
+
+    @property
+    @abstractmethod
+    def partition(self) -> Mapping[str, str]:
+        """What is read, such as ``{"table": "events"}``: a position is kept for each."""
+
+    @abstractmethod
+    def last_number(self, after: int, until: int | None, limit: int | None) -> int | None:
+        """Return the number of the last record of the next batch; None if nothing is new.
+
+        Args:
+            after: The number of the last record that was read; 0 at the beginning.
+            until: The batch has no number beyond this one.
+            limit: The most records of the batch.
+        """
+
+    @abstractmethod
+    def read_numbers(self, after: int, to: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records with ``after`` < number <= ``to``; see ``SplitSource.read``."""
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        until = None if limit.until is None else self.number(limit.until)
+        last = self.last_number(self.number(start), until, limit.rows)
+        return start if last is None else Position.of(self.partition, {_OFFSET: last})
+
+    @override
+    def splits(self, start: Position, end: Position) -> Sequence[Split]:
+        check_range(start, end, [self.partition])
+        first, last, size = self.number(start), self.number(end), self.split_size
+        return [
+            Split({"after": after, "to": min(after + size, last)})
+            for after in range(first, last, size)
+        ]
+
+    @override
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        after, to = (int(str(split.payload[name])) for name in ("after", "to"))
+        return self.read_numbers(after, to)
+
+    def number(self, position: Position) -> int:
+        """Return the number of the last record before a position."""
+        return int((position.offset(self.partition) or {_OFFSET: 0})[_OFFSET])
+
+
+def _captured(
+    rows: Rows,
+    partition: Mapping[str, str],
+    offset: Mapping[str, Any],
+    schema: Schema | None = None,
+) -> CapturedBatch | Sequence[Record]:
+    """Return rows as a capture hands them over, with where it stands after them."""
+    if not len(rows):  # an empty batch moves the position too
+        import pyarrow as pa  # noqa: PLC0415 - listing plugins does not wait for it
+
+        rows = pa.record_batch({})
+    if not isinstance(rows, Sequence):
+        return CapturedBatch(rows, Position.of(partition, offset))
+    record = Record(
+        "", None, value_schema=schema, source_partition=partition, source_offset=offset
+    )
+    return [replace(record, value=row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a system gave at once.
+
+    Args:
+        rows: Its rows, as Arrow's or as mappings by name. The schema of mappings is inferred.
+        cursor: What to ask with for the page after it; None if nothing can come any more.
+    """
+
+    rows: Rows
+    cursor: str | None
+
+
+class PagedSource(CaptureSource):
+    """A capture of pages that are asked for with an opaque cursor, as those of most APIs.
+
+    Its position is the cursor of the next page, kept with the rows of the page before it. No
+    page is asked for before the one in front of it was taken.
+    """
+
+    @property
+    def partition(self) -> Mapping[str, str]:
+        """What is read; a position is kept for each."""
+        return {"pages": "all"}
+
+    @abstractmethod
+    def page(self, cursor: str | None) -> Page | None:
+        """Return the page at a cursor, the first at None; None where nothing is new yet.
+
+        May block for up to a second. Raises RetriableError when the system is busy.
+        """
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._position = context.position()
+
+    @override
+    def poll(self) -> CapturedBatch | Sequence[Record] | None:
+        if self.ended(self._position):
+            return None
+        offset = self._position.offset(self.partition)
+        page = self.page(None if offset is None else offset[_CURSOR])
+        if page is None:
+            return None
+        offset = {_CURSOR: page.cursor}
+        self._position = Position.of(self.partition, offset)
+        return _captured(page.rows, self.partition, offset)
+
+    @override
+    def ended(self, position: Position) -> bool:
+        return position.offset(self.partition) == {_CURSOR: None}
+
+
+_CHUNK_ROWS, _CHUNK_SECONDS = 10_000, 1.0
+
+
+class _FunctionTask(CaptureSource):
+    """Gathers what a function yields, and calls it again once it has ended."""
+
+    function: ClassVar[SourceFunction]
+    cursor: ClassVar[str | None]
+    schema: ClassVar[Schema | None]
+    partition: ClassVar[Mapping[str, str]] = {"rows": "all"}
+
+    _pieces: Iterator[_Piece] | None = None
+    _held: _Piece | None = None
+    """The first piece of the next poll."""
+    _seen: Any = None
+    """The last cursor that this call of the function gave."""
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        offset = context.position().offset(self.partition)
+        first = None if self.cursor else 0
+        self._after: Any = first if offset is None else offset[_CURSOR]
+
+    @override
+    def poll(self) -> CapturedBatch | Sequence[Record] | None:
+        if self._pieces is None:
+            self._held = self._seen = None
+            self._pieces = _pieces(type(self).function(self.settings, self._after))
+        try:
+            pieces = self._gathered(self._pieces)
+        except BaseException:
+            self._pieces = None  # called again, it goes on after what was taken
+            raise
+        if not pieces:
+            return None
+        rows = _joined(pieces)
+        self._after = self._cursors(pieces[-1])[-1] if self.cursor else self._after + len(rows)
+        return _captured(rows, self.partition, {_CURSOR: self._after}, self.schema)
+
+    @override
+    def stop(self) -> None:
+        self._pieces = self._held = None
+
+    def _gathered(self, pieces: Iterator[_Piece]) -> list[_Piece]:
+        """Return the rows of a poll. Those with the same cursor stay together."""
+        found: list[_Piece] = []
+        end = time.monotonic() + _CHUNK_SECONDS
+        while (piece := self._held or next(pieces, None)) is not None:
+            self._held = None
+            if (new := self._new(piece)) is None:
+                continue
+            full = len(found) >= _CHUNK_ROWS or time.monotonic() > end
+            if found and (full or not isinstance(found[-1], Mapping)):
+                cursors = [] if self.cursor is None else self._cursors(found[-1])
+                if not cursors or cursors[-1] != self._cursors(new)[0]:
+                    self._held = new
+                    return found
+            found.append(new)
+        self._pieces = None
+        return found
+
+    def _new(self, piece: _Piece) -> _Piece | None:
+        """Return what comes after the rows that were taken; None for nothing."""
+        if self.cursor is None:
+            return piece if len(piece) else None
+        cursors = self._cursors(piece)
+        for cursor in cursors:
+            if self._seen is not None and (
+                type(cursor) is not type(self._seen) or cursor < self._seen
+            ):
+                problem = (
+                    f"Invalid order of rows: {self.cursor} {cursor!r} after {self._seen!r}."
+                )
+                fix = f"Yield rows in ascending order of {self.cursor}."
+                raise SourceError(problem, fix=fix, field=self.cursor)
+            self._seen = cursor
+        known = 0 if self._after is None else sum(each <= self._after for each in cursors)
+        if known == len(cursors):
+            return None
+        return piece if isinstance(piece, Mapping) else piece.slice(known)
+
+    def _cursors(self, piece: _Piece) -> list[Any]:
+        assert self.cursor is not None
+        if isinstance(piece, Mapping):
+            found = [piece.get(self.cursor)]
+        else:
+            here = self.cursor in piece.schema.names
+            found = piece.column(self.cursor).to_pylist() if here else [None]
+        for cursor in found:
+            if not isinstance(cursor, int | str):
+                problem = f"Expected an integer or a string in {self.cursor}, got {cursor!r}."
+                raise SourceError(problem, field=self.cursor)
+        return found
+
+
+def _pieces(items: Iterable[Mapping[str, Any] | pa.RecordBatch | pa.Table]) -> Iterator[_Piece]:
+    for item in items:
+        if hasattr(item, "to_batches"):
+            yield from item.to_batches()
+        else:
+            yield item
+
+
+def _joined(pieces: Sequence[_Piece]) -> Rows:
+    """Return rows in one piece: mappings as they are, or one Arrow batch of all."""
+    arrow = [piece for piece in pieces if not isinstance(piece, Mapping)]
+    if not arrow:
+        return pieces
+    if len(arrow) < len(pieces):
+        problem = "Mappings and Arrow tables are mixed."
+        raise SourceError(problem, fix="Yield either.")
+    import pyarrow as pa  # noqa: PLC0415 - listing plugins does not wait for it
+
+    return pa.concat_batches(arrow)
+
+
+class _FunctionSource(SourceConnector):
+    """What ``source`` makes of a function."""
+
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    function_task: ClassVar[type[_FunctionTask]]
+
+    @override
+    @classmethod
+    def task_class(cls, config: Config) -> type[Gear]:
+        return cls.function_task
+
+
+@overload
+def source(function: SourceFunction, /) -> type[SourceConnector]: ...
+
+
+@overload
+def source(
+    *,
+    cursor: str | None = None,
+    schema: Schema | None = None,
+    settings: type[Settings] = Settings,
+    version: str = "0",
+) -> Callable[[SourceFunction], type[SourceConnector]]: ...
+
+
+def source(
+    function: SourceFunction | None = None,
+    /,
+    *,
+    cursor: str | None = None,
+    schema: Schema | None = None,
+    settings: type[Settings] = Settings,
+    version: str = "0",
+) -> type[SourceConnector] | Callable[[SourceFunction], type[SourceConnector]]:
+    """Make a source connector of a function that yields rows.
+
+        @source(cursor="id")
+        def orders(settings: Settings, after: int | None) -> Iterator[Mapping[str, Any]]:
+            yield from shop.orders(since=after)
+
+    The function is called with the settings and where reading goes on, and yields rows as
+    mappings, Arrow batches or Arrow tables, until there are no more at present. It is called
+    again for those that come later, and after a restart or an error. Its docstring describes
+    the connector. What it yields is captured, as by any ``CaptureSource``: appended to a topic
+    exactly once, with the position. It raises RetriableError when the system is busy.
+
+    Args:
+        function: The function.
+        cursor: The field that grows from row to row, an integer or a string; rows must come in
+            its order, and none later with a value that was given. The function is called with
+            the value of the last row that was taken, None at first, and rows up to it are left
+            out if they come again. Without a cursor it is called with the number of rows that
+            were taken, and begins after so many.
+        schema: The schema of mappings, a STRUCT; None to infer it from their values.
+        settings: The class of its settings.
+        version: The version of the connector.
+    """
+
+    def made(function: SourceFunction) -> type[SourceConnector]:
+        names = {
+            "__module__": function.__module__,
+            "__doc__": function.__doc__,
+            "__annotations__": {"settings": settings},
+        }
+        task = {"function": staticmethod(function), "cursor": cursor, "schema": schema}
+        kind = type(f"{function.__name__}_task", (_FunctionTask,), names | task)
+        connector = {
+            "__qualname__": function.__qualname__,
+            "version": version,
+            "function_task": kind,
+        }
+        return type(function.__name__, (_FunctionSource,), names | connector)
+
+    return made if function is None else made(function)
