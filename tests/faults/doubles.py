@@ -7,9 +7,11 @@ rest (marks, receipts, commits, letters, stores) is what runs in production.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +20,16 @@ from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic
 
 from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
-from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, Staged
-from headrace.dataplane.delivery import Delivery, Prepared
-from headrace.dataplane.flow import Flow, StreamFrame, _StreamRun
-from headrace.dataplane.rejects import Rejects
+from headrace.dataplane.deadletters import (
+    DeadLetters,
+    LetterMarks,
+    Letters,
+    RejectedFrame,
+    Staged,
+)
+from headrace.dataplane.delivery import SinkPart, StagedRows
+from headrace.dataplane.flow import Flow, LaidChain, StreamFrame
+from headrace.dataplane.routing import Routes
 from headrace.dataplane.sources import SourceFrame
 from headrace.model import Batch, Counts, Lease, TaskId
 from headrace.runtime.build import sink_names
@@ -107,38 +115,38 @@ def _at(position: Position) -> int:
 class NumberFlow(Flow):
     """The flow, with rows by pyarrow."""
 
-    def _run(self, data: SourceFrame, batch: Batch) -> Counts:
-        frame = StreamFrame(None, TOPIC, self.application)  # type: ignore[arg-type]
-        with _NumberRun(self, frame, batch) as run:
-            return run.run(self.judge)
+    def _streams(self, data: SourceFrame) -> list[StreamFrame]:
+        return [StreamFrame(None, TOPIC, self.application)]  # type: ignore[arg-type]
 
+    def _lay(self, stream: StreamFrame, batch: Batch, kept: ExitStack) -> LaidChain:
+        nothing: Any = None
+        routes = Routes(TOPIC, TOPIC, self.staging, batch)
+        return LaidChain(stream, nothing, _NoRecords(), routes, TOPIC)  # type: ignore[arg-type]
 
-class _NumberRun(_StreamRun):
-    def _part(self, sink: FrameSink, number: int, mark: Mark) -> Prepared | Counts:
-        flow, batch = self._flow, self._batch
-        delivery = Delivery(
-            sink=sink,
-            rejects=Rejects(
-                flow.dead_letters, mark, flow.application, self._whose(number), flow.chain
-            ),
-            batch=batch,
-            known=None,
-            aliases=(),
-            tolerant=flow.dead_letters is not None,
-            otherwise=self._otherwise,
-        )
-        held = delivery.held(TOPIC)
-        if held is not None:
-            return held
+    def _stage(self, laid: LaidChain, part: SinkPart, batch: Batch) -> StagedRows:
         ids = list(range(_at(batch.start), _at(batch.end)))
-        bad = [n for n in ids if is_bad(n)] if flow.dead_letters is not None else []
+        bad = self._bad(batch)
         good = [n for n in ids if n not in bad]
-        to = SinkBatch(mark, TOPIC, VALUE, None)
-        written = sink.write(pa.table({"id": pa.array(good, pa.int64())}), to)
+        to = SinkBatch(part.mark, TOPIC, VALUE, None)
+        table: Any = pa.table({"id": pa.array(good, pa.int64())})
+        write = part.sink.write(table, to)
         counts = Counts(read=len(ids), written=len(good), rejected=len(bad))
-        if bad:
-            counts = replace(counts, causes={"TRANSFORMATION Bad": len(bad)})
-        return delivery._prepared(written, counts, lambda: bad)  # type: ignore[arg-type,return-value]
+        return StagedRows(write=write, counts=counts)
+
+    def _rejected(
+        self, laid: LaidChain, part: SinkPart, rows: StagedRows, batch: Batch
+    ) -> RejectedFrame:
+        return self._bad(batch)  # type: ignore[return-value]
+
+    def _bad(self, batch: Batch) -> list[int]:
+        ids = range(_at(batch.start), _at(batch.end))
+        return [n for n in ids if is_bad(n)] if self.dead_letters is not None else []
+
+
+class _NoRecords:
+    """What stands for records that no chain has seen."""
+
+    shape = SimpleNamespace(unfit=False)
 
 
 def is_bad(number: int) -> bool:

@@ -6,13 +6,13 @@ In it: all that makes or runs a DataFrame. Never: which connector it is, or a st
 from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.deadletters import DeadLetters
+from headrace.dataplane.delivery import sink_marks
 from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.preview import Stage, preview
 from headrace.dataplane.refusing import refused_of
 from headrace.dataplane.replays import ReplayReader
-from headrace.dataplane.sink_receipts import sink_marks
 from headrace.dataplane.sinkfront import SinkFront, sink_title
 from headrace.dataplane.sinks import as_frame_sink
 from headrace.dataplane.sources import (

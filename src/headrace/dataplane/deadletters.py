@@ -1,4 +1,8 @@
-"""Sends rejected records, each with its cause, to the dead-letter topic."""
+"""Sends rejected records, each with its cause, to the dead-letter topic.
+
+Two words for one fate: the chain *rejects* a record, a sink *refuses* it. Both are rejected
+records of the batch, and become dead letters.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.topic_sinks import fitted
-from headrace.model import MOST_LINES
-from headrace.sdk import DataLostError, Mark, StaleEpochError, StateError
+from headrace.model import MOST_LINES, Counts
+from headrace.sdk import DataLostError, Mark, SourceError, StaleEpochError, StateError
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from headrace.topics import Topic
 
 _FIGURES = ("count(1)", "any_value(cause.message)")
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+_LETTERS, _TOPIC, _CHAIN = "letters", "topic", "chain"
 _FOLDER = "letters"
 """Upkeep clears what crashed attempts left in ``data``; these a restart may still need."""
 
@@ -362,6 +368,88 @@ class DeadLetters:
         }
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in parts.items())
         return f"named_struct({pairs})"
+
+
+@dataclass(frozen=True)
+class DeadLetterPart:
+    """The dead letters of one sink's part of a batch, from its transaction to their topic.
+
+    Args:
+        letters: What becomes of rejected records; None where nothing is tolerated.
+        mark: The batch's in the sink.
+        writer: Who writes, as marks name it, without the sink's name.
+        whose: Which of the task's sinks it is, and whose letters come with it.
+        chain: Names the chain of transforms and converters, as a digest.
+    """
+
+    letters: DeadLetters | None
+    mark: Mark
+    writer: str
+    whose: Whose = field(default_factory=Whose)
+    chain: str = ""
+
+    def settled(self, receipt: str) -> Counts:
+        """Return the counts of a batch that the sink holds.
+
+        Letters are appended that a crash kept from their topic.
+        """
+        staged = dict(receipt_figures(receipt).get(_LETTERS, {}))
+        topic = staged.pop(_TOPIC, None)
+        if topic is not None and topic != self._topic:
+            problem = f"Dead letters of the unfinished batch belong into {topic}."
+            fix = (
+                f"Set errors.tolerance to all and {DEAD_LETTER_TOPIC} to {topic} until the "
+                "batch is finished."
+            )
+            raise StateError(problem, fix=fix)
+        self.append(Letters.from_json(staged))
+        return Counts.from_receipt(receipt)
+
+    def is_of_other_chain(self, receipt: str) -> bool:
+        """Return whether a receipt of the batch says that another chain made its records."""
+        chain = receipt_figures(receipt).get(_CHAIN, "")
+        return bool(chain and self.chain) and chain != self.chain
+
+    def stage(self, rejected: RejectedFrame, count: int, batch: Batch) -> Letters:
+        """Stage the letters of a batch of which so many records are rejected."""
+        assert self.letters is not None
+        letters = self.letters.stage(rejected, self._marks, batch, self.whose, count)
+        again = sum(letters.causes.values())
+        if again != count and not letters.sink.settled:
+            problem = f"{count} records were rejected, but {again} were found again."
+            raise SourceError(problem, fix="The source gives other rows when it is read again.")
+        return letters
+
+    def receipt(self, counts: Counts, letters: Letters) -> str:
+        """Return what the sink keeps beside the batch's mark."""
+        figures = asdict(counts)
+        if self.chain:
+            figures[_CHAIN] = self.chain
+        if staged := letters.to_json():
+            figures[_LETTERS] = {**staged, _TOPIC: self._topic}
+        return self.mark.receipt(figures)
+
+    def append(self, letters: Letters) -> None:
+        """Append the letters, now that the sink's transaction has decided for them."""
+        if self.letters is not None:
+            self.letters.append(letters, self._marks)
+
+    def discard(self) -> None:
+        """Remove what was staged, as the sink's transaction does not come about."""
+        if self.letters is not None:
+            self.letters.discard(self._marks, self.whose)
+
+    @property
+    def _topic(self) -> str | None:
+        topic = None if self.letters is None else self.letters.topic
+        return None if topic is None else topic.name
+
+    @property
+    def _marks(self) -> LetterMarks:
+        return LetterMarks(
+            chain=replace(self.mark, application=f"{self.writer}/dlq"),
+            sink=replace(self.mark, application=f"{self.mark.application}/refused"),
+        )
 
 
 _UNREAD = "error.stage IN ('KEY_CONVERTER', 'VALUE_CONVERTER', 'HEADER_CONVERTER')"

@@ -1,252 +1,291 @@
-"""One sink's part of a batch: what is good is written, what is not is dead-lettered."""
+"""One sink's part of a batch: its mark, what is staged of it, its counts, its dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from headrace.dataplane.deadletters import RejectedFrame, Whose
+from py4j.protocol import Py4JError
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.deadletters import DeadLetterPart, Letters
 from headrace.dataplane.failures import REJECTED
-from headrace.dataplane.records import RecordFrame
-from headrace.dataplane.refusing import record_id, refused_of, refusing, with_refused
-from headrace.dataplane.rejects import Rejects
-from headrace.dataplane.sink_receipts import held_receipt
+from headrace.dataplane.refusing import record_id
 from headrace.dataplane.sinkfront import sink_title
-from headrace.dataplane.tally import Tally
 from headrace.model import Counts
-from headrace.sdk import SourceError, StateError
+from headrace.sdk import Counting, Mark, SourceError, StateError
 from headrace.sdk.refusal import RECORD_ID
+from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from headrace.dataplane.deadletters import DeadLetters, Letters
+    from headrace.dataplane.evolution import Target
+    from headrace.dataplane.records import RecordFrame
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Mark, Refusal, SinkBatch, StagedWrite
+    from headrace.sdk import FrameSink, Refusal, Schema, Shape, StagedWrite
+    from headrace.sdk.refusal import Refused
 
-__all__ = ["Delivery", "Prepared", "Rejected", "check_balance"]
-
-Rejected: TypeAlias = Callable[[Callable[[RecordFrame], RecordFrame]], RejectedFrame]
-"""Gives the rejected records as they came, and asks which those of a sink are."""
+_FILTER = "filter:"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """One sink's part of a batch, staged: nothing of it is visible before ``commit``.
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """What a sink holds of a batch that ran before.
 
     Args:
-        staged: The good records; None where there is nothing to commit.
-        counts: What becomes of all of them.
-        letters: The rejected ones.
-        rejects: Where these go.
-        committed: Called once all of it is durable.
+        counts: Those of its receipt.
+        other_chain: Whether other transforms or converters made the records.
     """
 
-    staged: StagedWrite | None
     counts: Counts
-    letters: Letters
-    rejects: Rejects
-    committed: Callable[[], None] = lambda: None
-
-    def commit(self) -> Counts:
-        """Make it visible; return the counts when both parts are durable."""
-        if self.staged is not None:
-            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
-            # transaction that makes the data visible.
-            self.staged.commit(self.rejects.receipt(self.counts, self.letters))
-        # Without a sink's transaction the letters' own mark says whether they are there.
-        self.rejects.append(self.letters)
-        self.committed()
-        return self.counts
-
-    def then(self, committed: Callable[[], None]) -> Prepared:
-        """Return the same part, which calls ``committed`` once all of it is durable."""
-        return replace(self, committed=committed)
-
-    def abort(self) -> None:
-        """Remove what is staged."""
-        if self.staged is not None:
-            self.staged.abort()
-        self.rejects.discard()
+    other_chain: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delivery:
-    """One sink's part of a batch.
+class SinkPart:
+    """One sink's part of a batch, before anything is staged.
 
     Args:
-        sink: Where the records go.
-        rejects: What becomes of those that are rejected; it has the batch's mark.
-        batch: The batch.
-        known: How many records the source says there are; None when it does not know.
-        aliases: Those of the chain's transforms, for the counts of what they filter.
-        tolerant: Whether rejected records are dead-lettered; else the first ends the task.
+        sink: What takes the records: the target's sink, or what divides them by topic for it.
+        target: Where they go.
+        mark: The batch's in the sink.
+        letters: The part's dead letters.
     """
 
     sink: FrameSink
-    rejects: Rejects
-    batch: Batch
-    known: int | None
-    aliases: Sequence[str]
-    tolerant: bool
-    otherwise: list[str] = field(default_factory=list)
-    """Sinks that hold the batch as another chain made it."""
+    target: Target
+    mark: Mark
+    letters: DeadLetterPart
 
-    def held(self, topic: str) -> Counts | None:
-        """Return the counts of the batch if the sink holds it already."""
-        receipt = held_receipt(self.sink, self.rejects.mark, topic, self.batch)
+    @property
+    def title(self) -> str:
+        """Return what dead letters call the sink."""
+        return sink_title(self.sink)
+
+    def receipt(self, batch: Batch) -> str | None:
+        """Return the receipt of a batch that the sink holds, None for one to be written."""
+        return held_receipt(self.sink, self.mark, self.target.topic, batch)
+
+    def held(self, batch: Batch, rows: int | None) -> HeldPart | None:
+        """Return what the sink holds already of a batch of so many rows, if they are known."""
+        receipt = self.receipt(batch)
         if receipt is None:
             return None
         read = Counts.from_receipt(receipt).read
-        if receipt and self.known is not None and read != self.known:
-            mark = self.rejects.mark
+        if receipt and rows is not None and read != rows:
             raise StateError(
-                problem=f"The target holds batch {mark.batch} of {mark.application} with "
-                f"{read} records, and there are {self.known} of them now: what decides "
+                problem=f"The target holds batch {self.mark.batch} of {self.mark.application} "
+                f"with {read} records, and there are {rows} of them now: what decides "
                 "which go together was changed while the batch was unfinished.",
                 fix="Set the policy for changes of schemas back to what it was until the "
                 "batch is finished.",
             )
-        if self.rejects.is_of_other_chain(receipt):
-            self.otherwise.append(sink_title(self.sink))
-        return self.rejects.settled(receipt)
+        other = self.letters.is_of_other_chain(receipt)
+        return HeldPart(self.letters.settled(receipt), other)
 
-    def stage(self, fitted: RecordFrame, to: SinkBatch, rejected: Rejected) -> Prepared:
-        """Stage the good records, and what is to be told of the others.
 
-        Args:
-            fitted: The records.
-            to: Their batch.
-            rejected: Gives the rejected records as they came; it is given what rejects those
-                that only the sink does.
-        """
-        sink, title = self.sink, sink_title(self.sink)
-        refusals = self._refusals(fitted, to)
-        taken = refusing(fitted, refusals, title)
-        shape = taken.shape
-        tally = Tally.of(
-            shape, known=self.known, counting=sink.counting, tolerant=self.tolerant
-        )
-        staged = sink.write(self._good(taken, tally), replace(to, rows=tally.expected))
-        try:
-            refused = refused_of(staged)
-            counts = tally.counts(
-                staged.rows, taken.frame, shape, self.aliases, refused=len(refused)
-            )
-            check_balance(counts, self.batch)
-        except BaseException:
-            staged.abort()
-            raise
+@dataclass(frozen=True, kw_only=True)
+class StagedRows:
+    """What a sink has staged.
 
-        def judged(records: RecordFrame) -> RecordFrame:
-            return with_refused(refusing(records, refusals, title), refused, title)
+    Args:
+        write: The good records; None where there is nothing to commit.
+        counts: What becomes of all records.
+        schema: The schema that the sink was given; None where no record is good.
+        refusals: What the sink said beforehand that it refuses.
+        refused: The records that it refused on the way.
+    """
 
-        return self._prepared(staged, counts, partial(rejected, judged))
+    write: StagedWrite | None
+    counts: Counts
+    schema: Schema | None = None
+    refusals: Sequence[Refusal] = ()
+    refused: Sequence[Refused] = ()
 
-    def leave(
-        self,
-        spark: SparkSession,
-        counts: Counts,
-        topic: str,
-        rejected: Rejected,
-    ) -> Prepared:
-        """Pass a batch of which no record is good: the sink gets its mark at most."""
-        check_balance(counts, self.batch)
-        staged = self.sink.write_mark(spark, self.rejects.mark, topic)
-        return self._prepared(staged, counts, partial(rejected, lambda records: records))
 
-    def _refusals(self, records: RecordFrame, to: SinkBatch) -> Sequence[Refusal]:
-        if not self.tolerant:
-            return ()
-        return self.sink.refusals(records.frame.selectExpr(*records.columns()), to)
+@dataclass(frozen=True)
+class StagedPart:
+    """One sink's part of a batch, staged: nothing of it is visible before ``commit``.
 
-    def _prepared(
-        self, staged: StagedWrite | None, counts: Counts, rejected: Callable[[], RejectedFrame]
-    ) -> Prepared:
-        try:
-            letters = self.rejects.stage(counts, rejected, self.batch)
-        except BaseException:
-            if staged is not None:
-                staged.abort()
-            self.rejects.discard()
-            raise
-        return Prepared(staged, self._as_told(counts, letters), letters, self.rejects)
+    Args:
+        part: Whose it is.
+        rows: What the sink has staged.
+        letters: The dead letters of what is rejected.
+        counts: What becomes of all records, with the causes that the letters have.
+    """
 
-    def _as_told(self, counts: Counts, letters: Letters) -> Counts:
-        """Return the counts with the causes that the letters have.
+    part: SinkPart
+    rows: StagedRows
+    letters: Letters
+    counts: Counts
+
+    @classmethod
+    def of(cls, part: SinkPart, rows: StagedRows, letters: Letters) -> StagedPart:
+        """Count as the letters do.
 
         Letters that are there already are those of an attempt whose records were all
         delivered, to a sink without marks: what it refused is what holds.
         """
-        rejected = sum(letters.causes.values())
-        written = counts.written + counts.rejected - rejected
-        return replace(counts, causes=letters.causes, rejected=rejected, written=written)
+        before, rejected = rows.counts, sum(letters.causes.values())
+        written = before.written + before.rejected - rejected
+        counts = replace(before, causes=letters.causes, rejected=rejected, written=written)
+        return cls(part, rows, letters, counts)
 
-    def _good(self, records: RecordFrame, tally: Tally) -> DataFrame:
-        """Count everything that must be, and let only good records through."""
-        if tally.seen is not None:
-            # Spark copies each row to count it; flat rows are the cheapest to copy.
-            records = records.named()
-        shape = records.shape
-        frame = tally.over(records.frame, shape, self.aliases)
-        keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
-        if shape.error is not None:
-            keep.append(self._tolerated(shape.error))
-        if keep:
-            frame = frame.where(" AND ".join(keep))
-        if self.aliases and shape.value.is_struct:
-            frame = _kept_flat(frame)
-        given = records
-        if self.sink.ordered and records.position is None:
-            given = replace(records, position="array(monotonically_increasing_id())")
-        frame = frame.selectExpr(*given.columns())
-        if self.tolerant and self.sink.verifies:
-            frame = frame.selectExpr("*", f"{record_id(records)} AS {RECORD_ID}")
-        return frame
+    def commit(self) -> None:
+        """Make it visible; return when the records and the letters are durable."""
+        if self.rows.write is not None:
+            # Guarantee 2: the sink keeps the mark, with the counts as its receipt, in the
+            # transaction that makes the data visible.
+            self.rows.write.commit(self.part.letters.receipt(self.counts, self.letters))
+        # Without a sink's transaction the letters' own mark says whether they are there.
+        self.part.letters.append(self.letters)
 
-    def _tolerated(self, error: str) -> str:
-        if self.tolerant:
-            return f"{error} IS NULL"
+    def abort(self) -> None:
+        """Remove what is staged."""
+        if self.rows.write is not None:
+            self.rows.write.abort()
+        self.part.letters.discard()
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """The count of one write, taken as cheaply as its balance allows.
+
+    Args:
+        known: How many records the source says there are; None when it does not know.
+        counting: Where the sink's count comes from.
+        aliases: Those of the chain's transforms, for the counts of what they filter.
+        seen: Spark's own count on the way, where those two are not enough.
+        expected: How many records the sink gets, where that is known before.
+    """
+
+    known: int | None
+    counting: Counting
+    aliases: Sequence[str]
+    seen: Observation | None
+    expected: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        shape: Shape,
+        *,
+        known: int | None,
+        counting: Counting,
+        aliases: Sequence[str],
+        tolerant: bool,
+    ) -> RowCount:
+        """Choose how to count.
+
+        Without dead letters a rejected record fails the job, so only a filter or a
+        tolerated error can make a difference between what is read and what is written.
+        """
+        parts = shape.dropped is not None or (shape.error is not None and tolerant)
+        enough = known is not None or counting is Counting.MEASURED
+        seen = None if enough and not parts else Observation()
+        return cls(known, counting, aliases, seen, expected=None if parts else known)
+
+    def over(self, records: RecordFrame) -> RecordFrame:
+        """Count the records by what the shape's expressions say of each."""
+        if self.seen is None:
+            return records
+        # Spark copies each row to count it; flat rows are the cheapest to copy.
+        records = records.named()
+        measures = (F.expr(measure) for measure in _measures(records.shape, self.aliases))
+        return replace(records, frame=records.frame.observe(self.seen, *measures))
+
+    def counts(self, records: RecordFrame, written: int, refused: int) -> Counts:
+        """Return the counts after the job.
+
+        Args:
+            records: What was given to ``over``.
+            written: How many the sink says that it wrote.
+            refused: How many it refused on the way.
+        """
+        found = Counts()
+        if self.seen is not None:
+            try:
+                found = _counts(self.seen.get)
+            except Py4JError:
+                # Where Spark can prove that no record is good it runs nothing that counts.
+                found = counted(records, self.aliases)
+        read, rejected = found.read, found.rejected + refused
+        if self.seen is None:
+            read = written + refused if self.known is None else self.known
+        if self.counting is Counting.UNKNOWN:
+            written = read - found.filtered - rejected
+        return replace(found, read=read, written=written, rejected=rejected)
+
+
+def counted(records: RecordFrame, aliases: Sequence[str]) -> Counts:
+    """Count records by a job of its own; nothing is written yet."""
+    row = records.frame.selectExpr(*_measures(records.shape, aliases)).collect()[0]
+    return _counts(row.asDict())
+
+
+def _counts(found: Mapping[str, int]) -> Counts:
+    filters = {
+        name.removeprefix(_FILTER): int(rows)
+        for name, rows in found.items()
+        if name.startswith(_FILTER) and rows
+    }
+    return Counts(
+        read=int(found.get("read", 0)),
+        filtered=sum(filters.values()),
+        rejected=int(found.get("rejected", 0)),
+        filters=filters,
+    )
+
+
+def _measures(shape: Shape, aliases: Sequence[str]) -> list[str]:
+    measures = ["count(1) AS read"]
+    if shape.dropped is not None:
+        measures += [
+            f"count_if({shape.dropped} = {literal(alias)}) AS {quote(_FILTER + alias)}"
+            for alias in aliases
+        ]
+    if shape.error is not None:
+        measures.append(f"count_if({shape.error} IS NOT NULL) AS rejected")
+    return measures
+
+
+def good_rows(
+    records: RecordFrame, sink: FrameSink, *, tolerant: bool, transformed: bool
+) -> DataFrame:
+    """Return the columns that a sink gets, of the records that are neither dropped nor bad.
+
+    Args:
+        records: The records.
+        sink: The sink.
+        tolerant: Whether bad records are dead-lettered; else the first fails the job.
+        transformed: Whether a chain made them.
+    """
+    shape, frame = records.shape, records.frame
+    keep = [f"{shape.dropped} IS NULL"] if shape.dropped is not None else []
+    if shape.error is not None and tolerant:
+        keep.append(f"{shape.error} IS NULL")
+    elif shape.error is not None:
         # Failing the job itself leaves nothing of the batch written, in any sink.
-        failure = f"raise_error(concat('{REJECTED}', to_json({error})))"
-        return f"IF({error} IS NULL, true, CAST({failure} AS BOOLEAN))"
-
-
-def _kept_flat(frame: DataFrame) -> DataFrame:
-    """Keep Spark from moving what was computed into the struct that sinks get.
-
-    A sink that takes the struct apart would else have it made for each record.
-    """
-    numbered = frame.selectExpr("*", "monotonically_increasing_id() AS __row")
-    return numbered.where("__row >= 0")
-
-
-def held_by_all(
-    sinks: Sequence[tuple[int, FrameSink, Mark]],
-    batch: Batch,
-    dead_letters: DeadLetters | None,
-    writer: str,
-    topic: str,
-) -> Counts | None:
-    """Return the counts of a batch that all sinks hold; None if any may not, or none has.
-
-    Such a batch need not be read again.
-    """
-    if not batch.again:
-        return None
-    each: list[Counts] = []
-    for number, sink, mark in sinks:
-        receipt = held_receipt(sink, mark, topic, batch)
-        if receipt is None:
-            return None
-        each.append(
-            Rejects(dead_letters, mark, writer, Whose(number, first=not each)).settled(receipt)
-        )
-    return Counts.of_sinks(each)
+        failure = f"raise_error(concat('{REJECTED}', to_json({shape.error})))"
+        keep.append(f"IF({shape.error} IS NULL, true, CAST({failure} AS BOOLEAN))")
+    if keep:
+        frame = frame.where(" AND ".join(keep))
+    if transformed and shape.value.is_struct:
+        # Keeps Spark from moving what was computed into the struct that sinks get: a sink
+        # that takes the struct apart would else have it made for each record.
+        numbered = frame.selectExpr("*", "monotonically_increasing_id() AS __row")
+        frame = numbered.where("__row >= 0")
+    placed = records
+    if sink.ordered and records.position is None:
+        placed = replace(records, position="array(monotonically_increasing_id())")
+    frame = frame.selectExpr(*placed.columns())
+    if tolerant and sink.verifies:
+        frame = frame.selectExpr("*", f"{record_id(records)} AS {RECORD_ID}")
+    return frame
 
 
 def check_balance(counts: Counts, batch: Batch) -> None:
@@ -259,3 +298,38 @@ def check_balance(counts: Counts, batch: Batch) -> None:
         f"{counts.written}, filtered {counts.filtered} and rejected {counts.rejected}."
     )
     raise SourceError(problem, fix="A plugin counts wrongly, or the data changed meanwhile.")
+
+
+def held_receipt(sink: FrameSink, mark: Mark, topic: str, batch: Batch) -> str | None:
+    """Return the receipt of a batch that the target holds, None for one to be written.
+
+    Guarantee 2: a mark that is found stands for this batch only if the batch ran before, over
+    the same range. Anything else was written by another worker, or before the store was set
+    back, and to take it for success would lose the rows of this batch.
+
+    Raises:
+        StaleEpochError: The target is ahead of the store.
+    """
+    if not (batch.again or batch.resumed):
+        return None
+    receipt = sink.committed(mark, topic)
+    if receipt is None:
+        return None
+    mark.require_range(receipt)
+    if not batch.again:
+        raise mark.ahead()
+    return receipt
+
+
+def sink_marks(
+    application: str, sinks: Sequence[FrameSink], names: Sequence[str], batch: Batch
+) -> list[tuple[int, FrameSink, Mark]]:
+    """Give each sink of a task its number and its mark of a batch.
+
+    Marks go by names, as a sink may get another number while a batch is in doubt.
+    """
+    applications = [f"{application}-{name}" if name else application for name in names]
+    return [
+        (number, sink, Mark(of, batch.id, batch.epoch, batch.range))
+        for number, (sink, of) in enumerate(zip(sinks, applications, strict=True))
+    ]

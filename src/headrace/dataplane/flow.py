@@ -7,26 +7,41 @@ and the sinks differ (Guarantee 7).
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING, Self
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.dataplane.chain import apply_chain, constant_topic
 from headrace.dataplane.conversion import encoded
-from headrace.dataplane.deadletters import RejectedFrame, Whose, changed_chain
-from headrace.dataplane.delivery import Delivery, Prepared, held_by_all
+from headrace.dataplane.deadletters import (
+    DeadLetterPart,
+    Letters,
+    RejectedFrame,
+    Whose,
+    changed_chain,
+)
+from headrace.dataplane.delivery import (
+    HeldPart,
+    RowCount,
+    SinkPart,
+    StagedPart,
+    StagedRows,
+    check_balance,
+    counted,
+    good_rows,
+    held_receipt,
+    sink_marks,
+)
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
 from headrace.dataplane.packedcopy import PackedCopy
 from headrace.dataplane.records import record_frame
-from headrace.dataplane.rejects import Rejects
+from headrace.dataplane.refusing import refused_of, refusing, with_refused
 from headrace.dataplane.routing import Routes
-from headrace.dataplane.sink_receipts import held_receipt, sink_marks
-from headrace.dataplane.tally import Tally
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.model import Counts, TooManyRejectedError
 from headrace.sdk import (
@@ -41,7 +56,7 @@ from headrace.sdk import (
 from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -49,11 +64,13 @@ if TYPE_CHECKING:
     from headrace.dataplane.chain import Step
     from headrace.dataplane.conversion import PartConverter
     from headrace.dataplane.deadletters import DeadLetters
-    from headrace.dataplane.packed import Packed, Stream
+    from headrace.dataplane.packed import Packed
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Position, Schema
+
+_NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,30 @@ class StreamFrame:
     application: str
     rows: int | None = None
     only_sink: str | None = None
+
+
+@dataclass(frozen=True)
+class LaidChain:
+    """The records of one stream with the chain laid over them.
+
+    Where the chain has code it runs once, for all sinks, for what is counted beforehand and
+    for the dead letters: it need not give the same twice. Its records are then kept.
+
+    Args:
+        stream: The stream.
+        source: The records as they came.
+        records: The records after the chain.
+        routes: Where they go.
+        topic: Their one topic; None where it depends on the data.
+        kept: Whether Spark keeps the records after the chain.
+    """
+
+    stream: StreamFrame
+    source: RecordFrame
+    records: RecordFrame
+    routes: Routes
+    topic: str | None
+    kept: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,24 +152,20 @@ class Flow:
     converters: Sequence[PartConverter] = ()
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
-    _commits: threading.Event = field(default_factory=threading.Event, init=False)
+    _committing: threading.Event = field(default_factory=threading.Event, init=False)
     """Set as soon as a sink may hold some of the batch that runs."""
 
     @property
     def untouched(self) -> bool:
-        return not self._commits.is_set()
+        return not self._committing.is_set()
 
     @cached_property
     def routing(self) -> str:
         is_one = constant_topic(self.steps, self.topic) is not None
         return "" if is_one else self.chain
 
-    def commits(self) -> None:
-        """Take note that sinks may hold some of the batch from now on."""
-        self._commits.set()
-
     def run(self, batch: Batch) -> Counts:
-        self._commits.clear()
+        self._committing.clear()
         if batch.again and batch.routing not in {None, self.routing}:
             # Guarantee 2: each topic has a mark of its own, and which rows it stands for is
             # known only to the chain that has divided them.
@@ -141,309 +178,319 @@ class Flow:
             try:
                 data = self.source.read(self.spark, batch.start, batch.end)
             except (DataLostError, StateError):
-                marks = self.marks(self.application, batch)
-                topic = constant_topic(self.steps, self.topic) or self.topic
-                if held := held_by_all(
-                    marks, batch, self.dead_letters, self.application, topic
-                ):
+                if held := self._held_by_all(batch):
                     return held
                 raise
-            try:
-                counts = self._explained(data, batch)
-            except RangeChangedError as error:  # one of several streams may be written by now
-                raise DataLostError(error.problem, fix=error.fix) from error
+            with self._explained(batch):
+                if data.packed is not None and self._copies_packed:
+                    counts = self._copy(data.packed, batch)
+                else:
+                    counts = self._carry(self._streams(data), batch)
         return replace(counts, size_bytes=data.size_bytes)
 
-    def _explained(self, data: SourceFrame, batch: Batch) -> Counts:
-        try:
-            return self._run(data, batch)
-        except (PySparkException, Py4JError):
-            if self.explain is not None:
-                self.explain(self.spark, batch.start, batch.end)
-            raise
-
-    def _run(self, data: SourceFrame, batch: Batch) -> Counts:
-        if data.frame is not None:
-            topic = data.topic or self.topic
-            whole = StreamFrame(data.frame, topic, self.application, data.rows, data.only_sink)
-            with _StreamRun(self, whole, batch) as run:
-                return run.run(self.judge)
-        if data.packed is None:
-            return Counts()  # the range holds no records, only a change of schema, say
-        topics = [sink for sink in self.sinks if isinstance(sink, TopicWriter)]
-        if not self.steps and not self.converters and len(topics) == len(self.sinks):
-            return self._copy_packed(data.packed, topics, batch)
-        streams = data.packed.streams(self.spark, self.evolution.keeps_apart)
-        parts = [self._part(data.packed, stream) for stream in streams]
-        total = Counts()
-        with ExitStack() as opened:
-            runs = [opened.enter_context(_StreamRun(self, part, batch)) for part in parts]
-            if len(runs) > 1 and self.evolution.may_reject:
-                self._rehearse(runs)
-            if self.judge is not None and self.steps:
-                # All streams are judged before the first of them is written.
-                surveyed = [run.survey() for run in runs]
-                self.judge(batch, reduce(Counts.plus, surveyed, Counts()))
-            for run in runs:
+    def _carry(self, streams: Sequence[StreamFrame], batch: Batch) -> Counts:
+        """Lay the chain over the records of each stream, and deliver one after the other."""
+        counts = Counts()
+        with ExitStack() as kept:
+            chains = [self._lay(stream, batch, kept) for stream in streams]
+            if len(chains) > 1:
+                self._check(chains, batch)
+            for laid in chains:
                 # What sinks refuse is known only here, stream by stream: one may have to see
                 # what the one before it has made of its table.
-                total = total.plus(run.run(partial(self._judge_all, total)))
-        return total
+                counts = counts.plus(self._deliver(laid, batch, before=counts))
+        return counts
 
-    def _judge_all(self, before: Counts, batch: Batch, counts: Counts) -> None:
-        if self.judge is not None:
-            self.judge(batch, before.plus(counts))
-
-    def _part(self, packed: Packed, stream: Stream) -> StreamFrame:
-        frame = packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
-        # Each stream goes by itself, under a mark of its own.
-        again = f"~{stream.number}" if stream.number else ""
-        application = f"{self.application}/{stream.name}{again}"
-        return StreamFrame(frame, stream.name, application, stream.rows)
-
-    def _copy_packed(
-        self, packed: Packed, topics: Sequence[TopicWriter], batch: Batch
-    ) -> Counts:
-        """Copy packed rows into topics, without the JVM."""
-        each: list[Counts] = []
-        self.commits()
-        marks = self.marks(self.application, batch)
-        for topic, (number, _, mark) in zip(topics, marks, strict=True):
-            copy = PackedCopy(
-                spark=self.spark,
-                packed=packed,
-                topic=topic,
-                number=number,
-                evolution=self.evolution,
-                rejects=Rejects(
-                    self.dead_letters,
-                    mark,
-                    self.application,
-                    Whose(number, first=not each),
-                    judge=self.judge,
-                ),
-                batch=batch,
-            )
-            each.append(copy.run())
-        return Counts.of_sinks(each)
-
-    def _rehearse(self, runs: Sequence[_StreamRun]) -> None:
-        """Raise SchemaChangeError for any of the streams before the first is written."""
-        evolution = self.evolution.rehearsal()
-        for run in runs:
-            run.rehearse(evolution)
-
-    def marks(self, application: str, batch: Batch) -> list[tuple[int, FrameSink, Mark]]:
-        """Give each sink its number and a mark of its own: two of them may share a target."""
-        return sink_marks(application, self.sinks, self.names, batch)
-
-
-class _StreamRun:
-    """The records of one stream on their way through the chain into the sinks.
-
-    The chain is laid once. Where it has code it also runs once, for all sinks, for what is
-    counted beforehand and for the dead letters: it need not give the same twice.
-    """
-
-    def __init__(self, flow: Flow, stream: StreamFrame, batch: Batch) -> None:
-        """Carry ``stream`` through ``flow`` in ``batch``. Use it as a context."""
-        self._flow, self._stream, self._batch = flow, stream, batch
-        self._routes = Routes(stream.topic, flow.topic, flow.staging, batch)
-        self._kept = ExitStack()
-        self._otherwise: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._kept.close()
-
-    def survey(self) -> Counts:
-        """Count what the chain rejects, and write nothing."""
-        records = self._chained[0]
-        error = records.shape.error or "CAST(NULL AS STRING)"
-        seen = records.frame.selectExpr("count(1)", f"count_if({error} IS NOT NULL)")
-        read, rejected = seen.collect()[0]
-        return Counts(read=int(read), rejected=int(rejected))
-
-    def rehearse(self, evolution: Evolution) -> None:
-        """Raise SchemaChangeError if ``evolution`` rejects a change that the records bring."""
-        records, batch = self._chained[0], self._batch
-        if records.shape.unfit:
-            return
-        for number, sink, mark in self._marks():
-            place = self._place(sink, number)
-            if held_receipt(sink, mark, place.topic, batch) is None:
-                evolution.fitted(records, place)
-
-    def run(self, judge: Callable[[Batch, Counts], None] | None = None) -> Counts:
-        """Write the records; return the counts when they are durable in every sink.
+    def _deliver(self, laid: LaidChain, batch: Batch, before: Counts) -> Counts:
+        """Write the records of a stream; return the counts when every sink has them for good.
 
         Guarantee 4: all sinks have staged their part, and it was judged, before any of it
         becomes visible in the first.
         """
-        parts: list[Prepared | Counts] = []
-        with ExitStack() as staged:
-            for number, sink, mark in self._marks():
-                part = self._part(sink, number, mark)
-                if isinstance(part, Prepared):
-                    staged.callback(part.abort)
-                parts.append(part)
-            if self._otherwise and any(isinstance(part, Prepared) for part in parts):
-                # Guarantee 4: what one chain rejects another may let through.
-                raise changed_chain(self._otherwise[0])
-            self._judge(parts, judge)
-            staged.pop_all()
-        self._kept.close()
-        self._flow.commits()
-        return Counts.of_sinks(_committed(parts))
+        parts = self._parts(laid, batch)
+        held = [part.held(batch, laid.stream.rows) for part in parts]
+        self._check_one_chain(parts, held)
+        none_good = self._none_good(laid) if None in held else None
+        staged: list[StagedPart] = []
+        with ExitStack() as undo:
+            for part in [part for part, there in zip(parts, held, strict=True) if not there]:
+                if none_good is not None:
+                    rows = self._leave(part, none_good, batch)
+                else:
+                    rows = self._stage(laid, part, batch)
+                if rows.write is not None:
+                    undo.callback(rows.write.abort)
+                undo.callback(part.letters.discard)
+                letters = Letters()
+                if rows.counts.rejected:
+                    rejected = self._rejected(laid, part, rows, batch)
+                    letters = part.letters.stage(rejected, rows.counts.rejected, batch)
+                staged.append(StagedPart.of(part, rows, letters))
+            written = iter(staged)
+            counts = Counts.of_sinks([(there or next(written)).counts for there in held])
+            if staged:
+                self._judge(batch, before.plus(counts), staged)
+            undo.pop_all()
+        if laid.kept:
+            laid.records.frame.unpersist()
+        self._committing.set()
+        self._commit(staged)
+        return counts
 
-    def _judge(
-        self,
-        parts: Sequence[Prepared | Counts],
-        judge: Callable[[Batch, Counts], None] | None,
-    ) -> None:
-        staged = [part for part in parts if isinstance(part, Prepared)]
-        if judge is None or not staged:
-            return
-        counts = [part.counts if isinstance(part, Prepared) else part for part in parts]
-        try:
-            judge(self._batch, Counts.of_sinks(counts))
-        except TooManyRejectedError as error:
-            examples = {c: text for part in staged for c, text in part.letters.examples.items()}
-            told = " ".join(f"{cause}: {text}" for cause, text in examples.items())
-            problem = f"{error.problem} For example: {told}"
-            raise TooManyRejectedError(problem, fix=error.fix) from error
+    def _commit(self, staged: Sequence[StagedPart]) -> None:
+        """Make all parts visible, one by one."""
+        for number, each in enumerate(staged):
+            try:
+                each.commit()
+                if each.rows.schema is not None:
+                    self.evolution.accept(each.part.target, each.rows.schema)
+            except BaseException:
+                for later in staged[number + 1 :]:
+                    later.abort()
+                raise
 
-    def _part(self, sink: FrameSink, number: int, mark: Mark) -> Prepared | Counts:
-        flow, batch = self._flow, self._batch
-        delivery = Delivery(
-            sink=sink if self._chained[1] else self._routes.divided(sink),
-            rejects=Rejects(
-                flow.dead_letters,
-                mark,
-                self._stream.application,
-                self._whose(number),
-                flow.chain,
-            ),
-            batch=batch,
-            known=self._stream.rows,
-            aliases=self._aliases,
-            tolerant=flow.dead_letters is not None,
-            otherwise=self._otherwise,
-        )
-        place = self._place(sink, number)
-        held = delivery.held(place.topic)
-        if held is not None:
-            return held
-        if self._none_good is not None:
-            why = partial(self._rejected, None)
-            return delivery.leave(flow.spark, self._none_good, place.topic, why)
-        fitted = flow.evolution.fitted(self._chained[0], place)
-        to = SinkBatch(mark, place.topic, *_schemas(fitted), flow.evolution.policy(number))
-        prepared = delivery.stage(fitted, to, partial(self._rejected, place))
-        return prepared.then(partial(flow.evolution.accept, place, to.schema))
+    def _streams(self, data: SourceFrame) -> list[StreamFrame]:
+        if data.frame is not None:
+            topic = data.topic or self.topic
+            return [StreamFrame(data.frame, topic, self.application, data.rows, data.only_sink)]
+        if data.packed is None:
+            return []  # the range holds no records, only a change of schema, say
+        streams = []
+        for stream in data.packed.streams(self.spark, self.evolution.keeps_apart):
+            frame = data.packed.rows(self.spark, stream).selectExpr("struct(*) AS value")
+            # Each stream goes by itself, under a mark of its own.
+            again = f"~{stream.number}" if stream.number else ""
+            application = f"{self.application}/{stream.name}{again}"
+            streams.append(StreamFrame(frame, stream.name, application, stream.rows))
+        return streams
 
-    def _rejected(
-        self, place: Target | None, judged: Callable[[RecordFrame], RecordFrame]
-    ) -> RejectedFrame:
-        """Return the rejected records as they came. Only a batch that has any runs it."""
-        again = self._chained[0]
-        if not self._is_kept:
-            again = self._chain(self._came.with_original())[0]
-        again = again.keeping("__told", again.shape.error or _NO_ERROR)
-        records = judged(self._flow.evolution.fitted(again, place) if place else again)
-        error = records.shape.error or _NO_ERROR
-        columns = [*records.original(), f"{error} AS error", "__told AS told"]
-        rejected = records.frame.selectExpr(*columns).where("error IS NOT NULL")
-        return RejectedFrame(rejected, *_schemas(self._came))
-
-    @cached_property
-    def _came(self) -> RecordFrame:
+    def _lay(self, stream: StreamFrame, batch: Batch, kept: ExitStack) -> LaidChain:
+        """Lay the chain over the records of a stream; ``kept`` ends what Spark keeps."""
         # The time of the intent, so that a batch that runs again gives the same records.
-        begun = int(self._batch.begun.timestamp() * 1_000_000)
-        stream = self._stream
-        return record_frame(stream.frame, stream.topic, timestamp=f"timestamp_micros({begun})")
-
-    @cached_property
-    def _chained(self) -> tuple[RecordFrame, str | None]:
-        """The records after the chain, and their topic if they have one."""
-        if not self._is_kept:
-            return self._chain(self._came)
-        tolerant = self._flow.dead_letters is not None
-        records, target = self._chain(self._came.with_original() if tolerant else self._came)
+        begun = int(batch.begun.timestamp() * 1_000_000)
+        came = record_frame(stream.frame, stream.topic, timestamp=f"timestamp_micros({begun})")
+        routes = Routes(stream.topic, self.topic, self.staging, batch)
+        if not self._keeps(len(self._marks(stream, batch))):
+            records, topic = self._chained(came, stream, routes, batch)
+            return LaidChain(stream, came, records, routes, topic)
+        whole = came if self.dead_letters is None else came.with_original()
+        records, topic = self._chained(whole, stream, routes, batch)
         frame = records.frame.persist()
-        self._kept.callback(frame.unpersist)
-        return replace(records, frame=frame), target
+        kept.callback(frame.unpersist)
+        records = replace(records, frame=frame)
+        return LaidChain(stream, came, records, routes, topic, kept=True)
 
-    @cached_property
-    def _is_kept(self) -> bool:
-        """Whether the records after the chain are kept, which costs more than expressions do.
+    def _chained(
+        self, records: RecordFrame, stream: StreamFrame, routes: Routes, batch: Batch
+    ) -> tuple[RecordFrame, str | None]:
+        """Return records after the chain, and their one topic if they have one."""
+        of = TransformBatch(batch.id, stream.topic, batch.begun)
+        through = encoded(apply_chain(records, self.steps, of), self.converters)
+        return routes.checked(through, self.sinks)
+
+    def _keeps(self, sinks: int) -> bool:
+        """Return whether the records after the chain are kept, dearer than expressions are.
 
         Code is as a rule dearer. What may differ from call to call must not be called again
         for the letters, or their causes are not those that were counted.
         """
-        flow = self._flow
-        code = [s.transform for s in flow.steps if isinstance(s.transform, CodeTransform)]
-        if flow.dead_letters is not None and not all(c.running.repeatable for c in code):
+        code = [s.transform for s in self.steps if isinstance(s.transform, CodeTransform)]
+        if self.dead_letters is not None and not all(c.running.repeatable for c in code):
             return True
-        return bool(code) and len(self._marks()) > 1
+        return bool(code) and sinks > 1
 
-    @cached_property
-    def _none_good(self) -> Counts | None:
-        """The counts of records of which a step can take none; None if any is good.
+    def _check(self, chains: Sequence[LaidChain], batch: Batch) -> None:
+        """Let no stream be written where another one is not let through.
+
+        Raises:
+            SchemaChangeError: A policy rejects a change that the records bring.
+            TooManyRejectedError: The chain rejects more of them than are tolerated.
+        """
+        if self.evolution.may_reject:
+            rehearsal = self.evolution.rehearsal()
+            for laid in chains:
+                for part in () if laid.records.shape.unfit else self._parts(laid, batch):
+                    if part.receipt(batch) is None:
+                        rehearsal.fitted(laid.records, part.target)
+        if self.judge is not None and self.steps:
+            surveyed = [counted(laid.records, ()) for laid in chains]
+            self.judge(batch, reduce(Counts.plus, surveyed, Counts()))
+
+    def _parts(self, laid: LaidChain, batch: Batch) -> list[SinkPart]:
+        stream, topic = laid.stream, laid.topic
+        parts: list[SinkPart] = []
+        for number, sink, mark in self._marks(stream, batch):
+            whose = Whose(number, first=not parts, alone=stream.only_sink is not None)
+            at, name = topic or stream.topic, self.names[number]
+            part = SinkPart(
+                sink=sink if topic else laid.routes.divided(sink),
+                target=Target(sink, number, name, at, is_one=topic is not None),
+                mark=mark,
+                letters=DeadLetterPart(
+                    self.dead_letters, mark, stream.application, whose, self.chain
+                ),
+            )
+            parts.append(part)
+        return parts
+
+    def _check_one_chain(
+        self, parts: Sequence[SinkPart], held: Sequence[HeldPart | None]
+    ) -> None:
+        """Raise if some sink holds the batch of another chain, and some other does not."""
+        others = [
+            p for p, there in zip(parts, held, strict=True) if there and there.other_chain
+        ]
+        if others and None in held:
+            # Guarantee 4: what one chain rejects another may let through.
+            raise changed_chain(others[0].title)
+
+    def _none_good(self, laid: LaidChain) -> Counts | None:
+        """Return the counts of records of which a step can take none; None if any is good.
 
         Their schema is that of before the step. It says nothing about what the good ones of
         later batches will have, so no sink may see it.
         """
-        records = self._chained[0]
-        if not records.shape.unfit:
+        if not laid.records.shape.unfit:
             return None
-        counts = Tally.counted(records.frame, records.shape, self._aliases)
+        counts = counted(laid.records, self._aliases)
         # Where nothing is tolerated the write is what raises the first error.
-        tolerated = self._flow.dead_letters is not None or not counts.rejected
+        tolerated = self.dead_letters is not None or not counts.rejected
         return counts if tolerated and counts.balanced else None
 
-    def _chain(self, records: RecordFrame) -> tuple[RecordFrame, str | None]:
-        flow, batch = self._flow, self._batch
-        of = TransformBatch(batch.id, self._stream.topic, batch.begun)
-        through = encoded(apply_chain(records, flow.steps, of), flow.converters)
-        return self._routes.checked(through, flow.sinks)
+    def _leave(self, part: SinkPart, counts: Counts, batch: Batch) -> StagedRows:
+        """Pass a batch of which no record is good: the sink gets its mark at most."""
+        check_balance(counts, batch)
+        write = part.sink.write_mark(self.spark, part.mark, part.target.topic)
+        return StagedRows(write=write, counts=counts)
 
-    def _place(self, sink: FrameSink, number: int) -> Target:
-        topic, name = self._chained[1], self._flow.names[number]
-        at = topic or self._stream.topic
-        return Target(sink, number, name, at, is_one=topic is not None)
+    def _stage(self, laid: LaidChain, part: SinkPart, batch: Batch) -> StagedRows:
+        """Give the sink the records that are good, in the schema that it is to have."""
+        tolerant, sink = self.dead_letters is not None, part.sink
+        fitted = self.evolution.fitted(laid.records, part.target)
+        value, key = _schemas(fitted)
+        policy = self.evolution.policy(part.target.number)
+        to = SinkBatch(part.mark, part.target.topic, value, key, policy)
+        refusals = (
+            sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
+        )
+        records = refusing(fitted, refusals, part.title)
+        count = RowCount.of(
+            records.shape,
+            known=laid.stream.rows,
+            counting=sink.counting,
+            aliases=self._aliases,
+            tolerant=tolerant,
+        )
+        good = good_rows(
+            count.over(records), sink, tolerant=tolerant, transformed=bool(self.steps)
+        )
+        write = sink.write(good, replace(to, rows=count.expected))
+        try:
+            refused = refused_of(write)
+            counts = count.counts(records, write.rows, len(refused))
+            check_balance(counts, batch)
+        except BaseException:
+            write.abort()
+            raise
+        return StagedRows(
+            write=write, counts=counts, schema=value, refusals=refusals, refused=refused
+        )
 
-    def _whose(self, number: int) -> Whose:
-        alone = self._stream.only_sink is not None
-        return Whose(number, first=number == self._marks()[0][0], alone=alone)
+    def _rejected(
+        self, laid: LaidChain, part: SinkPart, rows: StagedRows, batch: Batch
+    ) -> RejectedFrame:
+        """Return what the chain rejected and the sink refused, as it came."""
+        again = laid.records
+        if not laid.kept:
+            whole = laid.source.with_original()
+            again = self._chained(whole, laid.stream, laid.routes, batch)[0]
+        again = again.keeping("__told", again.shape.error or _NO_ERROR)
+        if rows.schema is not None:
+            again = self.evolution.fitted(again, part.target)
+        records = refusing(again, rows.refusals, part.title)
+        records = with_refused(records, rows.refused, part.title)
+        error = records.shape.error or _NO_ERROR
+        columns = [*records.original(), f"{error} AS error", "__told AS told"]
+        frame = records.frame.selectExpr(*columns).where("error IS NOT NULL")
+        return RejectedFrame(frame, *_schemas(laid.source))
 
-    def _marks(self) -> list[tuple[int, FrameSink, Mark]]:
-        marks = self._flow.marks(self._stream.application, self._batch)
-        only = self._stream.only_sink
-        return marks if only is None else [marks[self._flow.names.index(only)]]
+    def _judge(self, batch: Batch, counts: Counts, staged: Sequence[StagedPart]) -> None:
+        if self.judge is None:
+            return
+        try:
+            self.judge(batch, counts)
+        except TooManyRejectedError as error:
+            examples = {c: text for p in staged for c, text in p.letters.examples.items()}
+            shown = " ".join(f"{cause}: {text}" for cause, text in examples.items())
+            problem = f"{error.problem} For example: {shown}"
+            raise TooManyRejectedError(problem, fix=error.fix) from error
+
+    @property
+    def _copies_packed(self) -> bool:
+        """Return whether packed rows go as they are from topic to topic, without the JVM."""
+        into_topics = all(isinstance(sink, TopicWriter) for sink in self.sinks)
+        return into_topics and not self.steps and not self.converters
+
+    def _copy(self, packed: Packed, batch: Batch) -> Counts:
+        """Copy packed rows into topics."""
+        each: list[Counts] = []
+        self._committing.set()
+        for number, sink, mark in sink_marks(self.application, self.sinks, self.names, batch):
+            assert isinstance(sink, TopicWriter)
+            whose = Whose(number, first=not each)
+            copy = PackedCopy(
+                spark=self.spark,
+                packed=packed,
+                topic=sink,
+                number=number,
+                evolution=self.evolution,
+                letters=DeadLetterPart(self.dead_letters, mark, self.application, whose),
+                batch=batch,
+                judge=self.judge,
+            )
+            each.append(copy.run())
+        return Counts.of_sinks(each)
+
+    def _held_by_all(self, batch: Batch) -> Counts | None:
+        """Return the counts of a batch that all sinks hold; None if any may not, or none has.
+
+        Such a batch need not be read again.
+        """
+        if not batch.again:
+            return None
+        topic = constant_topic(self.steps, self.topic) or self.topic
+        each: list[Counts] = []
+        for number, sink, mark in sink_marks(self.application, self.sinks, self.names, batch):
+            receipt = held_receipt(sink, mark, topic, batch)
+            if receipt is None:
+                return None
+            whose = Whose(number, first=not each)
+            letters = DeadLetterPart(self.dead_letters, mark, self.application, whose)
+            each.append(letters.settled(receipt))
+        return Counts.of_sinks(each)
+
+    @contextmanager
+    def _explained(self, batch: Batch) -> Iterator[None]:
+        """Say of a job that fails what was wrong in its range, if that is known."""
+        try:
+            try:
+                yield
+            except (PySparkException, Py4JError):
+                if self.explain is not None:
+                    self.explain(self.spark, batch.start, batch.end)
+                raise
+        except RangeChangedError as error:  # one of several streams may be written by now
+            raise DataLostError(error.problem, fix=error.fix) from error
+
+    def _marks(self, stream: StreamFrame, batch: Batch) -> list[tuple[int, FrameSink, Mark]]:
+        """Give each sink its number and a mark of its own: two of them may share a target."""
+        marks = sink_marks(stream.application, self.sinks, self.names, batch)
+        only = stream.only_sink
+        return marks if only is None else [marks[self.names.index(only)]]
 
     @property
     def _aliases(self) -> list[str]:
-        return [step.transform.alias for step in self._flow.steps]
-
-
-def _committed(parts: Sequence[Prepared | Counts]) -> list[Counts]:
-    """Make all parts visible, one by one."""
-    counts = []
-    for number, part in enumerate(parts):
-        try:
-            counts.append(part.commit() if isinstance(part, Prepared) else part)
-        except BaseException:
-            for later in parts[number + 1 :]:
-                if isinstance(later, Prepared):
-                    later.abort()
-            raise
-    return counts
-
-
-_NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
+        return [step.transform.alias for step in self.steps]
 
 
 def _schemas(records: RecordFrame) -> tuple[Schema, Schema | None]:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.dataplane.deadletters import RejectedFrame
-from headrace.dataplane.delivery import check_balance
+from headrace.dataplane.deadletters import Letters, RejectedFrame
+from headrace.dataplane.delivery import check_balance, held_receipt
 from headrace.dataplane.evolution import PLUGIN, STAGE
 from headrace.dataplane.failures import not_tolerated
-from headrace.dataplane.sink_receipts import held_receipt
 from headrace.model import Counts
 from headrace.sdk import Schema
 from headrace.sdk.sqltext import literal
 from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.dataplane.deadletters import DeadLetterPart
     from headrace.dataplane.evolution import Evolution
     from headrace.dataplane.packed import Packed, StagedPacked
     from headrace.dataplane.packedmoves import Moves
-    from headrace.dataplane.rejects import Rejects
     from headrace.dataplane.topic_sinks import TopicWriter
     from headrace.model import Batch
 
@@ -57,8 +57,9 @@ class PackedCopy:
         topic: Where they go.
         number: Which of the task's sinks that is.
         evolution: What is done about changes of schemas.
-        rejects: What becomes of rows that do not fit.
+        letters: The dead letters of rows that do not fit.
         batch: The batch.
+        judge: Raises when a batch brings more rejected records than are tolerated.
     """
 
     spark: SparkSession
@@ -66,58 +67,52 @@ class PackedCopy:
     topic: TopicWriter
     number: int
     evolution: Evolution
-    rejects: Rejects
+    letters: DeadLetterPart
     batch: Batch
+    judge: Callable[[Batch, Counts], None] | None
 
     def run(self) -> Counts:
         """Write the batch, unless the topic has it; return its counts when it is durable."""
-        mark, rejects = self.rejects.mark, self.rejects
-        receipt = held_receipt(self.topic, mark, self.topic.own, self.batch)
+        mark, batch = self.letters.mark, self.batch
+        receipt = held_receipt(self.topic, mark, self.topic.own, batch)
         if receipt is not None:
-            return rejects.settled(receipt)
-        done: list[tuple[StagedPacked, Moves]] = []
-
-        def stage(table: Path, folder: Path) -> StagedPacked:
-            done.append(self._staged(table, folder))
-            return done[0][0]
-
-        staged = self.topic.stage_packed(mark, stage)
-        written, moves = done[0]
-        try:
-            counts = Counts(written.read, written.written, rejected=written.rejected)
-            check_balance(counts, self.batch)
-            letters = rejects.stage(counts, lambda: self._rejected(moves), self.batch)
-        except BaseException:
-            staged.abort()
-            rejects.discard()
-            raise
+            return self.letters.settled(receipt)
+        with ExitStack() as undo:
+            undo.callback(self.topic.discard_packed, mark)
+            done, moves = self._staged()
+            counts = Counts(done.read, done.written, rejected=done.rejected)
+            check_balance(counts, batch)
+            if self.judge is not None:
+                self.judge(batch, counts)
+            undo.callback(self.letters.discard)
+            letters = Letters()
+            if counts.rejected:
+                letters = self.letters.stage(self._rejected(moves), counts.rejected, batch)
+            undo.pop_all()
+        counts = replace(counts, causes=letters.causes)
         # Guarantee 2: the receipt is in the transaction that makes the data visible.
-        counts = Counts(
-            written.read,
-            written.written,
-            rejected=written.rejected,
-            causes=letters.causes,
-        )
-        staged.commit(rejects.receipt(counts, letters))
-        rejects.append(letters)
+        staged = self.topic.staged_packed(mark, done.files, done.schemas)
+        staged.commit(self.letters.receipt(counts, letters))
+        self.letters.append(letters)
         return counts
 
-    def _staged(self, table: Path, folder: Path) -> tuple[StagedPacked, Moves]:
+    def _staged(self) -> tuple[StagedPacked, Moves]:
         """Stage the rows with the schemas that they are to have.
 
         Which those are is known only once all rows have been seen. As a rule no row has to
         change, or all as in the batch before: then once is enough.
         """
+        table, folder = self.topic.packed_folder(self.letters.mark)
         moves = self.evolution.guessed_moves(self.number)
         done = self.packed.stage(self.spark, table, folder, moves)
         needed = self.evolution.stream_moves(self.topic, self.number, done.brought)
         if needed != {pair: moves[pair] for pair in done.brought if pair in moves}:
             done.discard(table)
             done = self.packed.stage(self.spark, table, folder, needed)
-        if done.rejected and self.rejects.letters is None:
+        if done.rejected and self.letters.letters is None:
             # Guarantee 4: a record that goes nowhere stops its task.
-            told = {"stage": STAGE, "plugin": PLUGIN, "exception": _ERROR}
-            raise not_tolerated(json.dumps(told | {"message": done.misfit}))
+            error = {"stage": STAGE, "plugin": PLUGIN, "exception": _ERROR}
+            raise not_tolerated(json.dumps(error | {"message": done.misfit}))
         return done, needed
 
     def _rejected(self, moves: Moves) -> RejectedFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -37,22 +37,6 @@ if TYPE_CHECKING:
 
 MOST_TOPICS = 1000
 """More topics in one batch are taken for a mistake, such as a field that tells rows apart."""
-
-
-class WrittenPacked(Protocol):
-    """Files of packed rows: how many records are in them, and the schemas of the streams."""
-
-    @property
-    def files(self) -> Sequence[AddedFile]:
-        """Return the files."""
-
-    @property
-    def written(self) -> int:
-        """Return how many records are in them."""
-
-    @property
-    def schemas(self) -> Sequence[tuple[str, Schema]]:
-        """Return each stream with each schema that rows of it have."""
 
 
 @dataclass(frozen=True)
@@ -123,21 +107,27 @@ class TopicWriter(FrameSink):
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
         return self._staged(mark, (), 0) if self._topic.exists() else None
 
-    def stage_packed(
-        self, mark: Mark, write: Callable[[Path, Path], WrittenPacked]
-    ) -> StagedWrite:
-        """Stage packed rows: ``write`` puts files into a folder below the table's.
-
-        It gets both folders, the second relative to the first.
-        """
+    def packed_folder(self, mark: Mark) -> tuple[Path, Path]:
+        """Return where to stage packed rows: the table's folder, and one relative to it."""
         self._topic.prepare(packed_row_schema(), self._retention)
-        try:
-            done = write(self._topic.path, staging_folder(mark))
-        except BaseException:
-            discard_staged(self._topic.path, mark)
-            raise
-        staged = self._staged(mark, done.files, done.written)
-        return replace(staged, schemas=done.schemas)
+        return self._topic.path, staging_folder(mark)
+
+    def staged_packed(
+        self, mark: Mark, files: Sequence[AddedFile], schemas: Sequence[tuple[str, Schema]]
+    ) -> StagedWrite:
+        """Return files of packed rows as a staged write.
+
+        Args:
+            mark: The batch's.
+            files: What was put into the folder.
+            schemas: Each stream with each schema that rows of it have.
+        """
+        staged = self._staged(mark, files, sum(file.rows for file in files))
+        return replace(staged, schemas=schemas)
+
+    def discard_packed(self, mark: Mark) -> None:
+        """Remove what was put into the folder."""
+        discard_staged(self._topic.path, mark)
 
     def stream_schema(self, stream: str) -> Schema | None:
         """Return the newest schema of one of the streams that are packed in the topic."""

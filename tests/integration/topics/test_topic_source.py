@@ -10,7 +10,7 @@ import pytest
 from tests.unit.topics.made_topics import Clock, append, at, part, tending
 
 from headrace.dataplane import TopicSource, TopicWriter
-from headrace.dataplane.packed import StagedPacked, packed_source
+from headrace.dataplane.packed import packed_source
 from headrace.sdk import Mark, Position, ReadLimit, RetriableError, Schema, SinkBatch
 from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy, topic_row_schema
 
@@ -121,12 +121,9 @@ def test_packed_rows_are_read_from_segments(spark: "SparkSession", topic: Topic)
     writer = TopicWriter(topic, lambda name: None)
     for batch in range(6):
         source = packed_source([batch], _read)
-
-        def stage(table: Path, folder: Path, source: Any = source) -> StagedPacked:
-            done: StagedPacked = source.stage(spark, table, folder, {})
-            return done
-
-        writer.stage_packed(Mark("p", batch, 1), stage).commit("")
+        mark = Mark("p", batch, 1)
+        done = source.stage(spark, *writer.packed_folder(mark), {})
+        writer.staged_packed(mark, done.files, done.schemas).commit("")
     compact(topic)
     data = TopicSource(TopicReader(topic), ordered=False).read(
         spark, at(topic, 2), at(topic, 4)

@@ -8,8 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.dataplane.deadletters import DeadLetters, LetterMarks, Letters, Staged
-from headrace.dataplane.rejects import Rejects
+from headrace.dataplane.deadletters import (
+    DeadLetterPart,
+    DeadLetters,
+    LetterMarks,
+    Letters,
+    Staged,
+)
 from headrace.model import Counts, TaskId
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StaleEpochError, StateError
 from headrace.sdk.arrow import to_arrow
@@ -106,11 +111,11 @@ def test_the_next_owner_appends_the_letters_that_the_sinks_receipt_names(
     topic: Topic, letters: DeadLetters
 ) -> None:
     staged = stage(topic, 1)
-    one = Rejects(letters, Mark("c-uid-0", 7, 1, "range"), "c-uid-0")
+    one = DeadLetterPart(letters, Mark("c-uid-0", 7, 1, "range"), "c-uid-0")
     counts = Counts(read=1, rejected=1, causes=CAUSES)
     receipt = one.receipt(counts, staged)  # a crash comes behind the sink's transaction
     for epoch in (2, 3, 2):
-        owner = Rejects(letters, Mark("c-uid-0", 7, epoch, "range"), "c-uid-0")
+        owner = DeadLetterPart(letters, Mark("c-uid-0", 7, epoch, "range"), "c-uid-0")
         assert owner.settled(receipt) == counts
     one.append(staged)  # the first wakes up
     assert held(topic) == ["letter of epoch 1"]
@@ -123,12 +128,12 @@ def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
     staged = stage(topic, 1)
     mark = Mark("c-uid-0", 7, 1, "range")
     counts = Counts(read=1, rejected=1, causes=CAUSES)
-    receipt = Rejects(letters, mark, "c-uid-0").receipt(counts, staged)
+    receipt = DeadLetterPart(letters, mark, "c-uid-0").receipt(counts, staged)
     other = None if now is None else replace(letters, topic=Topics(tmp_path).get(now))
     with pytest.raises(StateError, match=r"belong into c\.dlq") as refused:
-        Rejects(other, mark, "c-uid-0").settled(receipt)
+        DeadLetterPart(other, mark, "c-uid-0").settled(receipt)
     assert "errors.deadletterqueue.topic.name" in refused.value.fix
-    assert Rejects(letters, mark, "c-uid-0").settled(receipt) == counts
+    assert DeadLetterPart(letters, mark, "c-uid-0").settled(receipt) == counts
     assert held(topic) == ["letter of epoch 1"]
 
 
