@@ -13,11 +13,11 @@ from headrace.dataplane.spared import merged_where
 from headrace.sdk import (
     CodeTransform,
     ConfigError,
-    Part,
+    RecordExpr,
     Schema,
-    Shape,
     TransformBatch,
     UnfitRecordError,
+    ValueExpr,
 )
 from headrace.sdk.sqltext import literal, literal_text
 from headrace.sdk.transform import TypedTransform
@@ -56,7 +56,7 @@ class Step:
         """Return whether the step holds SQL that names fields."""
         return self.transform.uses_names or bool(self.predicate and self.predicate.uses_names)
 
-    def apply(self, shape: Shape, types: Types | None = None) -> Shape:
+    def apply(self, shape: RecordExpr, types: Types | None = None) -> RecordExpr:
         """Return the shape after this step; records that do not fit are rejected in it.
 
         A TypedTransform needs ``types``.
@@ -77,7 +77,7 @@ class Step:
             return after
         return merged_where(condition, after, shape, self.transform)
 
-    def condition(self, shape: Shape) -> str:
+    def condition(self, shape: RecordExpr) -> str:
         """Return SQL that is true for the records that the step is meant for."""
         if self.predicate is None:
             return "true"
@@ -150,9 +150,9 @@ def constant_topic(steps: Sequence[Step], topic: str) -> str | None:
     Tells it without any record, and so only where no step looks at more than the topic.
     """
     # Nothing is to be constant but the topic: a part that is not there is a tombstone.
-    key = Part.of("key", Schema.string(optional=True))
-    value = Part.of("value", Schema.struct({}, optional=True))
-    shape = Shape(key, value, literal(topic), "partition", "headers", "timestamp")
+    key = ValueExpr.of("key", Schema.string(optional=True))
+    value = ValueExpr.of("value", Schema.struct({}, optional=True))
+    shape = RecordExpr(key, value, literal(topic), "partition", "headers", "timestamp")
     try:
         for step in steps:
             if not step.transform.routes:

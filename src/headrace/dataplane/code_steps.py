@@ -15,14 +15,14 @@ from headrace.sdk import (
     ArrowTransform,
     ConfigError,
     FrameTransform,
-    Part,
+    RecordExpr,
     RecordTransform,
     Schema,
-    Shape,
+    ValueExpr,
 )
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import literal, quote
-from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,7 @@ def run_code(
     topic = constant_text(records.frame, shape.topic)
     return RecordFrame(
         after,
-        Shape(
+        RecordExpr(
             key=_part("key", shape.key, shape.key.schema),
             value=_part("value", shape.value, output),
             topic="topic" if topic is None or transform.routes else literal(topic),
@@ -77,7 +77,7 @@ def run_code(
 def _ran(
     transform: CodeTransform,
     before: DataFrame,
-    shape: Shape,
+    shape: RecordExpr,
     output: Schema,
     batch: TransformBatch,
 ) -> DataFrame:
@@ -118,8 +118,8 @@ def _columns(records: RecordFrame) -> dict[str, str]:
     return columns | {name: name for name in records.kept}
 
 
-def _part(column: str, before: Part, schema: Schema | None) -> Part:
+def _part(column: str, before: ValueExpr, schema: Schema | None) -> ValueExpr:
     if schema is None:
         return before
     optional = schema.replaced(optional=True)
-    return Part.of(column, optional, schemaless=before.schemaless)
+    return ValueExpr.of(column, optional, schemaless=before.schemaless)

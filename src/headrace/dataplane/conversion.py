@@ -14,7 +14,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from headrace.dataplane.decoding import Decoding, fault_column, raw_column
 from headrace.dataplane.records import declared, frame_schema
 from headrace.dataplane.sources import TopicSource
-from headrace.sdk import Part
+from headrace.sdk import ValueExpr
 from headrace.sdk.converter import (
     ArrowCall,
     ArrowDecoder,
@@ -23,8 +23,8 @@ from headrace.sdk.converter import (
     RecordPart,
     is_raw,
 )
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sqltext import literal, quote
-from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,16 +92,16 @@ def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
     if each.part is RecordPart.HEADER:
         return replace(records, frame=frame, shape=replace(shape, headers=converted.sql))
     # Spark asks whether a column may be null, not whether a value is.
-    coded = Part(converted.schema.replaced(optional=True), whole=converted.sql)
+    coded = ValueExpr(converted.schema.replaced(optional=True), whole=converted.sql)
     is_key = each.part is RecordPart.KEY
     shape = replace(shape, key=coded) if is_key else replace(shape, value=coded)
     return replace(records, frame=frame, shape=shape)
 
 
-def _untouched(records: RecordFrame, part: Part, name: str) -> str | None:
+def _untouched(records: RecordFrame, part: ValueExpr, name: str) -> str | None:
     """Return the column that the whole part still is; to build a struct anew costs more."""
     field = frame_schema(records.frame).field(name)
-    return name if field and part == Part.of(name, field.schema) else None
+    return name if field and part == ValueExpr.of(name, field.schema) else None
 
 
 def _of_headers(each: PartConverter) -> HeaderConverter:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.evolution import Target
     from headrace.dataplane.records import RecordFrame
     from headrace.model import Batch
-    from headrace.sdk import FrameSink, Refusal, Schema, Shape, StagedWrite
+    from headrace.sdk import FrameSink, RecordExpr, Refusal, Schema, StagedWrite
     from headrace.sdk.refusal import Refused
 
 _FILTER = "filter:"
@@ -172,7 +172,7 @@ class RowCount:
     @classmethod
     def of(
         cls,
-        shape: Shape,
+        shape: RecordExpr,
         *,
         known: int | None,
         counting: Counting,
@@ -241,7 +241,7 @@ def _counts(found: Mapping[str, int]) -> Counts:
     )
 
 
-def _measures(shape: Shape, aliases: Sequence[str]) -> list[str]:
+def _measures(shape: RecordExpr, aliases: Sequence[str]) -> list[str]:
     measures = ["count(1) AS read"]
     if shape.dropped is not None:
         measures += [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.topic_sinks import TopicWriter
     from headrace.evolution import Handled, Move, Reconciled
-    from headrace.sdk import FrameSink, Schema, SchemaMemory, Shape
+    from headrace.sdk import FrameSink, RecordExpr, Schema, SchemaMemory
 
 __all__ = ["PLUGIN", "STAGE", "Evolution", "Target"]
 
@@ -215,7 +215,7 @@ class Evolution:
         )
 
 
-def _moved(shape: Shape, move: Move) -> Shape:
+def _moved(shape: RecordExpr, move: Move) -> RecordExpr:
     """Return the shape whose value has the target's schema, and rejects what does not fit."""
     part = shape.value
     if not move.is_needed:
@@ -233,7 +233,9 @@ def _moved(shape: Shape, move: Move) -> Shape:
     return replace(shape, value=part.with_fields(columns))
 
 
-def _rejecting(shape: Shape, move: Move, sql: str, path: str, missing: str | None) -> Shape:
+def _rejecting(
+    shape: RecordExpr, move: Move, sql: str, path: str, missing: str | None
+) -> RecordExpr:
     for found in misfits(move, sql, path):
         condition = found.condition
         if missing is not None:  # a tombstone has no fields that could be amiss

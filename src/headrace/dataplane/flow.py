@@ -53,7 +53,7 @@ from headrace.sdk import (
     StateError,
     TransformBatch,
 )
-from headrace.sdk.transform import ERROR_TYPE
+from headrace.sdk.expressions import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

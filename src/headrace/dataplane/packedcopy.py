@@ -13,8 +13,8 @@ from headrace.dataplane.evolution import PLUGIN, STAGE
 from headrace.dataplane.failures import not_tolerated
 from headrace.model import Counts
 from headrace.sdk import Schema
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sqltext import literal
-from headrace.sdk.transform import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The record frame: a DataFrame with the record columns, and its Shape."""
+"""The record frame: a DataFrame with the record columns, and its RecordExpr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.constant import constant_text
-from headrace.sdk import Part, Schema, Shape
+from headrace.sdk import RecordExpr, Schema, ValueExpr
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import literal, quote
@@ -42,7 +42,7 @@ class RecordFrame:
     """
 
     frame: DataFrame
-    shape: Shape
+    shape: RecordExpr
     position: str | None = None
     kept: tuple[str, ...] = ()
 
@@ -131,7 +131,7 @@ class RecordFrame:
         columns.setdefault("record", self._record())
         named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
         settled = {name: f"__{name}" for name in given} | fixed
-        shape = Shape(key=key, value=value, unfit=self.shape.unfit, shared=(), **settled)
+        shape = RecordExpr(key=key, value=value, unfit=self.shape.unfit, shared=(), **settled)
         position = "__position" if self.position else None
         return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)
 
@@ -170,7 +170,7 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
     schema = frame_schema(frame)
     parts = {f.name: f.schema for f in schema.fields}
     given = "timestamp" if "timestamp" in names else None
-    shape = Shape(
+    shape = RecordExpr(
         key=_part("key", parts.get("key")),
         value=_part("value", parts["value"]),
         topic=literal(topic),
@@ -233,18 +233,18 @@ def _timestamp(given: str | None, default: str | None) -> list[str]:
     return [given or default or _DEFAULTS["timestamp"]]
 
 
-def _part(column: str, schema: Schema | None) -> Part:
-    return Part(None) if schema is None else Part.of(column, schema)
+def _part(column: str, schema: Schema | None) -> ValueExpr:
+    return ValueExpr(None) if schema is None else ValueExpr.of(column, schema)
 
 
-def _expressions(shape: Shape) -> list[str]:
+def _expressions(shape: RecordExpr) -> list[str]:
     parts = [shape.key, shape.value]
     fields = [sql for part in parts for sql in part.fields.values()]
     wholes = [part.whole for part in parts if part.schema and not part.is_struct]
     return [*fields, *wholes, *(sql for sql in (shape.dropped, shape.error) if sql)]
 
 
-def _with_columns(shape: Shape, columns: Mapping[str, str]) -> Shape:
+def _with_columns(shape: RecordExpr, columns: Mapping[str, str]) -> RecordExpr:
     """Put columns in place of the calls that they hold."""
 
     def over(sql: str) -> str:
@@ -252,7 +252,7 @@ def _with_columns(shape: Shape, columns: Mapping[str, str]) -> Shape:
             sql = sql.replace(call, name)
         return sql
 
-    def part(one: Part) -> Part:
+    def part(one: ValueExpr) -> ValueExpr:
         fields = {name: over(sql) for name, sql in one.fields.items()}
         missing = one.missing and over(one.missing)
         return replace(one, fields=fields, whole=over(one.whole), missing=missing)
@@ -267,7 +267,7 @@ def _with_columns(shape: Shape, columns: Mapping[str, str]) -> Shape:
     )
 
 
-def _settle(part: Part, prefix: str, columns: dict[str, str]) -> Part:
+def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
     """Add the part's columns; the value's (no prefix) keep the names of its fields."""
     if part.schema is None:
         return part

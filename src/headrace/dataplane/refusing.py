@@ -10,10 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.portable import json_sql
 from headrace.dataplane.records import RecordFrame
-from headrace.sdk import Part, Shape, Type
+from headrace.sdk import RecordExpr, Type, ValueExpr
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.refusal import RECORD_ID, Refused, Verified
 from headrace.sdk.sqltext import literal
-from headrace.sdk.transform import ERROR_TYPE
 from headrace.sdk.variants import has_variant
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _whole(records: RecordFrame) -> RecordFrame:
         f"{shape.error or f'CAST(NULL AS {ERROR_TYPE})'} AS {_ERROR}",
         *records.kept,
     )
-    whole = Shape(
+    whole = RecordExpr(
         key=_part("key", shape.key),
         value=_part("value", shape.value),
         topic="topic",
@@ -164,10 +164,10 @@ def _whole(records: RecordFrame) -> RecordFrame:
     return RecordFrame(frame, whole, position, records.kept)
 
 
-def _part(column: str, part: Part) -> Part:
+def _part(column: str, part: ValueExpr) -> ValueExpr:
     if part.schema is None:
         return part
-    return Part.of(column, part.schema, schemaless=part.schemaless)
+    return ValueExpr.of(column, part.schema, schemaless=part.schemaless)
 
 
 def _hashed(column: str, schema: Schema) -> str:

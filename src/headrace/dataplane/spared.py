@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.evolution.diff import EXACT
-from headrace.sdk import Part, Schema, Shape, Type
+from headrace.sdk import RecordExpr, Schema, Type, ValueExpr
 from headrace.sdk.sqltext import literal, sql_null, sql_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.sdk import Transform
-    from headrace.sdk.edits import Column
+    from headrace.sdk.struct_exprs import Column
 
 __all__ = ["merged_where"]
 
@@ -48,7 +48,9 @@ class _Misfit:
     old: Schema
 
 
-def merged_where(condition: str, after: Shape, before: Shape, transform: Transform) -> Shape:
+def merged_where(
+    condition: str, after: RecordExpr, before: RecordExpr, transform: Transform
+) -> RecordExpr:
     """Give ``after`` where an SQL condition, never null, is true, and ``before`` elsewhere."""
 
     def choose(new: str | None, old: str | None) -> str | None:
@@ -59,7 +61,7 @@ def merged_where(condition: str, after: Shape, before: Shape, transform: Transfo
 
     key, of_key = _part_where(condition, after.key, before.key, "The key")
     value, of_value = _part_where(condition, after.value, before.value, "The value")
-    shape = Shape(
+    shape = RecordExpr(
         key=key,
         value=value,
         topic=choose(after.topic, before.topic) or before.topic,
@@ -83,8 +85,8 @@ def merged_where(condition: str, after: Shape, before: Shape, transform: Transfo
 
 
 def _part_where(
-    condition: str, after: Part, before: Part, what: str
-) -> tuple[Part, list[_Misfit]]:
+    condition: str, after: ValueExpr, before: ValueExpr, what: str
+) -> tuple[ValueExpr, list[_Misfit]]:
     """Merge both outcomes into one schema."""
     if after == before:
         return after, []
@@ -103,7 +105,7 @@ def _part_where(
     return (_optional(merged) if missing else merged), misfits
 
 
-def _missing(condition: str, after: Part, before: Part) -> str | None:
+def _missing(condition: str, after: ValueExpr, before: ValueExpr) -> str | None:
     if after.missing == before.missing:
         return after.missing
     return _choice(condition, after.missing or "false", before.missing or "false")
@@ -129,8 +131,8 @@ def _column_where(
 
 
 def _whole_where(
-    condition: str, after: Part, before: Part, what: str
-) -> tuple[Part, list[_Misfit]]:
+    condition: str, after: ValueExpr, before: ValueExpr, what: str
+) -> tuple[ValueExpr, list[_Misfit]]:
     assert after.schema is not None
     assert before.schema is not None
     if after.is_struct or before.is_struct:
@@ -141,14 +143,14 @@ def _whole_where(
     return replace(after, whole=sql, schema=schema, missing=None), misfits
 
 
-def _one_where(condition: str, after: Part, before: Part) -> Part:
+def _one_where(condition: str, after: ValueExpr, before: ValueExpr) -> ValueExpr:
     """Merge a part with none: it is null where it is not made."""
     if before.schema is None:
         return _only(after, condition)
     return _only(before, f"NOT ({condition})")
 
 
-def _only(part: Part, condition: str) -> Part:
+def _only(part: ValueExpr, condition: str) -> ValueExpr:
     """Give a part that is null but where a condition is true."""
     if part.schema is None:
         return part
@@ -161,7 +163,7 @@ def _choice(condition: str, new: str, old: str) -> str:
     return new if new == old else f"CASE WHEN {condition} THEN {new} ELSE {old} END"
 
 
-def _optional(part: Part) -> Part:
+def _optional(part: ValueExpr) -> ValueExpr:
     assert part.schema is not None
     return replace(part, schema=part.schema.replaced(optional=True))
 

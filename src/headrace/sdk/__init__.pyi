@@ -33,9 +33,9 @@ from .errors import (
     StateError,
     UnfitRecordError,
 )
+from .expressions import RecordExpr, ValueExpr
 from .mark import Mark
 from .metrics import MetricsReporter
-from .part import Part
 from .position import Lag, Position, ReadLimit, check_range
 from .provider import ConfigProvider, ProviderContext
 from .record import Header, Record
@@ -67,7 +67,7 @@ from .sources import (
 )
 from .sql_sink import SqlSink
 from .struct import Struct
-from .transform import Predicate, Shape, Transform
+from .transform import Predicate, Transform
 
 __all__ = [
     "ArrowTransform",
@@ -99,7 +99,6 @@ __all__ = [
     "NumberedSource",
     "Page",
     "PagedSource",
-    "Part",
     "Position",
     "Predicate",
     "ProviderContext",
@@ -107,6 +106,7 @@ __all__ = [
     "ReadLimit",
     "Record",
     "RecordError",
+    "RecordExpr",
     "RecordSink",
     "RecordTransform",
     "Refusal",
@@ -115,7 +115,6 @@ __all__ = [
     "Schema",
     "SchemaMemory",
     "SetupError",
-    "Shape",
     "SinkBatch",
     "SinkConnector",
     "SinkError",
@@ -137,6 +136,7 @@ __all__ = [
     "TransformContext",
     "Type",
     "UnfitRecordError",
+    "ValueExpr",
     "check_range",
     "flush",
     "source",

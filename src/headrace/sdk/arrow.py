@@ -12,13 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sdk.errors import ConfigError, HeadraceError, RecordError
-from headrace.sdk.facts import (
-    facts_of,
-    native_head,
-    root_facts_of,
-    with_facts,
-    with_root_facts,
-)
 from headrace.sdk.logical import (
     DATE,
     DECIMAL,
@@ -27,6 +20,13 @@ from headrace.sdk.logical import (
     TIMESTAMP,
     precision_of,
     scale_of,
+)
+from headrace.sdk.metadata import (
+    metadata_of,
+    native_head,
+    root_metadata_of,
+    with_metadata,
+    with_root_metadata,
 )
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
@@ -56,7 +56,7 @@ def to_arrow(schema: Schema) -> pa.Schema:
             fix="Wrap it: Schema.struct({'value': schema}).",
         )
     fields = [_field(member.name, member.schema, member.name) for member in schema.fields]
-    return pa.schema(fields, metadata=_bytes(root_facts_of(schema)))
+    return pa.schema(fields, metadata=_bytes(root_metadata_of(schema)))
 
 
 def to_arrow_field(name: str, schema: Schema) -> pa.Field:
@@ -81,7 +81,7 @@ def from_arrow(arrow: pa.Schema | pa.Field | pa.DataType) -> Schema:
     """
     if isinstance(arrow, pa.Schema):
         struct = Schema.struct(_members(arrow, ""))
-        return with_root_facts(struct, _texts(arrow.metadata))
+        return with_root_metadata(struct, _texts(arrow.metadata))
     if isinstance(arrow, pa.Field):
         return _from_field(arrow, arrow.name)
     return _from_type(arrow, "")
@@ -130,7 +130,7 @@ def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 def _field(name: str, schema: Schema, path: str) -> pa.Field:
     arrow = _type(schema, path)
-    return pa.field(name, arrow, nullable=schema.optional, metadata=_bytes(facts_of(schema)))
+    return pa.field(name, arrow, nullable=schema.optional, metadata=_bytes(metadata_of(schema)))
 
 
 def _type(schema: Schema, path: str) -> pa.DataType:
@@ -180,7 +180,7 @@ def _from_field(field: pa.Field, path: str) -> Schema:
     native = _from_type(field.type, path)
     # A null column is optional whatever the field says: it can hold nothing else.
     optional = field.nullable or native.optional
-    return with_facts(native.replaced(optional=optional), _texts(field.metadata))
+    return with_metadata(native.replaced(optional=optional), _texts(field.metadata))
 
 
 def _members(fields: Any, path: str) -> dict[str, Schema]:

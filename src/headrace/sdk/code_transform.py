@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from headrace.sdk.part import Part
-from headrace.sdk.transform import Shape, Transform
+from headrace.sdk.expressions import RecordExpr, ValueExpr
+from headrace.sdk.transform import Transform
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -118,7 +118,7 @@ class CodeTransform(Transform):
         return value
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         """Change nothing: the runtime runs the code in the place of expressions."""
         return shape
 
@@ -147,7 +147,7 @@ class FrameTransform(CodeTransform):
 
     def rejection(self, exception: str, message: str) -> str:
         """Return SQL for ``error``; ``message`` is an expression of type STRING."""
-        shape = Shape(key=Part(None), value=Part(None), topic="''")
+        shape = RecordExpr(key=ValueExpr(None), value=ValueExpr(None), topic="''")
         failing = self.rejecting(shape, "true", message, exception=exception)
         return f"({failing.error})"
 

@@ -2,8 +2,8 @@
 
 The JSON is that of `StructType.jsonValue()` and `StructType.fromJson()`. A description is the
 field's `comment`, where Spark and Delta show it; what else Spark lacks is in the field's
-metadata, see `headrace.sdk.facts`. What concerns the row as a whole is in the metadata of the
-first field, as a StructType has none.
+metadata, see `headrace.sdk.metadata`. What concerns the row as a whole is in the metadata of
+the first field, as a StructType has none.
 
 A Time is a "long", microseconds since midnight, and not Spark's `time(6)`: Delta tables cannot
 hold that one. A Variant is a "string", its JSON text, as only Spark reads its VARIANT.
@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.facts import (
-    PREFIX,
-    facts_of,
-    native_head,
-    root_facts_of,
-    with_facts,
-    with_root_facts,
-)
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, precision_of, scale_of
+from headrace.sdk.metadata import (
+    PREFIX,
+    metadata_of,
+    native_head,
+    root_metadata_of,
+    with_metadata,
+    with_root_metadata,
+)
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 
@@ -84,7 +84,7 @@ def to_spark_json(schema: Schema) -> Json:
             fix="Wrap it: Schema.struct({'value': schema}).",
         )
     struct = _struct(schema, "")
-    root = root_facts_of(schema)
+    root = root_metadata_of(schema)
     if root and not schema.fields:
         raise ConfigError(
             problem="In Spark, a struct without fields can have no name, doc or default.",
@@ -109,7 +109,7 @@ def from_spark_json(json: Mapping[str, Any]) -> Schema:
     root: dict[str, str] = {}
     for field in json["fields"]:
         root |= _texts(field)
-    return with_root_facts(_from_struct(json, ""), root)
+    return with_root_metadata(_from_struct(json, ""), root)
 
 
 def to_ddl(schema: Schema) -> str:
@@ -130,7 +130,7 @@ def _struct(schema: Schema, path: str) -> Json:
 
 
 def _field(name: str, schema: Schema, path: str) -> Json:
-    metadata = facts_of(schema)
+    metadata = metadata_of(schema)
     if _DOC in metadata:
         metadata[_COMMENT] = metadata.pop(_DOC)
     return {
@@ -175,7 +175,7 @@ def _texts(field: Mapping[str, Any]) -> dict[str, str]:
 def _from_field(field: Mapping[str, Any], path: str) -> Schema:
     native = _from_type(field["type"], path)
     optional = field.get("nullable", True) or native.optional
-    return with_facts(native.replaced(optional=optional), _texts(field))
+    return with_metadata(native.replaced(optional=optional), _texts(field))
 
 
 def _from_struct(json: Mapping[str, Any], path: str) -> Schema:

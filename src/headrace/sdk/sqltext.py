@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from headrace.sdk.facts import native_head
 from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT, precision_of, scale_of
+from headrace.sdk.metadata import native_head
 from headrace.sdk.scalars import Type
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk.edits import defaulted
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
 from headrace.sdk.scalars import Type
 from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.struct_exprs import defaulted
 from headrace.sdk.value_text import type_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from headrace.sdk.config import (
 from headrace_plugins.transforms.user_sql import check_expression, enclosed
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class ConditionSettings(Settings):
@@ -41,5 +41,5 @@ class Condition(Predicate):
     settings: ConditionSettings
 
     @override
-    def condition(self, shape: Shape) -> str:
+    def condition(self, shape: RecordExpr) -> str:
         return f"coalesce({enclosed(self.config.get_str('condition'))}, false)"

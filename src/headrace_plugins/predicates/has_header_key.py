@@ -16,7 +16,7 @@ from headrace.sdk.config import (
 from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class HasHeaderKeySettings(Settings):
@@ -35,6 +35,6 @@ class HasHeaderKey(Predicate):
     settings: HasHeaderKeySettings
 
     @override
-    def condition(self, shape: Shape) -> str:
+    def condition(self, shape: RecordExpr) -> str:
         name = literal(self.settings.name)
         return f"coalesce(exists({shape.headers}, h -> h.key = {name}), false)"

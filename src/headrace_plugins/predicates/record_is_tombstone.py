@@ -9,7 +9,7 @@ from typing_extensions import override
 from headrace.sdk import Predicate
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class RecordIsTombstone(Predicate):
@@ -18,7 +18,7 @@ class RecordIsTombstone(Predicate):
     aliases = ("org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",)
 
     @override
-    def condition(self, shape: Shape) -> str:
+    def condition(self, shape: RecordExpr) -> str:
         value = shape.value
         if value.schema is None:
             return "true"

@@ -19,7 +19,7 @@ from headrace.sdk.sqltext import literal, literal_text
 from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class TopicNameMatchesSettings(Settings):
@@ -40,7 +40,7 @@ class TopicNameMatches(Predicate):
     settings: TopicNameMatchesSettings
 
     @override
-    def condition(self, shape: Shape) -> str:
+    def condition(self, shape: RecordExpr) -> str:
         regex = JavaRegex.of(self.settings.pattern)
         topic = literal_text(shape.topic)
         matches = None if topic is None else regex.matches(topic)

@@ -21,9 +21,9 @@ from headrace_plugins.transforms.null_defaults import NullDefaults
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.sdk import Part, Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.struct_exprs import Column
 
 _PURPOSE = "cast types"
 
@@ -89,7 +89,7 @@ class Cast(Transform):
     settings: CastSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         spec = self.settings.spec
         if ":" not in spec[0]:
             return self._apply_whole(shape, Type(spec[0].upper()))
@@ -101,7 +101,7 @@ class Cast(Transform):
             shape, part = self._cast_field(shape, part, path, new)
         return self.with_part(shape, part)
 
-    def _struct(self, shape: Shape) -> Part:
+    def _struct(self, shape: RecordExpr) -> ValueExpr:
         part = self.part(shape)
         if part.schema is None or part.schemaless or part.is_struct:
             return self.struct(shape, _PURPOSE)
@@ -116,7 +116,9 @@ class Cast(Transform):
             for name, kind in pairs
         }
 
-    def _casts(self, part: Part, targets: Mapping[FieldPath, Type]) -> dict[FieldPath, Schema]:
+    def _casts(
+        self, part: ValueExpr, targets: Mapping[FieldPath, Type]
+    ) -> dict[FieldPath, Schema]:
         """Give the new schema of each field, in the record's order.
 
         The order decides which error a record has, and defaults come before values.
@@ -134,8 +136,8 @@ class Cast(Transform):
         return casts
 
     def _cast_field(
-        self, shape: Shape, part: Part, path: FieldPath, new: Schema
-    ) -> tuple[Shape, Part]:
+        self, shape: RecordExpr, part: ValueExpr, path: FieldPath, new: Schema
+    ) -> tuple[RecordExpr, ValueExpr]:
         found = _found(part, path)
         if found is None:
             return shape, self._absent(part, path, new)
@@ -151,7 +153,7 @@ class Cast(Transform):
 
         return shape, part.changed({path: change})
 
-    def _absent(self, part: Part, path: FieldPath, new: Schema) -> Part:
+    def _absent(self, part: ValueExpr, path: FieldPath, new: Schema) -> ValueExpr:
         """As in Kafka Connect, no error; but a null field where there is no schema."""
         parent_missing = path.parent is not None and _found(part, path.parent) is None
         if not part.schemaless or parent_missing:
@@ -167,7 +169,7 @@ class Cast(Transform):
             raise UnfitRecordError(message=error.problem) from error
         return Schema(target, optional=schema.optional, default=default)
 
-    def _apply_whole(self, shape: Shape, target: Type) -> Shape:
+    def _apply_whole(self, shape: RecordExpr, target: Type) -> RecordExpr:
         part = self.part(shape)
         if part.schema is None:
             return shape
@@ -190,7 +192,7 @@ class Cast(Transform):
         return self.with_part(shape, part.with_whole(cast.sql, schema))
 
 
-def _found(part: Part, path: FieldPath) -> Column | None:
+def _found(part: ValueExpr, path: FieldPath) -> Column | None:
     """Find a field; beyond Kafka Connect, a path through what has no fields finds none."""
     try:
         return part.find(path)

@@ -17,7 +17,7 @@ from headrace.sdk.config import (
 from headrace_plugins.kafka.headers import without_headers
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class DropHeadersSettings(Settings):
@@ -39,6 +39,6 @@ class DropHeaders(Transform):
     settings: DropHeadersSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         names = self.settings.headers
         return replace(shape, headers=without_headers(shape.headers, names))

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Part, Schema, Transform, UnfitRecordError
+from headrace.sdk import Schema, Transform, UnfitRecordError, ValueExpr
 from headrace.sdk.config import setting
 from headrace.sdk.fieldpath import FieldSyntax
 from headrace.sdk.sqltext import sql_null
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr
+    from headrace.sdk.struct_exprs import Column
 
 _PURPOSE = "field extraction"
 _UNKNOWN = "java.lang.IllegalArgumentException"
@@ -39,7 +39,7 @@ class ExtractField(Transform):
     settings: ExtractFieldSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.part(shape)
         if part.schema is None:
             return shape
@@ -52,9 +52,9 @@ class ExtractField(Transform):
         sql, schema = found
         if part.missing is not None:
             sql = f"IF({part.missing}, NULL, {sql})"
-        return self.with_part(shape, Part.of(sql, schema, schemaless=part.schemaless))
+        return self.with_part(shape, ValueExpr.of(sql, schema, schemaless=part.schemaless))
 
-    def _unstructured(self, shape: Shape, part: Part) -> Shape:
+    def _unstructured(self, shape: RecordExpr, part: ValueExpr) -> RecordExpr:
         """Reject all records; of a null, Kafka Connect asks the schema and not the value."""
         nothing = part.is_null()
         null = UnfitRecordError(
@@ -63,7 +63,7 @@ class ExtractField(Transform):
         other = self.unstructured(part, _PURPOSE, where=f"NOT {nothing}")
         return replace(self.refusing(self.refusing(shape, null), other), unfit=True)
 
-    def _find(self, shape: Shape, part: Part) -> tuple[Shape, Column | None]:
+    def _find(self, shape: RecordExpr, part: ValueExpr) -> tuple[RecordExpr, Column | None]:
         path = self.settings.field_path(self.settings.field)
         try:
             found = part.find(path, defaults=self.settings.replace_null_with_default)

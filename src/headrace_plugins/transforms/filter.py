@@ -11,7 +11,7 @@ from headrace.sdk.config import Importance, Settings, setting
 from headrace_plugins.transforms.user_sql import check_expression, enclosed
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class FilterSettings(Settings):
@@ -42,7 +42,7 @@ class Filter(Transform):
     settings: FilterSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         condition = self.settings.condition
         drop = "true" if condition is None else f"NOT coalesce({enclosed(condition)}, false)"
         return shape.dropping(drop, self.alias)

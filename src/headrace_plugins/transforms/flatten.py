@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from headrace.sdk import Part, Schema, Struct, Transform, Type, UnfitRecordError
+from headrace.sdk import Schema, Struct, Transform, Type, UnfitRecordError, ValueExpr
 from headrace.sdk.config import Settings, setting
-from headrace.sdk.edits import defaulted, duplicate
 from headrace.sdk.sqltext import quote
+from headrace.sdk.struct_exprs import defaulted, duplicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.sdk import Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr
+    from headrace.sdk.struct_exprs import Column
 
 _PURPOSE = "flattening"
 
@@ -39,7 +39,7 @@ class Flatten(Transform):
     settings: FlattenSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.struct(shape, _PURPOSE)
         if part.schema is None or part.is_map:
             return self._of_map(shape, part)
@@ -56,7 +56,7 @@ class Flatten(Transform):
             columns[name] = column
         return self.with_part(shape, part.with_fields(columns))
 
-    def _of_map(self, shape: Shape, part: Part) -> Shape:
+    def _of_map(self, shape: RecordExpr, part: ValueExpr) -> RecordExpr:
         values = part.schema.value_schema if part.schema else None
         if values is not None and values.type in (Type.MAP, Type.STRUCT):
             raise UnfitRecordError(
@@ -66,7 +66,7 @@ class Flatten(Transform):
             )
         return shape
 
-    def _fields(self, part: Part) -> Iterator[tuple[str, Column | UnfitRecordError]]:
+    def _fields(self, part: ValueExpr) -> Iterator[tuple[str, Column | UnfitRecordError]]:
         assert part.schema is not None
         optional = part.schema.optional and not part.schemaless
         for name, (sql, schema) in part.columns().items():

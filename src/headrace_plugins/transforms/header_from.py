@@ -14,15 +14,15 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.edits import defaulted
 from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.struct_exprs import defaulted
 from headrace.sdk.value_text import type_name
 from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Part, Shape
+    from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.fieldpath import FieldPath
 
 
@@ -75,7 +75,7 @@ class HeaderFrom(Transform):
     settings: HeaderFromSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         operation = self.settings.operation
         purpose = f"header {operation}"
         shape, part = self.whole_struct(shape, purpose)
@@ -103,7 +103,7 @@ class HeaderFrom(Transform):
     def _with_defaults(self) -> bool:
         return self.settings.replace_null_with_default
 
-    def _header(self, part: Part, path: FieldPath, name: str) -> str:
+    def _header(self, part: ValueExpr, path: FieldPath, name: str) -> str:
         column = part.find(path)
         if column is None:
             return header_sql(name, "NULL", None)

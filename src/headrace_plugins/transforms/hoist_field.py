@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Part, Schema, Transform
+from headrace.sdk import Schema, Transform, ValueExpr
 from headrace.sdk.config import setting
 from headrace.sdk.fieldpath import FieldSyntax
 from headrace.sdk.sqltext import sql_null
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class HoistFieldSettings(FieldSyntax):
@@ -32,7 +32,7 @@ class HoistField(Transform):
     settings: HoistFieldSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         whole = self.part(shape)
         # Nothing at all is null without a schema.
         schemaless = whole.schemaless or whole.schema is None
@@ -42,8 +42,8 @@ class HoistField(Transform):
         else:
             sql, schema = whole.sql(), whole.schema
         inner, *around = reversed(path.steps)
-        part = Part.of_fields({inner: (sql, schema)}, schemaless=schemaless)
+        part = ValueExpr.of_fields({inner: (sql, schema)}, schemaless=schemaless)
         for name in around:
             assert part.schema is not None
-            part = Part.of_fields({name: (part.sql(), part.schema)}, schemaless=schemaless)
+            part = ValueExpr.of_fields({name: (part.sql(), part.schema)}, schemaless=schemaless)
         return self.with_part(shape, part)

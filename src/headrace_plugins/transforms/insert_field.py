@@ -15,9 +15,9 @@ from headrace_plugins.transforms.null_defaults import NullDefaults
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Part, Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.struct_exprs import Column
 
 _FIELDS = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")
 _SUFFIX = "! after the name makes the field required, ? optional (the default)."
@@ -72,7 +72,7 @@ class InsertField(Transform):
     settings: InsertFieldSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.struct(shape, "field insertion")
         if self.settings.replace_null_with_default:
             part = part.defaulted()
@@ -84,7 +84,9 @@ class InsertField(Transform):
             part = _inserted(part, path, (column[0], schema))
         return self.with_part(shape, part)
 
-    def _columns(self, shape: Shape, part: Part) -> Iterable[tuple[str | None, Column]]:
+    def _columns(
+        self, shape: RecordExpr, part: ValueExpr
+    ) -> Iterable[tuple[str | None, Column]]:
         settings = self.settings
         timestamp = (shape.timestamp, Schema.timestamp())
         if part.schemaless:
@@ -100,7 +102,7 @@ class InsertField(Transform):
         ]
 
 
-def _inserted(part: Part, path: FieldPath, column: Column) -> Part:
+def _inserted(part: ValueExpr, path: FieldPath, column: Column) -> ValueExpr:
     sql, schema = column
     before = part.find(path) if part.schemaless else None
     if before is not None and sql_type(before[1]) == sql_type(schema):

@@ -19,7 +19,7 @@ from headrace_plugins.kafka.headers import header_sql, with_headers
 from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 class InsertHeaderSettings(Settings):
@@ -48,7 +48,7 @@ class InsertHeader(Transform):
     settings: InsertHeaderSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         parsed = parse_string(self.settings.value_literal)
         text = "NULL" if parsed.text is None else literal(parsed.text)
         added = header_sql(self.settings.header, text, parsed.kind)

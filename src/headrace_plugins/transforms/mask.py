@@ -22,8 +22,8 @@ from headrace.sdk.sqltext import literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr
+    from headrace.sdk.struct_exprs import Column
 
 _BITS = {"sha256": 256, "sha512": 512}
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
@@ -91,7 +91,7 @@ class Mask(Transform):
     settings: MaskSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.struct(shape, "masking")
         paths = [FieldPath.parse(text, "V2") for text in self.settings.fields]
         for path in paths:

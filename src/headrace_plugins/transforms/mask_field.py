@@ -25,8 +25,8 @@ from headrace_plugins.transforms.null_defaults import NullDefaults
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.sdk import Part, Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr, ValueExpr
+    from headrace.sdk.struct_exprs import Column
 
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _DIGITS = Context(prec=MAX_PRECISION)
@@ -72,7 +72,7 @@ class MaskField(Transform):
     settings: MaskFieldSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         shape, part = self.whole_struct(shape, "mask fields")
         if part is None:
             return shape
@@ -82,13 +82,15 @@ class MaskField(Transform):
             shape, part = self._mask(shape, part, path)
         return self.with_part(shape, part)
 
-    def _paths(self, part: Part) -> list[FieldPath]:
+    def _paths(self, part: ValueExpr) -> list[FieldPath]:
         """Give the fields in the record's order, as the first error of a record counts."""
         paths = self.settings.field_paths(self.settings.fields)
         places = {name: number for number, name in enumerate(part.columns())}
         return sorted(paths, key=lambda path: places.get(path.steps[0], len(places)))
 
-    def _mask(self, shape: Shape, part: Part, path: FieldPath) -> tuple[Shape, Part]:
+    def _mask(
+        self, shape: RecordExpr, part: ValueExpr, path: FieldPath
+    ) -> tuple[RecordExpr, ValueExpr]:
         try:
             found = part.find(path)
         except UnfitRecordError:
@@ -108,7 +110,7 @@ class MaskField(Transform):
 
         return shape, part.changed({path: change})
 
-    def _absent(self, part: Part, path: FieldPath) -> Part:
+    def _absent(self, part: ValueExpr, path: FieldPath) -> ValueExpr:
         if not part.schemaless or len(path.steps) > 1 or part.is_map:
             return part
         return part.inserted(path, sql_null(Schema.string()), Schema.string(optional=True))

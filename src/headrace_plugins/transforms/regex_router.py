@@ -21,7 +21,7 @@ from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_repla
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 def _check_replacement(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -64,7 +64,7 @@ class RegexRouter(Transform):
     settings: RegexRouterSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         regex = JavaRegex.of(self.settings.regex)
         text = self.settings.replacement
         replacement = java_replacement(regex, text, key="replacement")

@@ -16,7 +16,7 @@ from headrace.sdk.fieldpath import FieldPath, FieldSyntax
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 def _check_renames(name: str, value: object) -> None:
@@ -61,7 +61,7 @@ class ReplaceField(Transform):
     settings: ReplaceFieldSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.struct(shape, "field replacement")
         if self.settings.replace_null_with_default:
             part = part.defaulted()

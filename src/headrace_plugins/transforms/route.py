@@ -22,7 +22,7 @@ from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_repla
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 _ARROW = "->"
 
@@ -109,7 +109,7 @@ class Route(Transform):
     settings: RouteSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         rules = [_Rule.of(*pair) for pair in _rules(self.settings.routes)]
         keep = self.settings.unmatched == "keep"
         constant = literal_text(shape.topic)
@@ -121,12 +121,12 @@ class Route(Transform):
             return shape if keep else shape.dropping("true", self.alias)
         return _matched(shape, rules) if keep else self._dropping(shape, rules)
 
-    def _dropping(self, shape: Shape, rules: list[_Rule]) -> Shape:
+    def _dropping(self, shape: RecordExpr, rules: list[_Rule]) -> RecordExpr:
         some = " OR ".join(rule.matches(shape.topic) for rule in rules)
         return _matched(shape, rules).dropping(f"NOT coalesce({some}, false)", self.alias)
 
 
-def _matched(shape: Shape, rules: list[_Rule]) -> Shape:
+def _matched(shape: RecordExpr, rules: list[_Rule]) -> RecordExpr:
     topic = shape.topic
     cases = " ".join(rule.case(topic) for rule in rules)
     return replace(shape, topic=f"CASE {cases} ELSE {topic} END")

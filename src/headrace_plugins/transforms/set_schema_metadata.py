@@ -13,7 +13,7 @@ from headrace.sdk.config import Importance, Settings, setting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Schema, Shape
+    from headrace.sdk import RecordExpr, Schema
 
 
 def _check_any(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -51,7 +51,7 @@ class SetSchemaMetadata(Transform):
     settings: SetSchemaMetadataSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.part(shape)
         if part.schema is None:
             return shape

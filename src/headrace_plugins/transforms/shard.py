@@ -31,7 +31,7 @@ from headrace.sdk.sqltext import literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.sdk import Schema, Shape
+    from headrace.sdk import RecordExpr, Schema
 
 # https://spark.apache.org/docs/latest/sql-ref-datetime-pattern.html; weeks are not among them.
 _LETTERS = frozenset("GyDMLdQqEFahKkHmsSVzOXxZ")
@@ -126,7 +126,7 @@ class Shard(Transform):
     settings: ShardSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.struct(shape, "sharding")
         name = self.settings.field
         found = part.find(FieldPath.parse(name, "V2"))

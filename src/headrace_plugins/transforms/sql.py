@@ -17,7 +17,7 @@ from headrace_plugins.transforms.user_sql import check_expression, enclosed, tok
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
     from headrace.sdk.transform import Types
 
 _REFUSED = {
@@ -115,7 +115,7 @@ class Sql(TypedTransform):
     settings: SqlSettings
 
     @override
-    def apply_typed(self, shape: Shape, types: Types) -> Shape:
+    def apply_typed(self, shape: RecordExpr, types: Types) -> RecordExpr:
         select, where = _clauses(self.settings.query)
         struct = f"struct({enclosed(select)})"
         schema = types([f"{struct} AS value"]).fields[0].schema

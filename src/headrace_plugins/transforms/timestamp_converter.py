@@ -12,11 +12,11 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.edits import defaulted
 from headrace.sdk.fieldpath import FieldSyntax
 from headrace.sdk.javatypes import java_class
 from headrace.sdk.logical import DATE, TIME, TIMESTAMP
 from headrace.sdk.sqltext import literal, sql_null
+from headrace.sdk.struct_exprs import defaulted
 from headrace_plugins.kafka.date_format import DatePattern, reading_fault, unreadable_sql
 from headrace_plugins.transforms.instants import (
     UNIX_PRECISIONS,
@@ -29,8 +29,8 @@ from headrace_plugins.transforms.instants import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from headrace.sdk import Part, Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr, ValueExpr
+    from headrace.sdk.struct_exprs import Column
 
 _SCHEMAS: Mapping[str, Callable[..., Schema]] = {
     "string": Schema.string,
@@ -123,7 +123,7 @@ class TimestampConverter(Transform):
     settings: TimestampConverterSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         if not self.settings.field:
             return self._whole(shape)
         part = self.struct(shape, _PURPOSE)
@@ -143,7 +143,7 @@ class TimestampConverter(Transform):
         )
         return self.with_part(shape, changed)
 
-    def _whole(self, shape: Shape) -> Shape:
+    def _whole(self, shape: RecordExpr) -> RecordExpr:
         part = self.part(shape)
         if part.schema is None:
             return shape
@@ -151,14 +151,14 @@ class TimestampConverter(Transform):
         sql, schema = self._converted(part, column)
         return self.with_part(self._failing(shape, part, column), part.with_whole(sql, schema))
 
-    def _defaulted(self, part: Part, column: Column) -> Column:
+    def _defaulted(self, part: ValueExpr, column: Column) -> Column:
         wanted = self.settings.replace_null_with_default and not part.schemaless
         return defaulted(column) if wanted else column
 
     def _schema(self, before: Schema) -> Schema:
         return _SCHEMAS[self.settings.target_type](optional=before.optional)
 
-    def _converted(self, part: Part, column: Column) -> Column:
+    def _converted(self, part: ValueExpr, column: Column) -> Column:
         instant = self._instant(part, column)
         target = self.settings.target_type
         schema = self._schema(column[1])
@@ -180,7 +180,7 @@ class TimestampConverter(Transform):
     def _format(self) -> str:
         return self.settings.format.strip()
 
-    def _instant(self, part: Part, column: Column) -> Instant:
+    def _instant(self, part: ValueExpr, column: Column) -> Instant:
         sql, schema = column
         name = schema.name if schema.is_logical else None
         if name == TIMESTAMP:
@@ -195,7 +195,7 @@ class TimestampConverter(Transform):
             return of_unix(sql, self.settings.unix_precision)
         raise self._unknown(part, column)
 
-    def _unknown(self, part: Part, column: Column) -> UnfitRecordError:
+    def _unknown(self, part: ValueExpr, column: Column) -> UnfitRecordError:
         sql, schema = column
         if not part.schemaless:
             named = f"{schema.name}:" if schema.name else ""
@@ -222,7 +222,7 @@ class TimestampConverter(Transform):
             )
         return pattern
 
-    def _failing(self, shape: Shape, part: Part, column: Column) -> Shape:
+    def _failing(self, shape: RecordExpr, part: ValueExpr, column: Column) -> RecordExpr:
         """Reject texts that do not fit the pattern, and moments beyond Spark's reach."""
         sql, schema = column
         instant = self._instant(part, column)

@@ -20,7 +20,7 @@ from headrace.sdk.sqltext import literal, literal_text
 from headrace_plugins.kafka.date_format import DatePattern, write_sql
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 _TOPIC, _TIMESTAMP = "${topic}", "${timestamp}"
 
@@ -60,7 +60,7 @@ class TimestampRouter(Transform):
     settings: TimestampRouterSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         shape = self.rejecting(
             shape,
             f"{shape.timestamp} IS NULL",

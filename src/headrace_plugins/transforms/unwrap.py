@@ -17,9 +17,9 @@ from headrace.sdk.config import (
 from headrace.sdk.sqltext import literal, quote, sql_null
 
 if TYPE_CHECKING:
-    from headrace.sdk import Part, Shape
+    from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.config import Config
-    from headrace.sdk.edits import Column
+    from headrace.sdk.struct_exprs import Column
 
 _MODES = ("delete-to-tombstone", "drop", "tombstone", "rewrite", "rewrite-with-tombstone")
 _REWRITING = _MODES[3:]
@@ -88,7 +88,7 @@ class Unwrap(Transform):
         self.routes = bool(config.get_str("route.by.field"))
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         value = shape.value
         found = _completed(value)
         if not {"op", "after"} <= set(found) or found["after"][1].type is not Type.STRUCT:
@@ -112,7 +112,7 @@ class Unwrap(Transform):
             shape = self._routed(shape, found, delete)
         return replace(shape, value=row, headers=headers)
 
-    def _routed(self, shape: Shape, found: dict[str, Column], delete: str) -> Shape:
+    def _routed(self, shape: RecordExpr, found: dict[str, Column], delete: str) -> RecordExpr:
         """Send records to the topic that a field of their row names; tombstones stay."""
         name = self.settings.route_by_field
         after, before = (
@@ -127,7 +127,9 @@ class Unwrap(Transform):
         shape = self.rejecting(shape, missing, message)
         return replace(shape, topic=f"coalesce({topic}, {shape.topic})")
 
-    def _row(self, value: Part, found: dict[str, Column], delete: str, mode: str) -> Part:
+    def _row(
+        self, value: ValueExpr, found: dict[str, Column], delete: str, mode: str
+    ) -> ValueExpr:
         after, schema = found["after"]
         before, of_before = found.get("before", _NOTHING)
         columns: dict[str, Column] = {}
@@ -151,7 +153,7 @@ class Unwrap(Transform):
         plain = replace(value, schema=schema.replaced(optional=True), missing=missing)
         return plain.with_fields(columns)
 
-    def _headers(self, shape: Shape, found: dict[str, Column]) -> str:
+    def _headers(self, shape: RecordExpr, found: dict[str, Column]) -> str:
         prefix = self.settings.add_headers_prefix
         added = []
         for text in self.settings.add_headers:
@@ -177,7 +179,7 @@ class Unwrap(Transform):
         return new or name, (f"{holder[0]}.{quote(inner)}", member.schema)
 
 
-def _completed(value: Part) -> dict[str, Column]:
+def _completed(value: ValueExpr) -> dict[str, Column]:
     """Return the fields of a change, with the row after it also where none was seen.
 
     Plain JSON tells nothing of what is null in all records so far, as after deletions alone.

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Part, Schema, Transform, UnfitRecordError
+from headrace.sdk import Schema, Transform, UnfitRecordError, ValueExpr
 from headrace.sdk.config import (
     Importance,
     NonEmptyList,
     setting,
 )
-from headrace.sdk.edits import duplicate
 from headrace.sdk.fieldpath import FieldSyntax
 from headrace.sdk.sqltext import sql_null
+from headrace.sdk.struct_exprs import duplicate
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
-    from headrace.sdk.edits import Column
+    from headrace.sdk import RecordExpr
     from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.struct_exprs import Column
 
 _PURPOSE = "copying fields from value to key"
 
@@ -49,7 +49,7 @@ class ValueToKey(Transform):
     settings: ValueToKeySettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         shape, value = self.whole_struct(shape, _PURPOSE)
         if value is None:
             return shape
@@ -57,9 +57,9 @@ class ValueToKey(Transform):
             columns = self._columns(value)
         except UnfitRecordError as error:
             return replace(self.refusing(shape, error), unfit=True)
-        return replace(shape, key=Part.of_fields(columns, schemaless=value.schemaless))
+        return replace(shape, key=ValueExpr.of_fields(columns, schemaless=value.schemaless))
 
-    def _columns(self, value: Part) -> dict[str, Column]:
+    def _columns(self, value: ValueExpr) -> dict[str, Column]:
         columns: dict[str, Column] = {}
         for path in self.settings.field_paths(self.settings.fields):
             if path.name in columns and not value.schemaless:
@@ -67,7 +67,7 @@ class ValueToKey(Transform):
             columns[path.name] = self._field(value, path)
         return columns
 
-    def _field(self, value: Part, path: FieldPath) -> Column:
+    def _field(self, value: ValueExpr, path: FieldPath) -> Column:
         found = value.find(path, defaults=self.settings.replace_null_with_default)
         if found is None and not value.schemaless:
             raise UnfitRecordError(message=f"Field does not exist: {path.text}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.integration.transforms.outcomes import with_schema, without_schema
 
-from headrace.sdk import Part, Schema, Transform
+from headrace.sdk import Schema, Transform, ValueExpr
 from headrace_plugins.transforms import (
     ExtractField,
     Flatten,
@@ -41,14 +41,14 @@ FULL = {"in": {"x": 7, "y": "why"}, "a": 2, "b": "bee", "c.d": 4}
 SPARSE = {"b": "bee"}
 DEEP = {"in": {"y": "why"}, "b": "bee"}
 
-Case = tuple[type[Transform], dict[str, str], Part, Any]
+Case = tuple[type[Transform], dict[str, str], ValueExpr, Any]
 
 
-def row(value: Any) -> Part:
+def row(value: Any) -> ValueExpr:
     return with_schema(ROW, value)
 
 
-def null(schema: Schema) -> Part:
+def null(schema: Schema) -> ValueExpr:
     return with_schema(schema.replaced(optional=True), None)
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.dataplane import Step
-from headrace.sdk import Part, Predicate, Schema, Shape, Struct, Transform, Type
+from headrace.sdk import Predicate, RecordExpr, Schema, Struct, Transform, Type, ValueExpr
 from headrace.sdk.sqltext import literal, sql_value
 
 TOPIC = "t"
-NOTHING = Part(None)
+NOTHING = ValueExpr(None)
 HEADERS = "array<struct<key:string,value:string,type:string>>"
 
 
@@ -18,8 +18,8 @@ class Trial:
     """One step over one record."""
 
     step: Step
-    value: Part
-    key: Part = NOTHING
+    value: ValueExpr
+    key: ValueExpr = NOTHING
     partition: str = "CAST(NULL AS INT)"
     timestamp: str = "CAST(NULL AS TIMESTAMP)"
     offset: str | None = None
@@ -27,9 +27,9 @@ class Trial:
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> RecordExpr:
         """The record."""
-        return Shape(
+        return RecordExpr(
             key=self.key,
             value=self.value,
             topic=literal(self.topic),
@@ -54,17 +54,17 @@ def step(
     return Step(kind("x", kind.config_def().parse(props), of_key=of_key), predicate)
 
 
-def with_schema(schema: Schema, value: Any) -> Part:
+def with_schema(schema: Schema, value: Any) -> ValueExpr:
     """A value, with plain dictionaries for structs."""
-    return Part.of(sql_value(schema, made(schema, value)), schema)
+    return ValueExpr.of(sql_value(schema, made(schema, value)), schema)
 
 
-def without_schema(value: Any) -> Part:
+def without_schema(value: Any) -> ValueExpr:
     """A value as Kafka Connect's JSON converter gives it without a schema."""
     if value is None:
-        return Part(None)
+        return ValueExpr(None)
     schema = inferred(value)
-    return Part.of(sql_value(schema, made(schema, value)), schema, schemaless=True)
+    return ValueExpr.of(sql_value(schema, made(schema, value)), schema, schemaless=True)
 
 
 def made(schema: Schema, value: Any) -> Any:
@@ -121,11 +121,11 @@ def outcomes(
     return [_outcome(found.asDict(recursive=True)) for found in row]
 
 
-def shape_after(trial: Trial, column: str = "value") -> Shape:
+def shape_after(trial: Trial, column: str = "value") -> RecordExpr:
     """Give the shape after a trial's step, of a record whose value is in a column."""
     value = trial.value
     if value.schema is not None:
-        value = Part.of(column, value.schema, schemaless=value.schemaless)
+        value = ValueExpr.of(column, value.schema, schemaless=value.schemaless)
     return trial.step.apply(replace(trial.shape, value=value))
 
 

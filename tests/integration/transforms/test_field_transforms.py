@@ -15,7 +15,7 @@ from tests.integration.transforms.outcomes import (
     without_schema,
 )
 
-from headrace.sdk import ConfigErrors, Part, Schema, Struct, Transform
+from headrace.sdk import ConfigErrors, Schema, Struct, Transform, ValueExpr
 from headrace_plugins.transforms import (
     Flatten,
     InsertField,
@@ -86,7 +86,7 @@ def test_metadata_goes_into_fields_as_kafka_types_it(spark) -> None:
     offset = "CAST(42 AS BIGINT)"
     timestamp = "timestamp_millis(1500)"
 
-    def trial(value: Part) -> Trial:
+    def trial(value: ValueExpr) -> Trial:
         return Trial(
             step(InsertField, config), value, partition="3", timestamp=timestamp, offset=offset
         )

@@ -16,7 +16,7 @@ from tests.integration.transforms.outcomes import (
     without_schema,
 )
 
-from headrace.sdk import ConfigErrors, Part, Schema, Transform
+from headrace.sdk import ConfigErrors, Schema, Transform, ValueExpr
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.connectpayload import json_from_native, native_from_json, value_from_native
 from headrace.sdk.javatypes import java_class
@@ -50,14 +50,14 @@ def kind_of(given: dict[str, Any]) -> type[Transform]:
     return found
 
 
-def value_of(given: dict[str, Any]) -> Part:
+def value_of(given: dict[str, Any]) -> ValueExpr:
     value = given["value"]
     if not given["value_schemas"]:
         return without_schema(value)
     schema = connect_schema(value["schema"])
     assert schema is not None
     native = native_from_json(schema, value["payload"])
-    return Part.of(sql_value(schema, value_from_native(schema, native)), schema)
+    return ValueExpr.of(sql_value(schema, value_from_native(schema, native)), schema)
 
 
 def test_no_line_of_the_table_is_left_out() -> None:
@@ -122,7 +122,7 @@ def told(
     return {name: record[name] for name in out}
 
 
-def _told(part: Part, value: object) -> object:
+def _told(part: ValueExpr, value: object) -> object:
     if part.schemaless or part.schema is None:
         return value
     return {"payload": _payload(part.schema, value), "schema": connect_json(part.schema)}

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from headrace.sdk import ConfigError, Part, Schema, Struct, UnfitRecordError
+from headrace.sdk import ConfigError, Schema, Struct, UnfitRecordError, ValueExpr
 from headrace.sdk.fieldpath import FieldPath
 from headrace.sdk.sqltext import sql_value
 
@@ -31,8 +31,8 @@ TREE = Schema.map(
 )
 MAPS = "VALUES (map('a', map('x', 1L, 'y', 2L), 'b', NULL)), (map('c', map())), (NULL) AS t(m)"
 
-PART = Part.of("value", ROW)
-MAP = Part.of("m", TREE.replaced(optional=True), schemaless=True)
+PART = ValueExpr.of("value", ROW)
+MAP = ValueExpr.of("m", TREE.replaced(optional=True), schemaless=True)
 
 
 def path(text: str) -> FieldPath:
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_said_in_kafkas_words() -> None:
         PART.inserted(path("out.in.x"), "1", Schema.int32())
     with pytest.raises(UnfitRecordError, match="Cannot look up fields on non-struct type"):
         PART.find(path("n.x"))
-    plain = Part.of("value", ROW, schemaless=True)
+    plain = ValueExpr.of("value", ROW, schemaless=True)
     with pytest.raises(UnfitRecordError, match=r"found: java\.lang\.Integer") as caught:
         plain.find(path("n.x"))
     assert caught.value.where == "value.`n` IS NOT NULL"

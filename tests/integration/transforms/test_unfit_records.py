@@ -8,7 +8,7 @@ from tests.integration.dataplane.flow_doubles import condition, transform
 from headrace.dataplane import Step
 from headrace.dataplane.chain import apply_chain
 from headrace.dataplane.records import record_frame
-from headrace.sdk import ConfigError, Schema, Shape, Transform
+from headrace.sdk import ConfigError, RecordExpr, Schema, Transform
 from headrace.sdk.config import ConfigDef
 from headrace_plugins.transforms.cast import Cast
 from headrace_plugins.transforms.filter import Filter
@@ -27,7 +27,7 @@ class ToKey(Transform):
     def config_def(cls) -> ConfigDef:
         return ConfigDef()
 
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         return replace(shape, key=shape.value.of_fields({"k": ("1", Schema.int32())}))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.dataplane import Step
-from headrace.sdk import Part, Predicate, Schema, Shape, Transform
+from headrace.sdk import Predicate, RecordExpr, Schema, Transform, ValueExpr
 from headrace.sdk.sqltext import literal, sql_value
 
 HEADERS = "array<struct<key:string,value:string,type:string>>"
@@ -49,15 +49,17 @@ class Try:
         kind, config = self.predicate
         return Step(transform, kind("p", kind.config_def().parse(config)))
 
-    def shape(self) -> Shape:
-        part = Part(None)
+    def shape(self) -> RecordExpr:
+        part = ValueExpr(None)
         if self.schema is not None:
-            part = Part.of("value", self.schema, schemaless=self.schemaless)
+            part = ValueExpr.of("value", self.schema, schemaless=self.schemaless)
         topic = literal(self.topic) if self.constant_topic else "topic"
-        shape = Shape(Part(None), part, topic, headers="headers", timestamp="timestamp")
-        return replace(shape, key=part, value=Part(None)) if self.of_key else shape
+        shape = RecordExpr(
+            ValueExpr(None), part, topic, headers="headers", timestamp="timestamp"
+        )
+        return replace(shape, key=part, value=ValueExpr(None)) if self.of_key else shape
 
-    def after(self) -> Shape:
+    def after(self) -> RecordExpr:
         return self.step().apply(self.shape())
 
     def sql(self, number: int) -> str:

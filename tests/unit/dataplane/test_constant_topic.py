@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.dataplane import Step, constant_topic
-from headrace.sdk import Predicate, Shape, Transform
+from headrace.sdk import Predicate, RecordExpr, Transform
 from headrace_plugins.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from headrace_plugins.transforms import Cast, RegexRouter, TimestampRouter
 
@@ -49,7 +49,7 @@ def test_it_is_told_where_no_step_looks_at_the_records(
 
 def test_a_step_that_cannot_do_without_records_tells_nothing() -> None:
     class Broken(RegexRouter):
-        def apply(self, shape: Shape) -> Shape:
+        def apply(self, shape: RecordExpr) -> RecordExpr:
             raise KeyError(shape)
 
     assert constant_topic([Step(transform(Broken, regex="t", replacement="u"))], "t") is None

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.sdk import Part, RecordError, Schema, Shape, Type
+from headrace.sdk import RecordError, RecordExpr, Schema, Type, ValueExpr
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import connect_schema, native_from_json
 from headrace.sdk.logical import VARIANT
@@ -62,11 +62,11 @@ class PartKind:
     schema: Schema | None = None
     schemaless: bool = False
 
-    def part(self, column: str) -> Part:
+    def part(self, column: str) -> ValueExpr:
         """Return the part that a column of this kind holds."""
         if self.schema is None:
-            return Part(None)
-        return Part.of(column, self.schema, schemaless=self.schemaless)
+            return ValueExpr(None)
+        return ValueExpr.of(column, self.schema, schemaless=self.schemaless)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -94,9 +94,9 @@ class Kind:
             return self
         return replace(self, value=replace(value, schema=value.schema.replaced(optional=True)))
 
-    def shape(self) -> Shape:
+    def shape(self) -> RecordExpr:
         """Return the shape of the records in the columns of ``table``."""
-        return Shape(
+        return RecordExpr(
             key=self.key.part("key"),
             value=self.value.part("value"),
             topic="topic",

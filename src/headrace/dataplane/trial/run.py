@@ -17,7 +17,7 @@ from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.trial.given import read_given
 from headrace.dataplane.trial.told import natives, record_json
 from headrace.sdk import HeadraceError, RecordError
-from headrace.sdk.transform import ERROR_TYPE
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.variants import has_variant, texts_of_variants, variants_of_texts
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.chain import Step
     from headrace.dataplane.trial.given import Given, Kind
-    from headrace.sdk import Part, Shape
+    from headrace.sdk import RecordExpr, ValueExpr
 
 __all__ = ["try_chain"]
 
@@ -81,7 +81,7 @@ class _Laid:
     """
 
     records: RecordFrame
-    shapes: tuple[Shape, ...] = ()
+    shapes: tuple[RecordExpr, ...] = ()
     failure: HeadraceError | None = None
 
 
@@ -174,12 +174,12 @@ def _with_state(records: RecordFrame, name: str) -> RecordFrame:
     return replace(records, frame=frame, kept=(*records.kept, name))
 
 
-def _plain(part: Part) -> str:
+def _plain(part: ValueExpr) -> str:
     """Return SQL for a part as Arrow can have it: variants are JSON texts there."""
     return part.sql() if part.schema is None else texts_of_variants(part.sql(), part.schema)
 
 
-def _fate(state: dict[str, Any], shape: Shape) -> dict[str, Any]:
+def _fate(state: dict[str, Any], shape: RecordExpr) -> dict[str, Any]:
     if state["error"] is not None:
         error = state["error"]
         return {"error": {"class": error["exception"], "message": error["message"]}}

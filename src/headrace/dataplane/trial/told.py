@@ -14,7 +14,7 @@ from headrace.sdk.connectjson import connect_json, json_from_native
 from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT
 
 if TYPE_CHECKING:
-    from headrace.sdk import Part
+    from headrace.sdk import ValueExpr
 
 __all__ = ["natives", "record_json"]
 
@@ -52,7 +52,7 @@ def _sliced(values: list[Any], array: pa.Array) -> list[list[Any]]:
     return [values[start:end] for start, end in pairwise(ends)]
 
 
-def record_json(state: dict[str, Any], key: Part, value: Part) -> dict[str, Any]:
+def record_json(state: dict[str, Any], key: ValueExpr, value: ValueExpr) -> dict[str, Any]:
     """Return a record in the form in which records are given.
 
     Args:
@@ -79,7 +79,7 @@ def _header(header: dict[str, str | None]) -> dict[str, str | None]:
     return told if header["type"] in {None, "string"} else {**told, "type": header["type"]}
 
 
-def _payload(part: Part, native: Any) -> Any:
+def _payload(part: ValueExpr, native: Any) -> Any:
     if part.schema is None:
         return None
     if part.schemaless:

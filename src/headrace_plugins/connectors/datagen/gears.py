@@ -20,7 +20,7 @@ from headrace.sdk import (
     Struct,
     Type,
 )
-from headrace.sdk.transform import ERROR_TYPE
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace_plugins.connectors.datagen.arrays import make_rows
 from headrace_plugins.connectors.datagen.expressions import chance_sql, value_sql
 from headrace_plugins.connectors.datagen.generator import BATCH_ROWS, Generator

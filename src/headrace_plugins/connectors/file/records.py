@@ -7,8 +7,8 @@ import zlib
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema, Type
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sqltext import literal, quote, sql_type
-from headrace.sdk.transform import ERROR_TYPE
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import spark_path
 

@@ -16,7 +16,7 @@ from headrace_plugins.transforms.rocketmq.structs import require_struct
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 def _lower(word: str) -> str:
@@ -85,7 +85,7 @@ class ChangeCase(Transform):
     settings: ChangeCaseSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = require_struct(self.part(shape))
         old, new = self.settings.old, self.settings.new
         names = {FieldPath((name,), name): _changed(name, old, new) for name in part.columns()}

@@ -12,7 +12,7 @@ from headrace.sdk.fieldpath import FieldPath, FieldSyntax
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 _OUTER, _INNER = "input.outer.field.name", "input.inner.field.name"
 _OUTPUT = "output.field.name"
@@ -44,7 +44,7 @@ class ExtractNestedField(Transform):
     settings: ExtractNestedFieldSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = require_struct(self.part(shape))
         if part.schema is None:
             return shape

@@ -21,7 +21,7 @@ from headrace_plugins.kafka.java_regex import JavaRegex
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.sdk import Part, Shape
+    from headrace.sdk import RecordExpr, ValueExpr
 
 
 class PatternFilterSettings(FieldSyntax):
@@ -48,7 +48,7 @@ class PatternFilter(Transform):
     settings: PatternFilterSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         regex = literal(JavaRegex.of(self.settings.pattern).whole)
         part = self.part(shape)
         texts = self._texts(replace(part, schemaless=True))
@@ -58,7 +58,7 @@ class PatternFilter(Transform):
         found = " OR ".join(matches)
         return shape.dropping(f"NOT {part.is_null()} AND ({found})", self.alias)
 
-    def _texts(self, part: Part) -> Iterable[str]:
+    def _texts(self, part: ValueExpr) -> Iterable[str]:
         if not (part.is_struct or part.is_map):
             return
         for path in self.settings.field_paths(self.settings.fields):

@@ -21,7 +21,7 @@ from headrace_plugins.transforms.rocketmq.structs import require_struct
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 _PATTERN, _FLAGS, _REPLACEMENT = "field.pattern", "field.pattern.flags", "field.replacement"
 # Java's flags as the letters that stand for them in a pattern.
@@ -97,7 +97,7 @@ class PatternRename(Transform):
     settings: PatternRenameSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = require_struct(self.part(shape))
         regex = _regex(self.settings.field_pattern, self.settings.field_pattern_flags)
         text = self.settings.field_replacement

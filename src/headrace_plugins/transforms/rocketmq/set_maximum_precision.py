@@ -19,8 +19,8 @@ from headrace.sdk.sqltext import sql_type
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
-    from headrace.sdk.edits import Change, Column
+    from headrace.sdk import RecordExpr
+    from headrace.sdk.struct_exprs import Change, Column
 
 # What a decimal without a precision is taken for.
 _UNLIMITED = 64
@@ -47,7 +47,7 @@ class SetMaximumPrecision(Transform):
     settings: SetMaximumPrecisionSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = require_struct(self.part(shape))
         most = self.settings.precision_max
         long = {name: col for name, col in part.columns().items() if _digits(col[1]) > most}

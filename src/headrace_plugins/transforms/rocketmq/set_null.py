@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import Part, Transform
+from headrace.sdk import Transform, ValueExpr
 from headrace.sdk.config import Importance, Settings, setting
 from headrace.sdk.sqltext import sql_null
 
 if TYPE_CHECKING:
-    from headrace.sdk import Shape
+    from headrace.sdk import RecordExpr
 
 
 _UNUSED = "Taken, as RocketMQ Connect asks for it, and not used."
@@ -38,10 +38,10 @@ class SetNull(Transform):
     settings: SetNullSettings
 
     @override
-    def apply(self, shape: Shape) -> Shape:
+    def apply(self, shape: RecordExpr) -> RecordExpr:
         part = self.part(shape)
         if self.of_key or part.schema is None:
-            return self.with_part(shape, Part(None))
+            return self.with_part(shape, ValueExpr(None))
         schema = part.schema.replaced(optional=True)
         if part.is_struct:
             return self.with_part(shape, replace(part, schema=schema, missing="true"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.sdk import Part, UnfitRecordError
+from headrace.sdk import UnfitRecordError, ValueExpr
 from headrace.sdk.logical import LOGICAL_BASES
 
 __all__ = ["require_struct"]
 
 
-def require_struct(part: Part) -> Part:
+def require_struct(part: ValueExpr) -> ValueExpr:
     """Return a part that has fields, or is null.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The key or the value of a record as SQL expressions."""
+"""Records as SQL expressions: their keys and values, and the record as a whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headrace.sdk.edits import (
+from headrace.sdk.errors import UnfitRecordError
+from headrace.sdk.scalars import Type
+from headrace.sdk.schema import Schema
+from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.struct_exprs import (
     Change,
     Column,
     Columns,
@@ -20,24 +24,20 @@ from headrace.sdk.edits import (
     rebuilt,
     struct_sql,
 )
-from headrace.sdk.errors import UnfitRecordError
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
-from headrace.sdk.sqltext import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.sdk.fieldpath import FieldPath
 
-__all__ = ["Part"]
+__all__ = ["ERROR_TYPE", "RecordExpr", "ValueExpr"]
 
 _MAP = Type.MAP
 _NULL = "NULL"
 
 
 @dataclass(frozen=True)
-class Part:
+class ValueExpr:
     """The key or the value of a record, as expressions.
 
     The methods that take paths work at any depth: they build structs anew, leave a null
@@ -62,7 +62,7 @@ class Part:
     schemaless: bool = False
 
     @classmethod
-    def of(cls, sql: str, schema: Schema, *, schemaless: bool = False) -> Part:
+    def of(cls, sql: str, schema: Schema, *, schemaless: bool = False) -> ValueExpr:
         """Make a part of one expression, which is used once for each field of a STRUCT."""
         if schema.type is not Type.STRUCT:
             return cls(schema, whole=sql, schemaless=schemaless)
@@ -71,7 +71,7 @@ class Part:
         return cls(schema, fields, sql, missing=missing, schemaless=schemaless)
 
     @classmethod
-    def of_fields(cls, columns: Columns, *, schemaless: bool = False) -> Part:
+    def of_fields(cls, columns: Columns, *, schemaless: bool = False) -> ValueExpr:
         """Make a STRUCT part, never null, without a name, of these fields."""
         schema = Schema.struct({name: column[1] for name, column in columns.items()})
         fields = {name: column[0] for name, column in columns.items()}
@@ -95,7 +95,7 @@ class Part:
             return self.missing or "false"
         return f"({self.sql()} IS NULL)"
 
-    def with_fields(self, columns: Columns) -> Part:
+    def with_fields(self, columns: Columns) -> ValueExpr:
         """Return a STRUCT part made of ``name -> (expression, schema)``.
 
         A struct keeps its name, version, doc and parameters, as in Kafka Connect; it loses
@@ -110,11 +110,11 @@ class Part:
         fields = {name: column[0] for name, column in columns.items()}
         return replace(self, schema=schema, fields=fields, whole=_NULL)
 
-    def with_expressions(self, fields: Mapping[str, str], missing: str | None) -> Part:
+    def with_expressions(self, fields: Mapping[str, str], missing: str | None) -> ValueExpr:
         """Return the same STRUCT, each of its fields computed in another way."""
         return replace(self, fields=fields, whole=_NULL, missing=missing)
 
-    def with_whole(self, sql: str, schema: Schema) -> Part:
+    def with_whole(self, sql: str, schema: Schema) -> ValueExpr:
         """Return a part of another type than STRUCT, null where this one is."""
         optional = schema.optional or self.missing is not None
         return replace(self, schema=schema.replaced(optional=optional), fields={}, whole=sql)
@@ -130,14 +130,14 @@ class Part:
         if self.schema is None:
             return "NULL"
         # Spark would write out a struct of n fields that is built anew n times, and again
-        # for what is built of that: Part.of keeps a struct that is not changed.
+        # for what is built of that: ValueExpr.of keeps a struct that is not changed.
         is_new = self.is_struct and self.whole == _NULL
         whole = struct_sql(self.columns()) if is_new else self.whole
         if self.missing is None or self.missing == f"({whole} IS NULL)":
             return whole
         return f"IF({self.missing}, NULL, {whole})"
 
-    def defaulted(self) -> Part:
+    def defaulted(self) -> ValueExpr:
         """Return a part in which defaults stand for the null fields at the top.
 
         This is ``replace.null.with.default``, and what Kafka Connect's ``Struct.get`` does.
@@ -184,15 +184,15 @@ class Part:
             column = member(around, step, schemaless=self.schemaless)
         return around, column
 
-    def changed(self, changes: Mapping[FieldPath, Change]) -> Part:
+    def changed(self, changes: Mapping[FieldPath, Change]) -> ValueExpr:
         """Return a part with new expressions for some of its fields."""
         return self._edited((path, _changing(change)) for path, change in changes.items())
 
-    def removed(self, paths: Iterable[FieldPath]) -> Part:
+    def removed(self, paths: Iterable[FieldPath]) -> ValueExpr:
         """Return a part without some of its fields."""
         return self._edited((path, lambda _name, _column: None) for path in paths)
 
-    def renamed(self, names: Mapping[FieldPath, str]) -> Part:
+    def renamed(self, names: Mapping[FieldPath, str]) -> ValueExpr:
         """Return a part in which some fields have other names, at the places they had.
 
         Raises:
@@ -200,7 +200,7 @@ class Part:
         """
         return self._edited((path, _renaming(name)) for path, name in names.items())
 
-    def kept(self, paths: Iterable[FieldPath]) -> Part:
+    def kept(self, paths: Iterable[FieldPath]) -> ValueExpr:
         """Return a part with only some of its fields, within the structs that hold them."""
         steps = [path.steps for path in paths]
         if self.is_struct:
@@ -212,7 +212,7 @@ class Part:
         within = [("", *path) for path in steps]
         return self.with_whole(*kept(column, within, schemaless=True)[""])
 
-    def inserted(self, path: FieldPath, sql: str, schema: Schema) -> Part:
+    def inserted(self, path: FieldPath, sql: str, schema: Schema) -> ValueExpr:
         """Return a part with one more field, after the others around it.
 
         Raises:
@@ -222,7 +222,7 @@ class Part:
         with self._present():
             return self._inserted(path, (sql, schema))
 
-    def _inserted(self, path: FieldPath, column: Column) -> Part:
+    def _inserted(self, path: FieldPath, column: Column) -> ValueExpr:
         parent = path.parent
         edit = grown(path.name, column, schemaless=self.schemaless)
         if parent is not None:
@@ -261,7 +261,7 @@ class Part:
             return column
         return column[0], column[1].replaced(optional=True)
 
-    def _edited(self, edits: Iterable[tuple[FieldPath, Edit]]) -> Part:
+    def _edited(self, edits: Iterable[tuple[FieldPath, Edit]]) -> ValueExpr:
         steps = [(path.steps, edit) for path, edit in edits]
         if self.is_struct:
             with self._present():
@@ -282,3 +282,78 @@ def _changing(change: Change) -> Edit:
 
 def _renaming(new_name: str) -> Edit:
     return lambda _name, column: (new_name, column)
+
+
+ERROR_TYPE = "struct<stage:string,plugin:string,exception:string,message:string,raw:string>"
+"""Why a record was rejected: Kafka's stage name, the plugin's name, the class of the
+error, its text, and the raw input where the record itself could not be made."""
+
+
+@dataclass(frozen=True)
+class RecordExpr:
+    """The records of a stream as SQL expressions over the columns of the step before.
+
+    Args:
+        key, value: The two parts.
+        topic: STRING, never random. A literal, or what Spark can compute without data,
+            sends all records to one topic; else each batch is divided by topic.
+        partition: INT.
+        headers: ``array<struct<key:string,value:string,type:string>>``.
+        timestamp: TIMESTAMP.
+        offset: BIGINT, the place of the record in its topic or partition; None where no
+            one number says it.
+        dropped: STRING, the alias of the transform that dropped the record; None when
+            no transform so far drops any.
+        error: The error struct, see ``failing``; None when no step so far can fail.
+        unfit: Whether a step so far did not fit and left the shape as it was, so that the
+            steps after it may not fit either.
+        shared: Function calls that the other expressions hold more than once, to the letter,
+            and that never raise: the runtime computes each once for a record.
+    """
+
+    key: ValueExpr
+    value: ValueExpr
+    topic: str
+    partition: str = "CAST(NULL AS INT)"
+    headers: str = "CAST(NULL AS array<struct<key:string,value:string,type:string>>)"
+    timestamp: str = "CAST(NULL AS TIMESTAMP)"
+    offset: str | None = None
+    dropped: str | None = None
+    error: str | None = None
+    unfit: bool = False
+    shared: tuple[str, ...] = ()
+
+    def dropping(self, condition: str, alias: str) -> RecordExpr:
+        """Drop the records for which ``condition`` is true, in the name of ``alias``."""
+        before = self.dropped or "CAST(NULL AS STRING)"
+        alive = self.alive(condition)
+        return replace(
+            self, dropped=f"CASE WHEN {alive} THEN {literal(alias)} ELSE {before} END"
+        )
+
+    def failing(
+        self, condition: str, *, stage: str, plugin: str, exception: str, message: str
+    ) -> RecordExpr:
+        """Reject the records for which ``condition`` is true.
+
+        ``message`` is an SQL expression of type STRING; the other texts are literals.
+        The first error of a record stays.
+        """
+        before = self.error or f"CAST(NULL AS {ERROR_TYPE})"
+        error = (
+            f"named_struct('stage', {literal(stage)}, 'plugin', {literal(plugin)}, "
+            f"'exception', {literal(exception)}, 'message', {message}, "
+            "'raw', CAST(NULL AS STRING))"
+        )
+        return replace(
+            self, error=f"CASE WHEN {self.alive(condition)} THEN {error} ELSE {before} END"
+        )
+
+    def sharing(self, call: str | None) -> RecordExpr:
+        """Compute a function call, if one is given, once for a record; see ``shared``."""
+        return self if call is None else replace(self, shared=(*self.shared, call))
+
+    def alive(self, condition: str) -> str:
+        """Return ``condition`` restricted to records neither dropped nor rejected."""
+        gone = [f"{column} IS NULL" for column in (self.dropped, self.error) if column]
+        return " AND ".join([*gone, f"({condition})"])

@@ -35,11 +35,11 @@ __all__ = [
     "PREFIX",
     "ROOT",
     "Head",
-    "facts_of",
+    "metadata_of",
     "native_head",
-    "root_facts_of",
-    "with_facts",
-    "with_root_facts",
+    "root_metadata_of",
+    "with_metadata",
+    "with_root_metadata",
 ]
 
 PREFIX = "headrace."
@@ -89,7 +89,7 @@ def native_head(schema: Schema, path: str = "") -> Head:
     return Head.of(Schema.decimal(scale, precision=precision))
 
 
-def facts_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> dict[str, str]:
+def metadata_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> dict[str, str]:
     """Give what Arrow's and Spark's types cannot say about a field's schema.
 
     Args:
@@ -97,57 +97,57 @@ def facts_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> dict
         prefix: What the keys start with.
         key: Whether it is a map's key, which Arrow and Spark take as required.
     """
-    facts: dict[str, str] = {}
+    metadata: dict[str, str] = {}
     head = Head.of(schema)
     if head != native_head(schema):
-        facts["type"] = schema.type.value
-        facts |= {} if head.name is None else {"name": head.name}
-        facts |= {} if head.version is None else {"version": str(head.version)}
+        metadata["type"] = schema.type.value
+        metadata |= {} if head.name is None else {"name": head.name}
+        metadata |= {} if head.version is None else {"version": str(head.version)}
         if head.parameters:
-            facts["parameters"] = json.dumps(dict(head.parameters))
+            metadata["parameters"] = json.dumps(dict(head.parameters))
     if schema.doc is not None:
-        facts["doc"] = schema.doc
+        metadata["doc"] = schema.doc
     if schema.default is not None:
-        facts["default"] = json.dumps(_encoded(schema, schema.default))
+        metadata["default"] = json.dumps(_encoded(schema, schema.default))
     if key and schema.optional:
-        facts["optional"] = "true"
-    named = {prefix + name: fact for name, fact in facts.items()}
+        metadata["optional"] = "true"
+    named = {prefix + name: text for name, text in metadata.items()}
     if schema.key_schema is not None:
-        named |= facts_of(schema.key_schema, f"{prefix}key.", key=True)
+        named |= metadata_of(schema.key_schema, f"{prefix}key.", key=True)
     if schema.value_schema is not None:
-        named |= facts_of(schema.value_schema, f"{prefix}value.")
+        named |= metadata_of(schema.value_schema, f"{prefix}value.")
     return named
 
 
-def root_facts_of(schema: Schema) -> dict[str, str]:
+def root_metadata_of(schema: Schema) -> dict[str, str]:
     """Give what Arrow's and Spark's types cannot say about a whole row's schema."""
-    return facts_of(schema, ROOT, key=True)
+    return metadata_of(schema, ROOT, key=True)
 
 
-def with_facts(native: Schema, facts: Mapping[str, str], prefix: str = PREFIX) -> Schema:
-    """Give the schema that `facts_of` was asked about.
+def with_metadata(native: Schema, metadata: Mapping[str, str], prefix: str = PREFIX) -> Schema:
+    """Give the schema that `metadata_of` was asked about.
 
     Args:
         native: What Arrow or Spark say.
-        facts: The metadata; keys without the prefix are ignored, and so is a type that the
+        metadata: The metadata; keys without the prefix are ignored, and so is a type that the
             column has since been cast away from.
         prefix: What the keys start with.
     """
-    if not any(key.startswith(prefix) for key in facts):
+    if not any(key.startswith(prefix) for key in metadata):
         return native
     schema = native
     if native.key_schema is not None:
-        keys = with_facts(native.key_schema, facts, f"{prefix}key.")
-        if facts.get(f"{prefix}key.optional") == "true":
+        keys = with_metadata(native.key_schema, metadata, f"{prefix}key.")
+        if metadata.get(f"{prefix}key.optional") == "true":
             keys = keys.replaced(optional=True)
         schema = replace(schema, key_schema=keys)
     if native.value_schema is not None:
-        values = with_facts(native.value_schema, facts, f"{prefix}value.")
+        values = with_metadata(native.value_schema, metadata, f"{prefix}value.")
         schema = replace(schema, value_schema=values)
-    named = _with_head(schema, facts, prefix)
-    documented = named.replaced(doc=facts.get(f"{prefix}doc", named.doc))
-    default = facts.get(f"{prefix}default")
-    if default is None or (f"{prefix}type" in facts and Head.of(named) == Head.of(native)):
+    named = _with_head(schema, metadata, prefix)
+    documented = named.replaced(doc=metadata.get(f"{prefix}doc", named.doc))
+    default = metadata.get(f"{prefix}default")
+    if default is None or (f"{prefix}type" in metadata and Head.of(named) == Head.of(native)):
         return documented
     try:
         return documented.replaced(default=_decoded(named, json.loads(default)))
@@ -156,23 +156,23 @@ def with_facts(native: Schema, facts: Mapping[str, str], prefix: str = PREFIX) -
         return documented
 
 
-def with_root_facts(native: Schema, facts: Mapping[str, str]) -> Schema:
-    """Give the schema that `root_facts_of` was asked about."""
-    schema = with_facts(native, facts, ROOT)
-    return schema.replaced(optional=facts.get(f"{ROOT}optional") == "true")
+def with_root_metadata(native: Schema, metadata: Mapping[str, str]) -> Schema:
+    """Give the schema that `root_metadata_of` was asked about."""
+    schema = with_metadata(native, metadata, ROOT)
+    return schema.replaced(optional=metadata.get(f"{ROOT}optional") == "true")
 
 
-def _with_head(native: Schema, facts: Mapping[str, str], prefix: str) -> Schema:
-    type_name = facts.get(f"{prefix}type")
+def _with_head(native: Schema, metadata: Mapping[str, str], prefix: str) -> Schema:
+    type_name = metadata.get(f"{prefix}type")
     if type_name is None or type_name not in Type.__members__:
         return native
-    version = facts.get(f"{prefix}version")
+    version = metadata.get(f"{prefix}version")
     schema = replace(
         native,
         type=Type(type_name),
-        name=facts.get(f"{prefix}name"),
+        name=metadata.get(f"{prefix}name"),
         version=None if version is None else int(version),
-        parameters=json.loads(facts.get(f"{prefix}parameters", "{}")),
+        parameters=json.loads(metadata.get(f"{prefix}parameters", "{}")),
     )
     # A column that has been cast since is no longer what its metadata says.
     return schema if native_head(schema) == Head.of(native) else native
