@@ -18,7 +18,7 @@ import headrace_plugins
 import headrace_registry
 from headrace.cli.app import every_command
 from headrace.control import Connectors
-from headrace.control.runtime_keys import common_def
+from headrace.control.connector_settings import common_def
 from headrace.metrics import METRICS
 from headrace.model import Definition, PluginSpec
 from headrace.plugins import PluginInfo, PluginKind, Registry
@@ -27,7 +27,7 @@ from headrace.runtime.app import Runtime, now
 from headrace.sdk import HeadraceError
 from headrace.sdk.metrics import MetricKind
 from headrace.settings import PREFIX, Settings
-from headrace.store import MemoryConnectorStore, MemoryStore
+from headrace.store import SqlConnectorStore, SqlStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -221,8 +221,8 @@ def _plugin(info: PluginInfo) -> str:
 
 def _description() -> dict[str, Any]:
     """Return what the API says of itself; nothing is started for it."""
-    runtime, state = Runtime(Settings()), MemoryStore()
-    wanted = MemoryConnectorStore(state)
+    runtime, state = Runtime(Settings()), SqlStore()
+    wanted = SqlConnectorStore(state.database)
     connectors = Connectors(wanted=wanted, state=state, registry=runtime.registry, clock=now)
     return v1_api(connectors, Workbench(runtime, Silent(), now)).openapi()
 

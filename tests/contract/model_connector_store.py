@@ -99,7 +99,7 @@ class MemoryConnectorStore:
         with self._lock:
             return self._kept[name].versions[::-1] if name in self._kept else []
 
-    def aim(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
+    def set_target(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
         with self._lock:
             kept = self._existing(name)
             if kept.connector.target is not target:
@@ -107,7 +107,7 @@ class MemoryConnectorStore:
                 self._event(name, "target", stamp, {"target": target.value})
             return kept.connector
 
-    def ask_restart(
+    def request_restart(
         self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
     ) -> Connector:
         with self._lock:
@@ -153,7 +153,7 @@ class MemoryConnectorStore:
             kept = self._kept.items()
             return {name: list(each.tasks) for name, each in kept if each.tasks}
 
-    def tell(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
+    def set_status(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
         with self._lock:
             kept = self._current(connector)
             if kept is None:
@@ -163,7 +163,7 @@ class MemoryConnectorStore:
             self._event(connector.name, "state", Stamp(now, status.worker), detail)
             return True
 
-    def move(
+    def set_positions(
         self,
         name: str,
         positions: Mapping[TaskId, Position],
@@ -181,7 +181,7 @@ class MemoryConnectorStore:
                 )
                 rules.check_unchanged(name, there, known)
             before = {t.number: stood.get(t, Position()).to_json() for t in positions}
-            self._state.move(positions)
+            self._state.set_positions(positions)
             after = {task.number: each.to_json() for task, each in positions.items()}
             self._event(
                 name, "offsets", stamp, {"action": action, "before": before, "after": after}

@@ -155,7 +155,7 @@ class MemoryStore:
             rows = self._tasks.items()
             return {t: row.position for t, row in rows if t.connector == connector}
 
-    def move(self, positions: Mapping[TaskId, Position]) -> None:
+    def set_positions(self, positions: Mapping[TaskId, Position]) -> None:
         """Set positions of tasks that nobody runs, for the store of connectors."""
         with self.lock:
             for task in positions:

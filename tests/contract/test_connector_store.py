@@ -111,8 +111,8 @@ def test_configurations_are_numbered_and_all_kept(store: ConnectorStore) -> None
 
 def test_what_is_wanted_is_stored_once(store: ConnectorStore) -> None:
     create(store)
-    assert store.aim("orders", TargetState.PAUSED, ANN).target is TargetState.PAUSED
-    store.aim("orders", TargetState.PAUSED, ANN)
+    assert store.set_target("orders", TargetState.PAUSED, ANN).target is TargetState.PAUSED
+    store.set_target("orders", TargetState.PAUSED, ANN)
     assert kinds(store) == ["created", "target"]
     found = store.connector("orders")
     assert found is not None
@@ -125,7 +125,7 @@ def test_tasks_are_planned_and_keep_how_often_they_were_restarted(
 ) -> None:
     made = create(store)
     assert store.plan(made, {0: {"part": "0"}, 1: {"part": "1"}}, NOW)
-    store.ask_restart("orders", [1], ANN, connector=False)
+    store.request_restart("orders", [1], ANN, connector=False)
     assert store.tasks("orders") == [
         TaskConfig(0, {"part": "0"}),
         TaskConfig(1, {"part": "1"}, 1),
@@ -143,22 +143,22 @@ def test_a_restart_is_asked_of_all_or_of_none(store: ConnectorStore) -> None:
     made = create(store)
     store.plan(made, {0: {}}, NOW)
     with pytest.raises(TaskNotFoundError, match="no task 1"):
-        store.ask_restart("orders", [0, 1], ANN, connector=True)
+        store.request_restart("orders", [0, 1], ANN, connector=True)
     assert store.tasks("orders") == [TaskConfig(0, {})]
     assert store.connector("orders") == made
-    assert store.ask_restart("orders", [], ANN, connector=True).restarts == 1
+    assert store.request_restart("orders", [], ANN, connector=True).restarts == 1
 
 
 def test_a_worker_that_is_behind_changes_nothing(store: ConnectorStore) -> None:
     old = create(store)
     new = store.configure("orders", ConnectorKind.SOURCE, {"a": "b"}, ANN)
     assert not store.plan(old, {0: {}}, NOW)
-    assert not store.tell(old, RUNNING, NOW)
+    assert not store.set_status(old, RUNNING, NOW)
     assert store.tasks("orders") == []
-    assert store.tell(new, RUNNING, NOW)
+    assert store.set_status(new, RUNNING, NOW)
     store.delete("orders", ANN)
     create(store)
-    assert not store.tell(new, RUNNING, NOW)
+    assert not store.set_status(new, RUNNING, NOW)
     found = store.connector("orders")
     assert found is not None
     assert found.status == ConnectorStatus()
@@ -167,7 +167,7 @@ def test_a_worker_that_is_behind_changes_nothing(store: ConnectorStore) -> None:
 def test_how_a_connector_is_can_be_told(store: ConnectorStore) -> None:
     made = create(store)
     failed = ConnectorStatus(ConnectorState.FAILED, "w1", "no such file")
-    assert store.tell(made, failed, NOW)
+    assert store.set_status(made, failed, NOW)
     found = store.connector("orders")
     assert found is not None
     assert found.status == failed
@@ -210,7 +210,7 @@ def test_events_are_read_on_from_the_last_one_seen(store: ConnectorStore) -> Non
     create(store, "a")
     seen = store.last_event()
     create(store, "b")
-    store.aim("b", TargetState.STOPPED, ANN)
+    store.set_target("b", TargetState.STOPPED, ANN)
     later = store.events(after=seen)
     assert [(event.connector, event.kind) for event in later] == [
         ("b", "created"),
@@ -238,10 +238,10 @@ def test_a_change_of_what_is_there_no_more_is_refused(store: ConnectorStore) -> 
         store.configure("orders", kind, CONFIG, ANN, seen)
     task = TaskId("orders", 0)
     there = {task: Position([({"file": "a"}, {"position": 1})])}
-    store.move("orders", there, ANN, "alter", {})
-    store.move("orders", there, ANN, "alter", there)
+    store.set_positions("orders", there, ANN, "alter", {})
+    store.set_positions("orders", there, ANN, "alter", there)
     with pytest.raises(ConnectorChangedError):
-        store.move("orders", {task: Position()}, ANN, "reset", {})
+        store.set_positions("orders", {task: Position()}, ANN, "reset", {})
     store.delete("orders", ANN)
     create(store)
     with pytest.raises(ConnectorChangedError):
@@ -250,8 +250,8 @@ def test_a_change_of_what_is_there_no_more_is_refused(store: ConnectorStore) -> 
 
 def test_events_are_chosen_by_their_kinds(store: ConnectorStore) -> None:
     made = create(store)
-    store.tell(made, RUNNING, NOW)
-    store.aim("orders", TargetState.STOPPED, ANN)
+    store.set_status(made, RUNNING, NOW)
+    store.set_target("orders", TargetState.STOPPED, ANN)
     create(store, "other")
 
     def chosen(*kinds: str, connector: str | None = None) -> list[str]:
@@ -267,8 +267,8 @@ def test_old_states_are_forgotten_and_changes_by_people_are_not(store: Connector
     made = create(store)
     day = timedelta(days=1)
     for number in range(4):
-        store.tell(made, RUNNING, NOW + number * day)
-    store.aim("orders", TargetState.PAUSED, Stamp(NOW + 4 * day, "ann"))
+        store.set_status(made, RUNNING, NOW + number * day)
+    store.set_target("orders", TargetState.PAUSED, Stamp(NOW + 4 * day, "ann"))
     keep = Retention(states_age=2 * day, states_count=9, changes_age=30 * day)
     assert store.prune(keep, NOW + 4 * day) == 2
     assert kinds(store) == ["created", "state", "state", "target"]
@@ -276,13 +276,13 @@ def test_old_states_are_forgotten_and_changes_by_people_are_not(store: Connector
     last = store.last_event()
     assert store.prune(keep, NOW + 300 * day) == 2
     assert [event.id for event in store.events()] == [last] == [store.last_event()]
-    store.aim("orders", TargetState.RUNNING, ANN)
+    store.set_target("orders", TargetState.RUNNING, ANN)
     assert store.last_event() == last + 1
 
 
 def test_changes_are_never_kept_shorter_than_states(store: ConnectorStore) -> None:
     create(store)
-    store.aim("orders", TargetState.PAUSED, ANN)
+    store.set_target("orders", TargetState.PAUSED, ANN)
     keep = Retention(states_age=timedelta(days=9), changes_age=timedelta(days=1))
     assert store.prune(keep, NOW + timedelta(days=8)) == 0
 
@@ -321,8 +321,8 @@ def test_the_states_of_tasks_are_told_as_they_change(
     "act",
     [
         lambda store: store.configure("x", ConnectorKind.SINK, {}, ANN),
-        lambda store: store.aim("x", TargetState.PAUSED, ANN),
-        lambda store: store.ask_restart("x", [], ANN, connector=True),
+        lambda store: store.set_target("x", TargetState.PAUSED, ANN),
+        lambda store: store.request_restart("x", [], ANN, connector=True),
         lambda store: store.delete("x", ANN),
     ],
     ids=["configure", "aim", "restart", "delete"],

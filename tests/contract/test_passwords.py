@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from headrace.control import ConfigVersions, Connectors
-from headrace.control.masks import Masks
+from headrace.control.config_infos import Masks
 from headrace.plugins import Registry
 from headrace.rest import Door, Serving, connect_app
 

@@ -405,7 +405,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from headrace.store.sqlite_file import open_sqlite
+from headrace.store.sqlite import open_sqlite
 
 def mode(file):
     with open_sqlite(file).connect() as connection:

@@ -20,7 +20,7 @@ from headrace.store import Place, SqlStore, StoreUnavailableError
 from headrace.store import migrations as migrations_module
 from headrace.store.database import open_database
 from headrace.store.migrations import HEAD
-from headrace.store.sqlite_file import open_sqlite
+from headrace.store.sqlite import open_sqlite
 from headrace.store.tables import metadata
 from headrace_registry.store import metadata as registry_metadata
 

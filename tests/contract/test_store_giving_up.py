@@ -32,7 +32,7 @@ def test_an_unfinished_batch_of_a_stopped_connector_can_be_given_up(
     batch = data.begin_batch(task, lease.epoch, Position(), end, NOW)
     with pytest.raises(StateError, match="is not stopped"):
         wanted.give_up(task, batch.id, ANN, skip=True)
-    wanted.aim("orders", TargetState.STOPPED, ANN)
+    wanted.set_target("orders", TargetState.STOPPED, ANN)
     with pytest.raises(StateError, match="is run by w"):
         wanted.give_up(task, batch.id, ANN, skip=True)
     data.release(lease)

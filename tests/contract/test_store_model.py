@@ -185,7 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
     def move_offsets(self, line: int | None) -> None:
         position = Position() if line is None else at(line)
         moved = {TaskId(NAME, n): position for n in (0, 1)}
-        found = self.both(lambda s: s.move(NAME, moved, self.stamp), self.wanted)
+        found = self.both(lambda s: s.set_positions(NAME, moved, self.stamp), self.wanted)
         if found is None:
             for task in moved:
                 assert self.position(task) == position

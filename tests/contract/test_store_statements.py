@@ -11,9 +11,8 @@ from tests.statements import statements
 
 from headrace.model import TaskId
 from headrace.store import SqlStore
-from headrace.store.modes import Mode, in_mode
-from headrace.store.sqlite_file import open_sqlite
-from headrace.store.turns import Turns
+from headrace.store.connections import Mode, in_mode
+from headrace.store.sqlite import Turns, open_sqlite
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

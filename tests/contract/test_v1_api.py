@@ -108,7 +108,7 @@ def test_connectors_are_chosen_by_what_is_known_of_them(v1: V1) -> None:
     for name in ("east.a", "east.b", "west.a"):
         v1.make(name)
     v1.make("out", **SINKING)
-    v1.server.connectors.aim("west.a", v1.paused, "test")
+    v1.server.connectors.set_target("west.a", v1.paused, "test")
     v1.await_state("PAUSED", "west.a")
     assert v1.names("name=east.*") == ["east.a", "east.b"]
     assert v1.names("name=east.a&name=w*") == ["east.a", "west.a"]

@@ -28,7 +28,7 @@ def test_offsets_are_altered_recorded_and_undone(v1: V1) -> None:
         409,
         "application/problem+json",
     )
-    v1.server.connectors.aim("a/b", TargetState.STOPPED, "test")
+    v1.server.connectors.set_target("a/b", TargetState.STOPPED, "test")
     v1.await_stopped("a/b")
     [change] = v1("PATCH", PATH, {"offsets": [entry]}).json()["changes"]
     assert change == {

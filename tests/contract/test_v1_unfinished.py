@@ -30,7 +30,7 @@ def v1(tmp_path: Path) -> Iterator[V1]:
             "topic": "lines",
         }
         client.make("in", **config)
-        client.server.connectors.aim("in", TargetState.STOPPED, "test")
+        client.server.connectors.set_target("in", TargetState.STOPPED, "test")
         client.await_stopped("in")
         store = client.server.state_store
         lease = store.lease(TASK, "w", NOW, timedelta(minutes=1))

@@ -133,15 +133,15 @@ class Client:
         self.ask(act, doubt, method, f"/{name}/config", change or config)
 
     def pause(self, name: str) -> None:
-        self.aim(name, "PAUSED", "pause")
+        self.set_target(name, "PAUSED", "pause")
 
     def resume(self, name: str) -> None:
-        self.aim(name, "RUNNING", "resume")
+        self.set_target(name, "RUNNING", "resume")
 
     def stop(self, name: str) -> None:
-        self.aim(name, "STOPPED", "stop")
+        self.set_target(name, "STOPPED", "stop")
 
-    def aim(self, name: str, target: str, act: str) -> None:
+    def set_target(self, name: str, target: str, act: str) -> None:
         old = self.wishes[name]
         event = None if target == old.target else "target"
         self.ask(act, Doubt(name, replace(old, target=target), event), "PUT", f"/{name}/{act}")

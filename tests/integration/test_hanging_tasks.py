@@ -60,7 +60,7 @@ def test_a_task_that_hangs_is_paused_and_later_moves_each_row_once(
                 hangs = Path(f"{go}-{gear}.hangs")
                 until(hangs.exists, lambda: [connectors.view(gear) for gear in GEARS])
             for gear in GEARS:
-                connectors.aim(gear, TargetState.PAUSED, "ann")
+                connectors.set_target(gear, TargetState.PAUSED, "ann")
             until(lambda: states(connectors) == {"PAUSED"}, lambda: states(connectors))
             assert runtime.state.leases() == []
             for gear in GEARS:
@@ -69,7 +69,7 @@ def test_a_task_that_hangs_is_paused_and_later_moves_each_row_once(
             until(lambda: workers() == threads, threading.enumerate)
             for gear in GEARS:
                 assert runtime.state.position(TaskId(gear, 0)) == Position()
-                connectors.aim(gear, TargetState.RUNNING, "ann")
+                connectors.set_target(gear, TargetState.RUNNING, "ann")
             wanted = {gear: [f"{gear} {n}" for n in range(ROWS)] for gear in GEARS}
             until(
                 lambda: all(runtime.state.position(TaskId(gear, 0)) for gear in GEARS),

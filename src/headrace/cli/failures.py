@@ -47,7 +47,7 @@ def _code(error: HeadraceError) -> int:
 def report(error: Exception, invocation: Invocation) -> int:
     """Show what ended a command, log it if it is a fault of ours, return the exit code."""
     terminal = invocation.terminal
-    error = invocation.cleaned(error)
+    error = invocation.redacted_error(error)
     known = _from_typer(error) or _from_system(error) or _known(error, invocation)
     show_traceback(error, invocation)
     if invocation.as_json:

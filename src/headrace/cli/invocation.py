@@ -95,9 +95,9 @@ class Invocation:
 
         return client_of(self._load(), self.terminal, timeout)
 
-    def cleaned(self, error: Exception) -> Exception:
+    def redacted_error(self, error: Exception) -> Exception:
         """Return an error that shows nothing that configurations keep secret."""
-        return error if self._secrets is None else self._secrets.cleaned(error)
+        return error if self._secrets is None else self._secrets.redacted_error(error)
 
     def runtime(
         self, *, short_lived: bool = False, serving: bool = False, shared: bool = False

@@ -1,29 +1,35 @@
 """Decides: reads definitions, checks them, and plans their tasks."""
 
 from headrace.control.backups import Backup, Backups
-from headrace.control.bulk import Bulk, BulkAction, BulkResult
-from headrace.control.choosing import ConnectorFilter
-from headrace.control.connectors import Connectors, ConnectorView, TaskView
-from headrace.control.converting import ConverterPlan
+from headrace.control.config_infos import (
+    config_infos,
+    definition_of,
+    plugin_keys_of,
+    secrets_of,
+)
+from headrace.control.connector_settings import parse_common
+from headrace.control.connectors import (
+    Bulk,
+    BulkAction,
+    BulkResult,
+    ConnectorFilter,
+    Connectors,
+    ConnectorView,
+    TaskView,
+)
+from headrace.control.converters import ConverterPlan
+from headrace.control.counts import BALANCE, Tallies, Tally
 from headrace.control.files import (
+    Served,
     check_names,
     documents_of,
     read_config,
     read_definitions,
     read_documents,
-)
-from headrace.control.giving_up import (
-    BatchTargets,
-    GivenUp,
-    Holding,
-    TargetView,
-    UnfinishedBatches,
+    served,
 )
 from headrace.control.health import Finding, Health, HealthState, store_look
-from headrace.control.infos import config_infos, definition_of, plugin_keys_of
-from headrace.control.masks import secrets_of
-from headrace.control.offset_changes import OffsetChange, OffsetEffect, OffsetUpdate
-from headrace.control.offset_words import Offset
+from headrace.control.offset_changes import Offset, OffsetChange, OffsetEffect, OffsetUpdate
 from headrace.control.offsets import Offsets
 from headrace.control.planning import (
     REPLAYS,
@@ -36,11 +42,15 @@ from headrace.control.planning import (
     replay_plan,
 )
 from headrace.control.rocketmq_form import from_rocketmq, in_rocketmq_words, to_rocketmq
-from headrace.control.runtime_keys import parse_common
-from headrace.control.served import Served, served
 from headrace.control.server_log import LogChoice, LogLine, LogPlace, ServerLog
-from headrace.control.tallies import BALANCE, Tallies, Tally
 from headrace.control.trial import try_transforms
+from headrace.control.unfinished_batches import (
+    BatchTargets,
+    GivenUp,
+    Holding,
+    TargetView,
+    UnfinishedBatches,
+)
 from headrace.control.validation import Findings, check_definition
 from headrace.control.versions import (
     ConfigChange,

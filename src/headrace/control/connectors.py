@@ -5,14 +5,15 @@ from __future__ import annotations
 import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.control.infos import config_infos, definition_of
-from headrace.control.masks import Masks, secrets_of
-from headrace.control.places import AnyPlace
+from headrace.control.config_infos import Masks, config_infos, definition_of, secrets_of
+from headrace.control.offsets import AnyPlace
 from headrace.model import (
     Connector,
     ConnectorKind,
@@ -24,7 +25,7 @@ from headrace.model import (
     TaskState,
     TaskStatus,
 )
-from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.store import (
     ConnectorChangedError,
     ConnectorExistsError,
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.control.choosing import ConnectorFilter
-    from headrace.control.places import Places
+    from headrace.control.offsets import Places
     from headrace.model import ConnectorStatus, Definition, EventKind, TaskConfig
     from headrace.plugins import PluginInfo, Registry
     from headrace.store import ConnectorStore, Store
@@ -248,9 +248,9 @@ class Connectors:
                 self.changed()
                 return self.masks.of(found), kept is None
 
-    def aim(self, name: str, target: TargetState, by: str) -> Connector:
+    def set_target(self, name: str, target: TargetState, by: str) -> Connector:
         """Say what is wanted of a connector. Raises ConnectorNotFoundError."""
-        found = self.wanted.aim(name, target, Stamp(self.clock(), by))
+        found = self.wanted.set_target(name, target, Stamp(self.clock(), by))
         self.changed()
         return self.masks.of(found)
 
@@ -276,13 +276,13 @@ class Connectors:
         itself = failed or not only_failed
         if itself or chosen:
             stamp = Stamp(self.clock(), by)
-            self.wanted.ask_restart(name, chosen, stamp, connector=itself)
+            self.wanted.request_restart(name, chosen, stamp, connector=itself)
             self.changed()
         return view.restarting(chosen, itself=itself)
 
     def restart_task(self, name: str, number: int, by: str) -> None:
         """Restart one task. Raises ConnectorNotFoundError or TaskNotFoundError."""
-        self.wanted.ask_restart(name, [number], Stamp(self.clock(), by), connector=False)
+        self.wanted.request_restart(name, [number], Stamp(self.clock(), by), connector=False)
         self.changed()
 
     def record_event(
@@ -347,3 +347,121 @@ def _seen(
         status = statuses.get(key, TaskStatus(TaskState.UNASSIGNED))
         tasks.append(TaskView(task.number, status, owners.get(key, connector.status.worker)))
     return ConnectorView(connector, connector.status, tasks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectorFilter:
+    """Which connectors; what is empty does not matter, and of several values one will do.
+
+    Args:
+        names: Patterns of names, as file names have them: ``*``, ``?`` and ``[a-z]``.
+        kinds: What they copy between.
+        states: How they are.
+        task_states: How at least one of their tasks is.
+        plugins: Their plugins, by name, alias or class.
+    """
+
+    names: Collection[str] = ()
+    kinds: Collection[ConnectorKind] = ()
+    states: Collection[ConnectorState] = ()
+    task_states: Collection[TaskState] = ()
+    plugins: Collection[str] = ()
+
+    def takes(self, view: ConnectorView, plugin: PluginInfo | None) -> bool:
+        """Return whether a connector is chosen; ``plugin`` is None if it is not installed."""
+        found = view.connector
+        return (
+            (not self.names or any(fnmatchcase(found.name, each) for each in self.names))
+            and (not self.kinds or found.kind in self.kinds)
+            and (not self.states or view.status.state in self.states)
+            and (not self.task_states or self._has_task(view))
+            and (not self.plugins or bool(_names(view, plugin) & {*self.plugins}))
+        )
+
+    def _has_task(self, view: ConnectorView) -> bool:
+        return any(task.status.state in self.task_states for task in view.tasks)
+
+
+def _names(view: ConnectorView, plugin: PluginInfo | None) -> set[str]:
+    names = {view.connector.config.get("connector.class", "")}
+    return (
+        names if plugin is None else names | {plugin.name, plugin.class_path, *plugin.aliases}
+    )
+
+
+class BulkAction(StrEnum):
+    """What can be done to many connectors at once."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    RESTART = "restart"
+    DELETE = "delete"
+
+
+_TARGETS = {
+    BulkAction.PAUSE: TargetState.PAUSED,
+    BulkAction.RESUME: TargetState.RUNNING,
+    BulkAction.STOP: TargetState.STOPPED,
+}
+
+
+@dataclass(frozen=True)
+class BulkResult:
+    """What became of one connector.
+
+    Args:
+        view: How it was before.
+        done: Whether what was asked is done, or will be by its worker.
+        error: Why not.
+    """
+
+    view: ConnectorView
+    done: bool = False
+    error: HeadraceError | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bulk:
+    """One thing to do.
+
+    Args:
+        action: What.
+        tasks: Whether a restart takes the tasks along.
+        only_failed: Whether a restart leaves alone what has not failed.
+    """
+
+    action: BulkAction
+    tasks: bool = True
+    only_failed: bool = False
+
+    def run(
+        self, connectors: Connectors, chosen: ConnectorFilter, by: str, *, dry: bool
+    ) -> list[BulkResult]:
+        """Do it to each connector that a filter takes, by name; if ``dry``, only list them.
+
+        One that fails, as it was deleted meanwhile, does not keep the others from it.
+        """
+        views = connectors.chosen(chosen)
+        if dry:
+            return [BulkResult(view) for view in views]
+        return [self._done(view, self._doing(connectors, view, by)) for view in views]
+
+    def _doing(
+        self, connectors: Connectors, view: ConnectorView, by: str
+    ) -> Callable[[], object]:
+        name = view.connector.name
+        if self.action is BulkAction.DELETE:
+            return lambda: connectors.delete(name, by)
+        if self.action is BulkAction.RESTART:
+            more = {"tasks": self.tasks, "only_failed": self.only_failed}
+            return lambda: connectors.restart(name, by, **more)
+        return lambda: connectors.set_target(name, _TARGETS[self.action], by)
+
+    @staticmethod
+    def _done(view: ConnectorView, do: Callable[[], object]) -> BulkResult:
+        try:
+            do()
+        except HeadraceError as error:
+            return BulkResult(view, error=error)
+        return BulkResult(view, done=True)

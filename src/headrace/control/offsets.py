@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Protocol
 
+from headrace.control.config_infos import definition_of
 from headrace.control.evolution_keys import plugin_keys
-from headrace.control.infos import definition_of
-from headrace.control.offset_changes import OffsetChange, OffsetUpdate, changes_between
-from headrace.control.offset_places import stood_at
-from headrace.control.offset_words import Offset, own_offset, shown_offsets, task_of
+from headrace.control.offset_changes import (
+    Offset,
+    OffsetChange,
+    OffsetUpdate,
+    changes_between,
+    own_offset,
+    shown_offsets,
+    task_of,
+)
 from headrace.control.planning import REPLAYS
 from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
 from headrace.sdk import ConfigError, Position, SourceConnector, StateError
@@ -24,8 +31,57 @@ if TYPE_CHECKING:
     from headrace.model import Connector, Event
     from headrace.sdk import Connector as Plugin
     from headrace.sdk.config import Config
+    from headrace.store import Store
 
-__all__ = ["Offsets", "require_stopped"]
+    Place = tuple[datetime, Position]
+
+__all__ = ["AnyPlace", "Offsets", "Places", "require_stopped", "stood_at"]
+
+
+def stood_at(
+    to: datetime, task: TaskId, stands: Position, state: Store, changes: Sequence[Place]
+) -> Position:
+    """Return where a task stood at a time, or earlier where that is not known as exactly.
+
+    Where the clock was put back the first of the times that are alike counts.
+
+    Args:
+        to: The time.
+        task: The task.
+        stands: Where it stands now.
+        state: Where its batches are.
+        changes: When people let it go on from where since it was made, oldest first.
+
+    Raises:
+        ConfigError: Nothing is known that is as old.
+    """
+    places: list[Place] = []
+    is_newest = True
+    batch = state.batch_at(task, to)
+    if batch is not None:
+        done = batch.finished is not None and batch.finished <= to
+        [newest] = state.batches(task, 1)
+        is_newest = done and newest.id == batch.id
+        places.append((batch.finished or to, batch.end) if done else (batch.begun, batch.start))
+    known = list(takewhile(lambda place: place[0] <= to, changes))
+    places.extend(known[-1:])
+    if places:
+        is_newest = is_newest and len(known) == len(changes)
+        return stands if is_newest else max(places, key=lambda place: place[0])[1]
+    oldest = state.oldest_batch(task)
+    if oldest is not None and (oldest.id == 1 or not len(oldest.start)):
+        return oldest.start
+    since = [oldest.begun] if oldest is not None else []
+    since += [at for at, _ in changes[:1]]
+    only = f", only since {min(since).isoformat()}" if since else ""
+    raise ConfigError(
+        problem=f"It is not known where the connector stood at {to.isoformat()}{only}.",
+        field="to",
+        fix="Give that time or a later one, or alter or reset the offsets."
+        if since
+        else "Alter or reset the offsets.",
+    )
+
 
 _EVENT, _MADE, _GIVE_UP = "offsets", "created", "give-up"
 _PAGE = 1000
@@ -184,7 +240,9 @@ class Offsets:
             positions = moved(before)
             stamp = Stamp(self.connectors.clock(), by)
             with suppress(ConnectorChangedError):
-                self.connectors.wanted.move(found.name, positions, stamp, action, before)
+                self.connectors.wanted.set_positions(
+                    found.name, positions, stamp, action, before
+                )
                 after = {**before, **positions}
                 return changes_between(
                     _all_shown(found, before), _all_shown(found, after), is_back=is_back
@@ -295,3 +353,24 @@ def _all_shown(found: Connector, positions: Mapping[TaskId, Position]) -> list[O
     return [
         shown for _, each in sorted(positions.items()) for shown in shown_offsets(found, each)
     ]
+
+
+class Places(Protocol):
+    """Knows which versions topics have. Any thread may use it."""
+
+    def check(self, name: str, version: int) -> None:
+        """Raise ConfigError where a reader could not stand behind a version of a topic."""
+
+    def before(self, name: str, time: datetime) -> int:
+        """Return the newest version of a topic from before a time. Raises ConfigError."""
+
+
+class AnyPlace:
+    """Takes any place, where no topics can be looked into."""
+
+    def check(self, name: str, version: int) -> None:
+        """See Places."""
+
+    def before(self, name: str, time: datetime) -> int:
+        problem = f"It is not known what topic {name} held at {time.isoformat()}."
+        raise ConfigError(problem, field="to", fix="Alter the offsets instead.")

@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from headrace.control.converting import ConverterPlan, plan_converters
+from headrace.control.connector_settings import CommonConfig, parse_common
+from headrace.control.converters import ConverterPlan, plan_converters, resolved
 from headrace.control.evolution_keys import evolution_of, plugin_keys
-from headrace.control.meanings import check_access
-from headrace.control.references import resolved
-from headrace.control.runtime_keys import CommonConfig, parse_common
+from headrace.control.validation import check_access
 from headrace.model import TaskId
 from headrace.sdk import (
     CaptureSource,

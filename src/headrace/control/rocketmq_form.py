@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.control.kafka_form import names
+from headrace.control.definition_forms import names
 from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:

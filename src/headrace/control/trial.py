@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.control.flat import flat
-from headrace.control.kafka_form import kafka_steps
+from headrace.control.converters import resolved
+from headrace.control.definition_forms import flat, kafka_steps, section_steps
 from headrace.control.planning import StepPlan, plan_steps
-from headrace.control.references import resolved
 from headrace.control.validation import check_steps
-from headrace.control.yaml_form import section_steps
 from headrace.model import Definition
 from headrace.sdk import ConfigError, ConfigErrors
 

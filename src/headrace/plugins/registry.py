@@ -119,16 +119,16 @@ class Registry:
     Args:
         providers: What the settings say about configuration providers.
         access: What configurations may use of this machine.
-        patience: How long a connector may take to check a configuration.
+        check_timeout: How long a connector may take to check a configuration.
     """
 
     def __init__(
         self,
         providers: ProviderSettings | None = None,
         access: Access | None = None,
-        patience: timedelta = timedelta(minutes=1),
+        check_timeout: timedelta = timedelta(minutes=1),
     ) -> None:
-        self.patience = patience
+        self.check_timeout = check_timeout
         self.access = access or Access()
         self._reloading = threading.Lock()
         self._reload_from = -math.inf

@@ -51,7 +51,7 @@ class Secrets:
             text = text.replace(each, HIDDEN)
         return text
 
-    def cleaned(self, error: Exception) -> Exception:
+    def redacted_error(self, error: Exception) -> Exception:
         """Return an error whose text shows no secret; the same one if it shows none."""
         if isinstance(error, ConfigErrors):
             found = [self.clean(each) for each in error.errors]

@@ -187,15 +187,15 @@ def _states(connectors: Connectors) -> APIRouter:
 
     @router.put("/pause", status_code=202, response_class=Response)
     def pause(name: Encoded, request: Request) -> None:
-        connectors.aim(name, TargetState.PAUSED, caller(request))
+        connectors.set_target(name, TargetState.PAUSED, caller(request))
 
     @router.put("/resume", status_code=202, response_class=Response)
     def resume(name: Encoded, request: Request) -> None:
-        connectors.aim(name, TargetState.RUNNING, caller(request))
+        connectors.set_target(name, TargetState.RUNNING, caller(request))
 
     @router.put("/stop", status_code=204)
     def stop(name: Encoded, request: Request) -> None:
-        connectors.aim(name, TargetState.STOPPED, caller(request))
+        connectors.set_target(name, TargetState.STOPPED, caller(request))
 
     @router.post("/restart")
     def restart(

@@ -58,7 +58,7 @@ def add_connect_errors(app: FastAPI, secrets: Secrets) -> None:
 
     @app.exception_handler(HeadraceError)
     def failed(request: Request, raised: Exception) -> JSONResponse:
-        error = secrets.cleaned(raised)
+        error = secrets.redacted_error(raised)
         assert isinstance(error, HeadraceError)
         status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), 500)
         return answer(status, _told(error), more=_more(request, error))

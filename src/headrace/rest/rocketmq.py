@@ -114,7 +114,7 @@ def _aim_all(connectors: Connectors, target: TargetState, by: str) -> int:
     names = connectors.names()
     for name in names:
         with suppress(ConnectorNotFoundError):  # deleted meanwhile
-            connectors.aim(name, target, by)
+            connectors.set_target(name, target, by)
     return len(names)
 
 
@@ -134,12 +134,12 @@ def _one(connectors: Connectors) -> APIRouter:
 
     @router.get("/pause")
     def pause(name: Encoded, request: Request) -> Json:
-        connectors.aim(name, TargetState.PAUSED, caller(request))
+        connectors.set_target(name, TargetState.PAUSED, caller(request))
         return success(f"Connector [{name}] paused successfully")
 
     @router.get("/resume")
     def resume(name: Encoded, request: Request) -> Json:
-        connectors.aim(name, TargetState.RUNNING, caller(request))
+        connectors.set_target(name, TargetState.RUNNING, caller(request))
         return success(f"Connector [{name}] resumed successfully")
 
     return router

@@ -51,7 +51,7 @@ def add_rocketmq_errors(app: FastAPI, secrets: Secrets) -> None:
 
     @app.exception_handler(HeadraceError)
     def failed(_: Request, raised: Exception) -> JSONResponse:
-        error = secrets.cleaned(raised)
+        error = secrets.redacted_error(raised)
         # RocketMQ Connect answers 500 to the caller's mistakes too.
         assert isinstance(error, HeadraceError)
         return failure(400 if isinstance(error, _MISTAKES) else 500, _told(error))

@@ -232,7 +232,7 @@ class Runtime:
             grace=self.settings.task_shutdown_graceful_timeout,
             limit=self.settings.connector_timeout,
             listener=self.measuring.book,
-            cleaned=self.secrets.cleaned,
+            redact=self.secrets.redacted_error,
         )
         connectors = Connectors(
             wanted=wanted,
@@ -405,13 +405,13 @@ class Runtime:
             lease=self.settings.lease,
             once=once,
             serving=serving,
-            cleaned=self.secrets.cleaned,
+            redact=self.secrets.redacted_error,
             stalls=Stalls(
                 after=self.settings.spark_stalled_after,
                 cancel=self.settings.spark_stalled_cancel,
             ),
             places=[self.settings.home, self.settings.topics_dir, Path(gettempdir())],
-            patience=2 * self.settings.task_shutdown_graceful_timeout,
+            stop_timeout=2 * self.settings.task_shutdown_graceful_timeout,
         )
         self.measuring.book.measure_lags(worker.lags)
         return worker

@@ -1,7 +1,14 @@
 """Durable control state behind one Protocol."""
 
-from headrace.store.backup import BackupNotSupportedError, back_up
-from headrace.store.connector_protocol import ConnectorStore
+from headrace.store.backups import (
+    BackupNotSupportedError,
+    back_up,
+    check_not_lost,
+    go_on_from_earlier,
+    put_back,
+    start_empty,
+)
+from headrace.store.connections import Mode, in_mode
 from headrace.store.connector_sql import SqlConnectorStore
 from headrace.store.database import Place, memory_database, open_database
 from headrace.store.errors import (
@@ -14,14 +21,7 @@ from headrace.store.errors import (
     TaskNotFoundError,
     TaskRemovedError,
 )
-from headrace.store.modes import Mode, in_mode
-from headrace.store.protocol import Store
-from headrace.store.replacement import (
-    check_not_lost,
-    go_on_from_earlier,
-    put_back,
-    start_empty,
-)
+from headrace.store.protocol import ConnectorStore, Store
 from headrace.store.rules import existing
 from headrace.store.server_place import ServerPlaces
 from headrace.store.sql import SqlStore

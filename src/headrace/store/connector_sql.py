@@ -21,22 +21,28 @@ from headrace.model import (
 )
 from headrace.sdk import Position
 from headrace.store import rules
+from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import open_database
-from headrace.store.event_rows import add_event, prune_events
-from headrace.store.modes import Mode, in_mode
-from headrace.store.name_locks import hold
-from headrace.store.removing import forget, is_task
+from headrace.store.rows import (
+    add_event,
+    ensure_task,
+    forget,
+    is_task,
+    prune_events,
+    unfinished_of,
+    update_task,
+)
 from headrace.store.tables import (
     batches,
     configs,
     connectors,
     events,
     managed,
+    micros,
     task_configs,
+    time_of,
     topics_in_use,
 )
-from headrace.store.task_rows import ensure_task, unfinished_of, update_task
-from headrace.store.times import micros, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -67,7 +73,7 @@ class SqlConnectorStore:
         stamp: Stamp,
     ) -> Connector:
         with self._writer.begin() as db:
-            hold(db, "connector", name)
+            lock_name(db, "connector", name)
             rules.check_new(name, _row(db, name))
             # A run of the same name from the command line has given it an identity.
             known = select(connectors.c.uid).where(connectors.c.name == name)
@@ -130,7 +136,7 @@ class SqlConnectorStore:
                 for row in db.execute(query.order_by(configs.c.version.desc()))
             ]
 
-    def aim(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
+    def set_target(self, name: str, target: TargetState, stamp: Stamp) -> Connector:
         with self._writer.begin() as db:
             found = _locked(db, name)
             if found.target is target:
@@ -139,7 +145,7 @@ class SqlConnectorStore:
             add_event(db, name, "target", stamp, {"target": target.value})
             return _found(db, name)
 
-    def ask_restart(
+    def request_restart(
         self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
     ) -> Connector:
         with self._writer.begin() as db:
@@ -197,7 +203,7 @@ class SqlConnectorStore:
                 found.setdefault(row.connector, []).append(_task(row))
         return found
 
-    def tell(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
+    def set_status(self, connector: Connector, status: ConnectorStatus, now: datetime) -> bool:
         with self._writer.begin() as db:
             if not _is_current(db, connector):
                 return False
@@ -210,7 +216,7 @@ class SqlConnectorStore:
             add_event(db, connector.name, "state", Stamp(now, status.worker), detail)
             return True
 
-    def move(
+    def set_positions(
         self,
         name: str,
         positions: Mapping[TaskId, Position],

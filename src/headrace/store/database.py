@@ -13,9 +13,8 @@ from headrace.sdk.errors import ConfigError, SetupError
 from headrace.store.errors import StoreMissingError, StoreUnavailableError
 from headrace.store.migrations import migrate
 from headrace.store.postgresql import open_postgresql
-from headrace.store.restoring import go_on_from_copy
-from headrace.store.sqlite_file import open_memory, open_sqlite
-from headrace.store.store_file import StoreFile
+from headrace.store.set_back import go_on_from_copy
+from headrace.store.sqlite import StoreFile, open_memory, open_sqlite
 
 Place: TypeAlias = Path | str | Engine
 """A SQLite file, the URL of a PostgreSQL database (which may hold a password), or an engine on

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import BigInteger, cast, func, select, update
 
-from headrace.store.facts import fact, put_fact
-from headrace.store.modes import Mode, in_mode
-from headrace.store.tables import tasks
-from headrace.store.times import time_of
+from headrace.store.connections import Mode, in_mode
+from headrace.store.tables import fact, put_fact, tasks, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

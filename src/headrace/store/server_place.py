@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, insert, select, update
 
 from headrace.sdk.errors import StaleEpochError, StateError
+from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import open_database
 from headrace.store.lease_clock import server_micros
-from headrace.store.modes import Mode, in_mode
-from headrace.store.name_locks import hold
-from headrace.store.tables import servers
-from headrace.store.times import time_of
+from headrace.store.tables import servers, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +47,7 @@ class ServerPlaces:
             StateError: Another has it.
         """
         with self._writer.begin() as db:
-            hold(db, "server", _PLACE)
+            lock_name(db, "server", _PLACE)
             now = server_micros(db)
             # Locked: who keeps it just now has it, though its time had run out.
             query = select(servers).where(servers.c.place == _PLACE).with_for_update()

@@ -11,30 +11,34 @@ from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskS
 from headrace.sdk import Position
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.store import rules
+from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import memory_database, open_database
-from headrace.store.event_rows import add_state
 from headrace.store.lease_clock import lease_clock
-from headrace.store.ledger_rows import append_to_ledger, ledger_length, ledger_slice
-from headrace.store.modes import Mode, in_mode
-from headrace.store.name_locks import hold
-from headrace.store.removing import forget, identity_of, is_task
-from headrace.store.tables import (
-    batches,
-    connectors,
-    schemas,
-    tasks,
-)
-from headrace.store.task_rows import (
+from headrace.store.rows import (
+    add_state,
+    append_to_ledger,
     batch_of,
     ensure_task,
+    forget,
     forget_batches,
+    identity_of,
+    is_task,
+    ledger_length,
+    ledger_slice,
     locked_task,
     newest_batch,
     renew_leases,
     unfinished_of,
     update_task,
 )
-from headrace.store.times import micros, time_of
+from headrace.store.tables import (
+    batches,
+    connectors,
+    micros,
+    schemas,
+    tasks,
+    time_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -70,7 +74,7 @@ class SqlStore:
 
     def register(self, connector: str) -> str:
         with self._writer.begin() as db:
-            hold(db, "connector", connector)
+            lock_name(db, "connector", connector)
             query = select(connectors.c.uid).where(connectors.c.name == connector)
             known = db.execute(query).scalar_one_or_none()
             if known is not None:
@@ -307,7 +311,7 @@ class SqlStore:
         text = schema_to_json(schema)
         with self._writer.begin() as db:
             _check_identity(db, connector, identity)
-            hold(db, "schema", connector, stream)
+            lock_name(db, "schema", connector, stream)
             newest = _newest_schema(db, connector, stream)
             if newest is not None and newest.schema == text:
                 return int(newest.version)

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table, Text
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+JsonValue = bool | int | float | str | list[object] | dict[str, object] | None
 
 Name = String().with_variant(String(collation="C"), "postgresql")
 """A text that is ordered by its code points, whatever the database's language is."""
@@ -146,3 +166,29 @@ servers = Table(
     Column("since_us", BigInteger, nullable=False),
     Column("expires_us", BigInteger, nullable=False),
 )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def micros(time: datetime) -> int:
+    """Return an aware time as microseconds since 1970 UTC."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_of(number: int) -> datetime:
+    """Return the aware time of microseconds since 1970 UTC."""
+    return _EPOCH + timedelta(microseconds=number)
+
+
+def fact(db: Connection, name: str) -> JsonValue:
+    """Return what is known under a name; None when nothing is."""
+    text = db.execute(select(facts.c.value).where(facts.c.name == name)).scalar()
+    found: JsonValue = None if text is None else json.loads(text)
+    return found
+
+
+def put_fact(db: Connection, name: str, value: JsonValue) -> None:
+    """Keep a value under a name, in place of what was there."""
+    db.execute(delete(facts).where(facts.c.name == name))
+    db.execute(insert(facts).values(name=name, value=json.dumps(value)))

@@ -8,7 +8,7 @@ from headrace.worker.context import (
     StoredTaskContext,
 )
 from headrace.worker.events import ConnectorEvents, Events, Everyone, Measures, Outcome
-from headrace.worker.loop import BatchLoop, Flow, Reader
+from headrace.worker.loop import BatchLoop, Flow, Reader, ToleranceGuard
 from headrace.worker.owners import LostTasks, Owner, bury_dead, living
 from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
@@ -16,7 +16,6 @@ from headrace.worker.reconciler import Reconciler
 from headrace.worker.restarts import Restarts, Verdict
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import BatchTask, Progress, Step, Task
-from headrace.worker.tolerance import ToleranceGuard
 from headrace.worker.worker import Worker
 
 __all__ = [

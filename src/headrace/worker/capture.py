@@ -26,8 +26,8 @@ from headrace.sdk.storage import storage_error
 from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.store import StoreUnavailableError
 from headrace.worker.context import StoredLedger, StoredSchemas
+from headrace.worker.loop import ToleranceGuard
 from headrace.worker.task import Step
-from headrace.worker.tolerance import ToleranceGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable

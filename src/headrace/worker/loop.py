@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from headrace.model import SparkMemoryError
+from headrace.model import SparkMemoryError, ToleranceLimits, TooManyRejectedError
 from headrace.sdk import (
     DataLostError,
     RangeChangedError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from headrace.model import Batch, Counts, Lease
+    from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import Lag, Position, ReadLimit
     from headrace.store import Store
 
@@ -304,3 +304,42 @@ class BatchLoop:
         # It is negative when the clock was put back.
         if since is None or not timedelta() <= since < LAG_INTERVAL:
             self.lag, self._measured = self.reader.lag(start, self.limit.until), now
+
+
+@dataclass(frozen=True, slots=True)
+class ToleranceGuard:
+    """Judges each batch with those before it, as the store keeps them.
+
+    So the limits hold over batches and restarts, and a batch that runs again is judged
+    as it was before: by the time of its intent.
+    """
+
+    limits: ToleranceLimits = field(default_factory=ToleranceLimits)
+
+    def check(self, store: Store, task: TaskId, begun: datetime, counts: Counts) -> None:
+        """Raise TooManyRejectedError when a batch would exceed a limit.
+
+        Called when the batch's counts are known and nothing of it is visible yet.
+
+        Args:
+            store: Where the finished batches are.
+            task: The task.
+            begun: When the batch was begun.
+            counts: What became of its records.
+        """
+        if not self.limits.given or not counts.rejected:
+            return
+        window = self.limits.window
+        before = store.counts_since(task, begun - window) if window else store.totals(task)
+        problem = self.limits.exceeded(before.plus(counts))
+        if problem is not None:
+            fix = (
+                "Mend the data or the definition, or raise the limit. Nothing of this batch "
+                "was written, and none of its records dead-lettered."
+            )
+            raise TooManyRejectedError(problem, fix=fix)
+
+    def keep_since(self, now: datetime) -> datetime | None:
+        """Return since when finished batches must be kept; None for as few as you like."""
+        window = self.limits.window
+        return now - window if window and self.limits.given else None

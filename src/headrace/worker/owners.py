@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.store import Store
-    from headrace.worker.entries import Entry
     from headrace.worker.planned import KeptConnector
+    from headrace.worker.task_queue import TaskSlot
 
 log = structlog.get_logger(__name__)
 
@@ -158,18 +158,18 @@ class LostTasks:
         return found
 
 
-def renew_leases(entries: Collection[Entry], store: Store, lease: timedelta) -> None:
+def renew_leases(slots: Collection[TaskSlot], store: Store, lease: timedelta) -> None:
     """Renew the leases of the tasks that run, and cancel those that have lost theirs.
 
     Where that fails, whoever takes a task when its lease has run out is safe from us: what
     we still write has a stale epoch.
     """
-    held = [(entry, entry.lease) for entry in entries if entry.live and entry.lease]
+    held = [(slot, slot.lease) for slot in slots if slot.live and slot.lease]
     if not held:
         return
     renewed = store.renew([each for _, each in held], store.now(), lease)
-    for entry, had in held:
+    for slot, had in held:
         # One that has ended meanwhile, or begun anew, has lost nothing.
-        if had.task not in renewed and entry.lease is had and entry.live:
+        if had.task not in renewed and slot.lease is had and slot.live:
             log.warning("lease lost", **labels(had.task))
-            entry.cancel()
+            slot.cancel()

@@ -116,9 +116,9 @@ class KeptConnector:
         return aside(f"headrace-stop-{name}", close)
 
 
-def close_all(kept: Iterable[KeptConnector], patience: timedelta) -> None:
+def close_all(kept: Iterable[KeptConnector], stop_timeout: timedelta) -> None:
     """Stop connectors, all at once. One that hangs is left behind after a while."""
-    by = time.monotonic() + patience.total_seconds()
+    by = time.monotonic() + stop_timeout.total_seconds()
     closing = [(each.connector.name, each.closing()) for each in kept]
     for name, stop in closing:
         if stop is not None and not has_ended(stop, by):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from headrace.model import (
     ConnectorState,
@@ -28,7 +30,6 @@ from headrace.store import StoreUnavailableError
 from headrace.worker.events import as_it_is, traced
 from headrace.worker.owners import LostTasks
 from headrace.worker.planned import KeptConnector, close_all
-from headrace.worker.settlements import Settlements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,11 +41,89 @@ if TYPE_CHECKING:
     from headrace.worker.events import ConnectorEvents
     from headrace.worker.planned import Planned, Planning
     from headrace.worker.restarts import Part, Restarts
-    from headrace.worker.settlements import Work
     from headrace.worker.worker import Worker
 
-T = TypeVar("T")
 log = structlog.get_logger(__name__)
+
+
+T = TypeVar("T")
+Work: TypeAlias = Generator[bool, None, T]
+"""Work that stops where it has to wait, and goes on when it is asked for its next value.
+
+It gives whether it may be left there for good, as newer work makes it needless.
+"""
+
+
+@dataclass
+class _Settlement:
+    """Work on a connector as it was wanted when that began."""
+
+    wanted: Connector
+    work: Work[None]
+    failed: Callable[[], None]
+    may_be_left: bool = False
+
+
+@dataclass
+class Settlements:
+    """Work on connectors, at most one on each: where one waits, others go on.
+
+    One thread uses it, so that the work on all of them needs no locks.
+    """
+
+    _under_way: dict[str, _Settlement] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether something is being done about a connector."""
+        return name in self._under_way
+
+    def __len__(self) -> int:
+        """Return about how many connectors something is being done."""
+        return len(self._under_way)
+
+    def begin(self, wanted: Connector, work: Work[None], failed: Callable[[], None]) -> None:
+        """Do work up to where it waits. ``failed`` is called if it raises, then or later."""
+        self._under_way[wanted.name] = _Settlement(wanted, work, failed)
+        self._go_on(wanted.name)
+
+    def go_on(self) -> None:
+        """Do all work up to where it waits again. Raises StoreUnavailableError."""
+        for name in list(self._under_way):
+            self._go_on(name)
+
+    def leave(self, name: str, wanted: Connector | None) -> None:
+        """Leave what is needless now that a connector is wanted as this, if that can be."""
+        now = self._under_way[name]
+        if now.may_be_left and (wanted is None or _aim(wanted) != _aim(now.wanted)):
+            del self._under_way[name]
+            now.work.close()
+
+    def leave_all(self) -> None:
+        """Leave everything."""
+        while self._under_way:
+            self._under_way.popitem()[1].work.close()
+
+    def _go_on(self, name: str) -> None:
+        now = self._under_way[name]
+        try:
+            with bound_contextvars(connector=name):
+                now.may_be_left = next(now.work)
+        except StopIteration:
+            del self._under_way[name]
+        except StoreUnavailableError:
+            del self._under_way[name]
+            now.failed()
+            raise
+        except Exception:
+            # The others are settled all the same, and this one is tried again.
+            log.exception("connector could not be settled", connector=name)
+            del self._under_way[name]
+            now.failed()
+
+
+def _aim(wanted: Connector) -> object:
+    return wanted.uid, wanted.version, wanted.target, wanted.restarts
+
 
 _MANY = 500
 """How many changes are looked at one by one; where there are more, all is looked at."""
@@ -72,7 +151,7 @@ class Reconciler:
         interval: How often it looks; ``wake`` makes it look at once.
         lost: Finds tasks that nobody runs.
         listener: Who learns how connectors are.
-        cleaned: Takes secrets out of an error before it is told.
+        redact: Takes secrets out of an error before it is told.
     """
 
     store: ConnectorStore
@@ -86,7 +165,7 @@ class Reconciler:
     interval: timedelta = timedelta(seconds=1)
     lost: LostTasks = field(default_factory=LostTasks)
     listener: ConnectorEvents | None = None
-    cleaned: Callable[[Exception], Exception] = as_it_is
+    redact: Callable[[Exception], Exception] = as_it_is
     _kept: dict[str, KeptConnector] = field(default_factory=dict)
     _settlements: Settlements = field(default_factory=Settlements)
     _again: set[str] = field(default_factory=set)
@@ -111,7 +190,7 @@ class Reconciler:
                 self.step()
             self._woken.wait(self.interval.total_seconds())
         self._settlements.leave_all()
-        close_all(self._kept.values(), self._patience)
+        close_all(self._kept.values(), self._stop_timeout)
 
     @property
     def busy(self) -> bool:
@@ -427,7 +506,7 @@ class Reconciler:
     def _close(self, kept: KeptConnector) -> Work[None]:
         """Stop a connector; one that hangs is left behind after a while."""
         closing = kept.closing()
-        by = time.monotonic() + self._patience.total_seconds()
+        by = time.monotonic() + self._stop_timeout.total_seconds()
         while closing is not None and not closing.done():
             if time.monotonic() > by:
                 log.warning("connector did not stop in time", connector=kept.connector.name)
@@ -435,7 +514,7 @@ class Reconciler:
             yield False
 
     @property
-    def _patience(self) -> timedelta:
+    def _stop_timeout(self) -> timedelta:
         return 2 * self.grace  # as long as tasks have
 
     @property
@@ -460,9 +539,9 @@ class Reconciler:
         self._restarts.follow([wanted.name], policy)
         verdict = self._restarts.failed(wanted.name, error)
         now = self.clock()
-        trace, next_try = traced(self.cleaned(error), verdict, now)
+        trace, next_try = traced(self.redact(error), verdict, now)
         status = ConnectorStatus(ConnectorState.FAILED, self.worker.owner, trace, next_try)
-        self.store.tell(wanted, status, now)
+        self.store.set_status(wanted, status, now)
         self._show(kept, ConnectorState.FAILED)
         kept.done = True
 
@@ -474,6 +553,6 @@ class Reconciler:
     def _tell(self, kept: KeptConnector, state: ConnectorState) -> None:
         kept.failed = False
         status = ConnectorStatus(state, self.worker.owner)
-        self.store.tell(kept.connector, status, self.clock())
+        self.store.set_status(kept.connector, status, self.clock())
         self._show(kept, state)
         kept.done = True

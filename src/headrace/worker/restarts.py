@@ -29,6 +29,7 @@ from headrace.sdk.errors import Category
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+
 _SOON = 5.0
 """Seconds after which a start is tried again that was not even a try."""
 Part: TypeAlias = TaskId | str

@@ -15,7 +15,7 @@ from headrace.worker.events import labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.worker.entries import Entry
+    from headrace.worker.task_queue import TaskSlot
 
 log = structlog.get_logger(__name__)
 
@@ -53,42 +53,42 @@ class Stalls:
 
     after: timedelta = timedelta(minutes=10)
     cancel: bool = False
-    tell: Callable[[Entry, SparkStalledError | None], None] = lambda _entry, _error: None
+    tell: Callable[[TaskSlot, SparkStalledError | None], None] = lambda _slot, _error: None
     clock: Callable[[], float] = time.monotonic
-    _seen: dict[Entry, _Seen] = field(default_factory=dict)
+    _seen: dict[TaskSlot, _Seen] = field(default_factory=dict)
 
     @property
     def interval(self) -> timedelta:
         """How often to look."""
         return min(self.after / 5, timedelta(minutes=1))
 
-    def look(self, entries: Iterable[Entry]) -> None:
+    def look(self, slots: Iterable[TaskSlot]) -> None:
         """Tell of those that have not got on for too long."""
-        running = [entry for entry in entries if entry.running and entry.started]
+        running = [slot for slot in slots if slot.running and slot.started]
         for gone in self._seen.keys() - set(running):
             self._moves(gone)
-        for entry in running:
-            activity = entry.task.activity()
-            seen = self._seen.get(entry)
+        for slot in running:
+            activity = slot.task.activity()
+            seen = self._seen.get(slot)
             if activity is None or seen is None or seen.activity != activity:
-                self._moves(entry)
+                self._moves(slot)
                 if activity is not None:
-                    self._seen[entry] = _Seen(activity, self.clock())
+                    self._seen[slot] = _Seen(activity, self.clock())
             elif not seen.told and self.clock() - seen.since >= self.after.total_seconds():
                 seen.told = True
-                self._stalled(entry)
+                self._stalled(slot)
 
-    def _moves(self, entry: Entry) -> None:
-        seen = self._seen.pop(entry, None)
+    def _moves(self, slot: TaskSlot) -> None:
+        seen = self._seen.pop(slot, None)
         if seen is not None and seen.told:
-            self.tell(entry, None)
+            self.tell(slot, None)
 
-    def _stalled(self, entry: Entry) -> None:
+    def _stalled(self, slot: TaskSlot) -> None:
         minutes = self.after.total_seconds() / 60
         problem = f"Its Spark job has made no progress for {minutes:g} minutes."
-        log.warning("Spark job makes no progress", minutes=minutes, **labels(entry.task.id))
+        log.warning("Spark job makes no progress", minutes=minutes, **labels(slot.task.id))
         error = SparkStalledError(problem, fix=_FIX)
-        self.tell(entry, error)
+        self.tell(slot, error)
         if self.cancel:
-            entry.stalled = error
-            entry.cancel()
+            slot.stalled = error
+            slot.cancel()

@@ -17,8 +17,6 @@ from headrace.sdk import HeadraceError, RetriableError, SourceError, StaleEpochE
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.storage import denied_error, storage_error
 from headrace.store import StoreUnavailableError
-from headrace.worker.endings import Endings
-from headrace.worker.entries import Entries, Entry
 from headrace.worker.events import (
     Events,
     Measures,
@@ -33,6 +31,8 @@ from headrace.worker.owners import lost_tasks, renew_leases
 from headrace.worker.restarts import Restarts
 from headrace.worker.stalls import Stalls
 from headrace.worker.task import feeds
+from headrace.worker.task_endings import TaskEndings
+from headrace.worker.task_queue import TaskQueue, TaskSlot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,10 +79,10 @@ class Worker:
         serving: Whether it goes on without a task, as one may be added at any time.
         restarts: Decides what is done about tasks that fail.
         measures: Who is told the figures that nobody else wants.
-        cleaned: Takes secrets out of an error before it is told.
+        redact: Takes secrets out of an error before it is told.
         stalls: Finds tasks whose Spark jobs do not get on.
         places: The folders that tasks write to, to find out which is full.
-        patience: How long a plugin may take to let go of everything, unless its task has come
+        stop_timeout: How long a plugin may take to stop, unless its task has come
             to its own end; then it is left behind, and its lease taken away.
     """
 
@@ -96,23 +96,23 @@ class Worker:
     serving: bool = False
     restarts: Restarts = field(default_factory=Restarts)
     measures: Measures = field(default_factory=Unmeasured)
-    cleaned: Callable[[Exception], Exception] = as_it_is
+    redact: Callable[[Exception], Exception] = as_it_is
     stalls: Stalls = field(default_factory=Stalls)
     places: Sequence[Path] = ()
-    patience: timedelta = timedelta(seconds=10)
+    stop_timeout: timedelta = timedelta(seconds=10)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _threads: set[threading.Thread] = field(default_factory=set)
     _stop_by: float = 0.0  # in seconds of the monotonic clock
 
     def __post_init__(self) -> None:
         """Make its parts."""
-        self._entries = Entries(self.serving)
-        self._endings = Endings(
+        self._queue = TaskQueue(self.serving)
+        self._endings = TaskEndings(
             store=self.store,
             events=self.events,
             clock=self.clock,
-            patience=self.patience,
-            told=lambda entry: self._entries.wake(lambda reader: feeds(entry.task, reader)),
+            stop_timeout=self.stop_timeout,
+            told=lambda slot: self._queue.wake(lambda reader: feeds(slot.task, reader)),
         )
         self.stalls.tell = self._show_stalled
         self._numbers = itertools.count()
@@ -121,7 +121,7 @@ class Worker:
         """Take on tasks of a connector. Those that it has already must have ended."""
         for task in tasks:
             self.events.state_changed(task.id, TaskState.UNASSIGNED, None)
-            self._entries.put(Entry(task, identity))
+            self._queue.put(TaskSlot(task, identity))
 
     def end(self, tasks: Mapping[TaskId, TaskState], grace: timedelta) -> None:
         """End tasks in the given states, and return when they have. Any thread may call it.
@@ -131,19 +131,19 @@ class Worker:
         away, so that it can commit nothing more. Tasks that have ended already are
         forgotten, their states left as they were.
         """
-        asked = self._entries.ask_to_end(tasks)
-        if not self._entries.wait_ended(asked, grace):
-            for entry in asked:
-                if entry.live and entry.running:
-                    entry.cancel()
-            self._entries.wait_ended(asked, grace)
-        left = self._entries.take_out(asked)
+        asked = self._queue.ask_to_end(tasks)
+        if not self._queue.wait_ended(asked, grace):
+            for slot in asked:
+                if slot.live and slot.running:
+                    slot.cancel()
+            self._queue.wait_ended(asked, grace)
+        left = self._queue.take_out(asked)
         for state in set(tasks.values()):
-            here = [entry for entry in left if tasks[entry.task.id] is state]
+            here = [slot for slot in left if tasks[slot.task.id] is state]
             self._endings.end_all(here, state)
-        for entry in left:
-            if entry.abandoned and entry.thread is not None:
-                self._threads.discard(entry.thread)
+        for slot in left:
+            if slot.abandoned and slot.thread is not None:
+                self._threads.discard(slot.thread)
                 self._spawn()  # in place of the thread that is stuck
 
     def mark(self, task: TaskId, state: TaskState, identity: str) -> None:
@@ -158,7 +158,7 @@ class Worker:
 
     def lost(self, tasks: Iterable[TaskId]) -> set[TaskId]:
         """Return those of these tasks that the store shows as running, and nobody runs."""
-        live = {entry.task.id for entry in self._entries if entry.live}
+        live = {slot.task.id for slot in self._queue if slot.live}
         return lost_tasks({*tasks} - live - self._endings.owed(), self.store, self.owner)
 
     def run(self) -> Outcome:
@@ -166,7 +166,7 @@ class Worker:
         heart = threading.Thread(target=self._beat, name="headrace-leases", daemon=True)
         heart.start()
         threading.Thread(target=self._watch, name="headrace-stalls", daemon=True).start()
-        most = self.threads if self.serving else min(self.threads, len(list(self._entries)))
+        most = self.threads if self.serving else min(self.threads, len(list(self._queue)))
         for _ in range(max(1, most)):
             self._spawn()
         self._join()
@@ -174,17 +174,17 @@ class Worker:
         heart.join(_HEART_SECONDS)
         # What a server ran is wanted still, by whoever comes next.
         left = TaskState.UNASSIGNED if self.serving else TaskState.STOPPED
-        taken = self._entries.take_over()
-        running = [entry for entry in taken if entry.state is TaskState.RUNNING]
+        taken = self._queue.take_over()
+        running = [slot for slot in taken if slot.state is TaskState.RUNNING]
         self._endings.end_all(running, left)
-        for entry in taken:
-            self._entries.give_back(entry)
+        for slot in taken:
+            self._queue.give_back(slot)
         try:
             self._endings.catch_up()
         except StoreUnavailableError as error:
             log.warning("ends of tasks are not stored", why=str(error))
-        ended = list(self._entries)
-        states = {entry.task.id: entry.state for entry in ended}
+        ended = list(self._queue)
+        states = {slot.task.id: slot.state for slot in ended}
         errors = {e.task.id: e.error for e in ended if e.error is not None}
         return Outcome(states, errors)
 
@@ -203,25 +203,25 @@ class Worker:
 
     def lags(self) -> dict[TaskId, Lag | None]:
         """Return how far each running task is behind, see Task. Any thread may call it."""
-        return {e.task.id: e.task.lag for e in self._entries if e.started and e.live}
+        return {e.task.id: e.task.lag for e in self._queue if e.started and e.live}
 
     def wake(self, topic: str) -> None:
         """Make the tasks that read ``topic`` run soon, unless they wait to be tried again.
 
         Any thread may call it.
         """
-        self._entries.wake(lambda reader: reader.reads == topic)
+        self._queue.wake(lambda reader: reader.reads == topic)
 
     def wake_task(self, task: TaskId) -> None:
         """Make a task run soon, as it has something to tell. Any thread may call it."""
-        self._entries.wake(lambda woken: woken.id == task, again=True)
+        self._queue.wake(lambda woken: woken.id == task, again=True)
 
     def wake_all(self) -> None:
         """Make all tasks run soon, also those that wait to be tried again.
 
         Any thread may call it.
         """
-        self._entries.wake(lambda _: True, again=True)
+        self._queue.wake(lambda _: True, again=True)
 
     def stop(self, grace: timedelta = timedelta(seconds=5)) -> None:
         """Stop after the steps that are running; cancel those that take over ``grace``.
@@ -230,75 +230,75 @@ class Worker:
         """
         self._stop_by = time.monotonic() + 2 * grace.total_seconds()
         self._stopping.set()
-        self._entries.stop()
+        self._queue.stop()
         timer = threading.Timer(grace.total_seconds(), self._cancel)
         timer.daemon = True
         timer.start()
 
     def _cancel(self) -> None:
-        for entry in self._entries:
-            if entry.running:
-                entry.cancel()
+        for slot in self._queue:
+            if slot.running:
+                slot.cancel()
 
     def _work(self) -> None:
-        while (entry := self._entries.next()) is not None:
+        while (slot := self._queue.next()) is not None:
             try:
-                with labelled(entry.task.id):
-                    self._run(entry)
+                with labelled(slot.task.id):
+                    self._run(slot)
             except Exception as error:
                 # Not the task's own failure, which _run takes care of; others must run on.
-                log.exception("task is lost", **labels(entry.task.id))
-                self._lose(entry, error)
-            if entry.abandoned:
-                self._endings.let_go(entry)
+                log.exception("task is lost", **labels(slot.task.id))
+                self._lose(slot, error)
+            if slot.abandoned:
+                self._endings.stop_task(slot)
                 return  # another thread works in its place
-            self._entries.give_back(entry)
+            self._queue.give_back(slot)
 
-    def _lose(self, entry: Entry, error: Exception) -> None:
-        if entry.abandoned:
+    def _lose(self, slot: TaskSlot, error: Exception) -> None:
+        if slot.abandoned:
             return
         try:
-            self._fail(entry, error)
+            self._fail(slot, error)
         except Exception as another:
-            log.exception("failure of task is not told", **labels(entry.task.id))
-            entry.error = self.cleaned(another)
-            entry.state = TaskState.FAILED
+            log.exception("failure of task is not told", **labels(slot.task.id))
+            slot.error = self.redact(another)
+            slot.state = TaskState.FAILED
 
-    def _run(self, entry: Entry) -> None:
-        if entry.ending is not None:
-            self._endings.end(entry, entry.ending)
+    def _run(self, slot: TaskSlot) -> None:
+        if slot.ending is not None:
+            self._endings.end(slot, slot.ending)
             return
-        finished = not self.serving and not any(e.live for e in self._entries.feeders(entry))
+        finished = not self.serving and not any(e.live for e in self._queue.feeders(slot))
         began = time.monotonic()
         step: Step | None = None
         error: Exception | None = None
         try:
-            if not entry.started:
-                self._start(entry)
-            step = entry.task.step()
+            if not slot.started:
+                self._start(slot)
+            step = slot.task.step()
         except Exception as raised:  # noqa: BLE001 - a plugin may raise anything; its task fails alone
-            stalled, entry.stalled = entry.stalled, None
+            stalled, slot.stalled = slot.stalled, None
             error = stalled if stalled is not None and _cancelled(raised) else raised
-            error = self._of_storage(entry, error)
-        if entry.abandoned:
+            error = self._of_storage(slot, error)
+        if slot.abandoned:
             return  # whatever it did, it has nothing to say any more
         if step is not None:
-            self._recovered(entry)
-            self._stepped(entry, step, finished, timedelta(seconds=time.monotonic() - began))
+            self._recovered(slot)
+            self._stepped(slot, step, finished, timedelta(seconds=time.monotonic() - began))
         elif isinstance(error, RetriableError):
-            self._retry(entry, error)
+            self._retry(slot, error)
         elif error is not None:
-            self._fail(entry, error)
+            self._fail(slot, error)
 
-    def _start(self, entry: Entry) -> None:
-        task = entry.task
-        entry.began = time.monotonic()
-        entry.lease = self._leased(task.id, entry.identity)
-        if entry.state is not TaskState.RUNNING:  # else its last start is tried again
-            self._endings.tell(entry, TaskState.RUNNING)
-        task.start(entry.lease, once=self.once, bounded=not self._entries.feeders(entry))
-        entry.started = True
-        self.measures.started(task.id, timedelta(seconds=time.monotonic() - entry.began))
+    def _start(self, slot: TaskSlot) -> None:
+        task = slot.task
+        slot.began = time.monotonic()
+        slot.lease = self._leased(task.id, slot.identity)
+        if slot.state is not TaskState.RUNNING:  # else its last start is tried again
+            self._endings.tell(slot, TaskState.RUNNING)
+        task.start(slot.lease, once=self.once, bounded=not self._queue.feeders(slot))
+        slot.started = True
+        self.measures.started(task.id, timedelta(seconds=time.monotonic() - slot.began))
 
     def _leased(self, task: TaskId, identity: str | None) -> Lease:
         """Take a task's lease; on a server, when whoever has it has let go of it."""
@@ -314,102 +314,100 @@ class Worker:
             wait = self.lease / 10
             raise HeldElsewhereError(error.problem, after=wait, fix=error.fix) from error
 
-    def _stepped(self, entry: Entry, step: Step, finished: bool, took: timedelta) -> None:  # noqa: FBT001 - private
+    def _stepped(self, slot: TaskSlot, step: Step, finished: bool, took: timedelta) -> None:  # noqa: FBT001 - private
         if step.batch is not None:
             self.events.batch_finished(step.batch, took if step.took is None else step.took)
             if step.commit is not None:
-                self.measures.committed(entry.task.id, step.commit)
-            entry.due = time.monotonic()
-        elif self._is_over(entry, step, finished=finished):
-            feeders = self._entries.feeders(entry)
+                self.measures.committed(slot.task.id, step.commit)
+            slot.due = time.monotonic()
+        elif self._is_over(slot, step, finished=finished):
+            feeders = self._queue.feeders(slot)
             failed = any(each.state is TaskState.FAILED for each in feeders)
             # What a failed task has not given is missing: this one is not at its end.
             ended = TaskState.STOPPED if failed else TaskState.COMPLETED
-            self._endings.end(entry, ended)
+            self._endings.end(slot, ended)
         else:
-            self._entries.rest(entry, entry.task.poll_interval.total_seconds())
+            self._queue.rest(slot, slot.task.poll_interval.total_seconds())
 
-    def _is_over(self, entry: Entry, step: Step, *, finished: bool) -> bool:
+    def _is_over(self, slot: TaskSlot, step: Step, *, finished: bool) -> bool:
         """Return whether nothing more can come; to a server more can always be given."""
-        return (
-            not self.serving and finished and (step.ended or bool(self._entries.feeders(entry)))
-        )
+        return not self.serving and finished and (step.ended or bool(self._queue.feeders(slot)))
 
-    def _retry(self, entry: Entry, error: RetriableError) -> None:
+    def _retry(self, slot: TaskSlot, error: RetriableError) -> None:
         now = time.monotonic()
-        entry.trying_since = entry.trying_since if entry.failures else now
-        entry.failures += 1
-        backoff = entry.task.backoff
+        slot.trying_since = slot.trying_since if slot.failures else now
+        slot.failures += 1
+        backoff = slot.task.backoff
         if isinstance(error, _OURS):  # without an end, and never without a wait
             backoff = replace(backoff, timeout=None)
-        trying_for = timedelta(seconds=now - entry.trying_since)
+        trying_for = timedelta(seconds=now - slot.trying_since)
         if backoff.expired(trying_for):
-            self._fail(entry, error)
+            self._fail(slot, error)
             return
-        wait = backoff.wait(entry.failures, error.after, trying_for)
+        wait = backoff.wait(slot.failures, error.after, trying_for)
         if isinstance(error, SparkUnavailableError):
             # What the task holds is of a session that has ended. Its next start takes a new
             # epoch, so that what was staged under the old one is nobody's.
-            entry.started = False
-            self._entries.rest(entry, wait.total_seconds())  # not at all if Spark is back
+            slot.started = False
+            self._queue.rest(slot, wait.total_seconds())  # not at all if Spark is back
         else:
-            entry.due = now + wait.total_seconds()
-        shown = self.cleaned(error)
-        if entry.failures == 1 or not isinstance(error, SparkUnavailableError):
-            self.events.retrying(entry.task.id, shown, wait)
+            slot.due = now + wait.total_seconds()
+        shown = self.redact(error)
+        if slot.failures == 1 or not isinstance(error, SparkUnavailableError):
+            self.events.retrying(slot.task.id, shown, wait)
         code = getattr(error, "code", "")
-        if entry.retrying != code:
-            entry.retrying = code
-            self._show(entry, f"{trace_of(shown)}\nIt is tried again until it works.")
+        if slot.retrying != code:
+            slot.retrying = code
+            self._show(slot, f"{trace_of(shown)}\nIt is tried again until it works.")
 
-    def _of_storage(self, entry: Entry, error: Exception) -> Exception:
+    def _of_storage(self, slot: TaskSlot, error: Exception) -> Exception:
         """Return what the storage's error is, where that is the cause."""
         if isinstance(error, RetriableError) and not isinstance(error, StorageUnavailableError):
             return error
         found: HeadraceError | None = storage_error(error, self.places)
         if found is None and not isinstance(error, HeadraceError):  # those say it themselves
             found = denied_error(error)
-            if found is not None and entry.task.reads is None:
+            if found is not None and slot.task.reads is None:
                 found = SourceError(found.problem, fix=found.fix)
         if found is None or found is error:
             return error
         found.__cause__ = error
         return found
 
-    def _recovered(self, entry: Entry) -> None:
-        entry.failures = 0
-        if entry.retrying is not None:
-            entry.retrying = None
-            self._show(entry, None)
+    def _recovered(self, slot: TaskSlot) -> None:
+        slot.failures = 0
+        if slot.retrying is not None:
+            slot.retrying = None
+            self._show(slot, None)
 
-    def _show(self, entry: Entry, trace: str | None) -> None:
+    def _show(self, slot: TaskSlot, trace: str | None) -> None:
         """Store why a running task is tried again, or that it runs well."""
-        if entry.lease is None:
+        if slot.lease is None:
             return
         try:
-            self.store.show(entry.lease, TaskStatus(TaskState.RUNNING, trace), self.clock())
+            self.store.show(slot.lease, TaskStatus(TaskState.RUNNING, trace), self.clock())
         except StoreUnavailableError:
             log.debug("state of task is not stored", exc_info=True)  # it still runs
         except StaleEpochError:
-            log.warning("task was taken by another worker", **labels(entry.task.id))
+            log.warning("task was taken by another worker", **labels(slot.task.id))
 
-    def _fail(self, entry: Entry, error: Exception) -> None:
-        stopping = self._stopping.is_set() or entry.ending is not None
+    def _fail(self, slot: TaskSlot, error: Exception) -> None:
+        stopping = self._stopping.is_set() or slot.ending is not None
         if stopping and _cancelled(error):
             return  # the batch stays unfinished and runs again at the next start
-        entry.error = self.cleaned(error)
-        ran = timedelta(seconds=entry.ran)
-        entry.verdict = self.restarts.failed(entry.task.id, error, ran)
-        self._endings.end(entry, TaskState.FAILED)
+        slot.error = self.redact(error)
+        ran = timedelta(seconds=slot.ran)
+        slot.verdict = self.restarts.failed(slot.task.id, error, ran)
+        self._endings.end(slot, TaskState.FAILED)
 
-    def _show_stalled(self, entry: Entry, error: SparkStalledError | None) -> None:
-        self._show(entry, None if error is None else trace_of(error))
+    def _show_stalled(self, slot: TaskSlot, error: SparkStalledError | None) -> None:
+        self._show(slot, None if error is None else trace_of(error))
 
     def _watch(self) -> None:
         """Look for jobs that do not get on, on a thread that may hang with Spark."""
         while not self._stopping.wait(self.stalls.interval.total_seconds()):
             try:
-                self.stalls.look(list(self._entries))
+                self.stalls.look(list(self._queue))
             except Exception:
                 log.debug("jobs could not be looked at", exc_info=True)
 
@@ -418,7 +416,7 @@ class Worker:
         errors = RepeatedErrors("leases are not renewed now", "leases are renewed again")
         while not self._stopping.wait(self.lease.total_seconds() / 3):
             with errors.told():
-                renew_leases(list(self._entries), self.store, self.lease)
+                renew_leases(list(self._queue), self.store, self.lease)
                 self._endings.catch_up()
 
 

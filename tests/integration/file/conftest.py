@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.task_doubles import Context
 
+from headrace.control.connector_settings import sink_def, source_def
 from headrace.sdk import Mark, Position, ReadLimit, Schema, SinkBatch
-from headrace.sdk.config import sink_connector_config, source_connector_config
 from headrace_plugins.connectors.file import FileSink, FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
 
@@ -59,7 +59,7 @@ def context(tmp_path: Path) -> Context:
 @pytest.fixture
 def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
     """Start a task of the source; a dot in a key is written as an underscore."""
-    definition = FileSource.config_def().merged(source_connector_config())
+    definition = FileSource.config_def().merged(source_def())
 
     def start(path: Path | str, **keys: str) -> Reading:
         props = {"name": "c", "connector.class": "file", "path": str(path), "settle.ms": "0"}
@@ -74,7 +74,7 @@ def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
 @pytest.fixture
 def sink(context: Context) -> Callable[..., FrameSink]:
     """Start a task of the sink; a dot in a key is written as an underscore."""
-    definition = FileSink.config_def().merged(sink_connector_config())
+    definition = FileSink.config_def().merged(sink_def())
 
     def start(path: Path | str, **keys: str) -> FrameSink:
         given = {"name": "c", "connector.class": "file", "topics": "t", "path": str(path)}

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.control.config_infos import config_infos
+from headrace.control.definition_forms import MAX_STEPS, flat, section_steps
 from headrace.control.files import documents_of
-from headrace.control.flat import flat
-from headrace.control.infos import config_infos
-from headrace.control.kafka_form import MAX_STEPS
-from headrace.control.yaml_form import section_steps
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.config import ConfigDef, ConfigType

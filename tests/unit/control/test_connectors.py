@@ -126,18 +126,18 @@ def test_a_configuration_is_given_to_what_is_made_or_deleted_meanwhile() -> None
 def test_offsets_that_two_alter_at_once_are_both_altered() -> None:
     class Slow(Crowded):
         @override
-        def move(
+        def set_positions(
             self, name: str, positions: Mapping[TaskId, Position], *more: Any, **given: Any
         ) -> None:
             while self.meanwhile:
                 self.meanwhile.pop()()
-            super().move(name, positions, *more, **given)
+            super().set_positions(name, positions, *more, **given)
 
     store = Slow()
     mine, other = (Offsets(each) for each in store.interfering())
     mine.connectors.create("c", CONFIG, "ann", TargetState.STOPPED)
     found = mine.connectors.get("c")
-    store.tell(found, ConnectorStatus(ConnectorState.STOPPED), NOW)
+    store.set_status(found, ConnectorStatus(ConnectorState.STOPPED), NOW)
     first, second = (Offset({"filename": f}, {"position": 1}) for f in ("/a", "/b"))
     store.meanwhile = [lambda: other.alter("c", [second], "bob")]
     [change] = mine.alter("c", [first], "ann")

@@ -38,7 +38,7 @@ class HangingSink(SinkConnector):
 def test_a_check_that_hangs_is_an_error_of_its_connector() -> None:
     sink = PluginSpec(f"{HangingSink.__module__}.HangingSink", {}, "sinks.0")
     definition = Definition("c", topics=("t",), sinks=(sink,))
-    found = check_definition(definition, Registry(patience=timedelta(milliseconds=20)))
+    found = check_definition(definition, Registry(check_timeout=timedelta(milliseconds=20)))
     MAY.set()
     (error,) = found.errors
     assert (error.code, error.field) == ("plugin.timeout", "sinks.0.connector")

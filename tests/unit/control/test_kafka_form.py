@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.control.kafka_form import from_kafka
-from headrace.control.runtime_keys import parse_common, sink_def, source_def
+from headrace.control.connector_settings import parse_common, sink_def, source_def
+from headrace.control.definition_forms import from_kafka
 
 
 @pytest.mark.parametrize("source", [True, False])

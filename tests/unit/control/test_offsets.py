@@ -11,7 +11,7 @@ from tests.unit.topics.made_topics import START, part
 from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
-from headrace.control.places import AnyPlace
+from headrace.control.offsets import AnyPlace
 from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
@@ -45,9 +45,9 @@ class Bench:
         self.stopped(name)
 
     def stopped(self, name: str = "c") -> None:
-        self.connectors.aim(name, TargetState.STOPPED, "ann")
+        self.connectors.set_target(name, TargetState.STOPPED, "ann")
         found = self.connectors.get(name)
-        self.wanted.tell(found, ConnectorStatus(ConnectorState.STOPPED), now())
+        self.wanted.set_status(found, ConnectorStatus(ConnectorState.STOPPED), now())
 
     def run(self, position: Position, name: str = "c") -> None:
         """Move as a task would that runs for a while."""
@@ -151,7 +151,7 @@ def test_an_undo_of_a_change_of_nothing_sees_what_has_moved_since() -> None:
 def test_nothing_is_changed_while_a_connector_may_run() -> None:
     bench = Bench()
     bench.make(FILES)
-    bench.connectors.aim("c", TargetState.RUNNING, "ann")
+    bench.connectors.set_target("c", TargetState.RUNNING, "ann")
     for change in (
         lambda: bench.offsets.alter("c", [at("/a", 1)], "x"),
         lambda: bench.offsets.reset("c", "x"),

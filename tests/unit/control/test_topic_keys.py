@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from headrace.control import parse_common
-from headrace.control.kafka_form import from_kafka
+from headrace.control.definition_forms import from_kafka
 from headrace.model import Definition, TopicRetention
 from headrace.sdk import ConfigErrors
 

@@ -123,7 +123,7 @@ def test_only_the_unfinished_batch_of_a_stopped_connector_is_given_up(doubt: Dou
     with pytest.raises(StateError, match="Batch 2 is not an unfinished batch of task c-0"):
         doubt.give_up()
     doubt.batch -= 1
-    doubt.connectors.aim("c", TargetState.RUNNING, "ann")
+    doubt.connectors.set_target("c", TargetState.RUNNING, "ann")
     with pytest.raises(StateError, match="must be in the STOPPED state"):
         doubt.give_up()
     doubt.stopped()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.control import check_definition, try_transforms
-from headrace.control.infos import config_infos
-from headrace.control.meanings import check_access
+from headrace.control.config_infos import config_infos
+from headrace.control.validation import check_access
 from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import Access, PluginKind, ProviderSettings, Registry
 from headrace.sdk import ConfigError, ConfigErrors, ProviderContext

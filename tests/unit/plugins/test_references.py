@@ -169,14 +169,14 @@ def test_errors_show_no_secret_that_was_met() -> None:
     secrets.remember([SECRET, f"{SECRET}-longer", "abc", "true", ""])
     assert secrets.redacted(f"a {SECRET}-longer, {SECRET}") == "a [hidden], [hidden]"
     assert secrets.redacted("abc is true") == "abc is true"
-    ours = secrets.cleaned(SinkError(f"no {SECRET}", fix=f"not {SECRET}", field="f"))
+    ours = secrets.redacted_error(SinkError(f"no {SECRET}", fix=f"not {SECRET}", field="f"))
     assert isinstance(ours, SinkError)
     assert str(ours) == "[sink.failed] f: no [hidden] Fix: not [hidden]"
-    others = secrets.cleaned(ValueError(f"no {SECRET}"))
+    others = secrets.redacted_error(ValueError(f"no {SECRET}"))
     assert isinstance(others, HeadraceError)
     assert others.problem == "ValueError: no [hidden]"
-    several = secrets.cleaned(ConfigErrors([ConfigError(SECRET, field="f")]))
+    several = secrets.redacted_error(ConfigErrors([ConfigError(SECRET, field="f")]))
     assert isinstance(several, ConfigErrors)
     assert [error.problem for error in several.errors] == ["[hidden]"]
     fine = ValueError("fine")
-    assert secrets.cleaned(fine) is fine
+    assert secrets.redacted_error(fine) is fine

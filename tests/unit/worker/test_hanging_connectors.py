@@ -60,7 +60,7 @@ def test_others_are_started_paused_and_removed_while_one_plans(bench: Bench) -> 
     bench.want("b")
     bench.want("c")
     bench.runs("b-0", "c-0")
-    bench.wanted.aim("b", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("b", TargetState.PAUSED, ANN)
     bench.wanted.delete("c", ANN)
     bench.runs()
     until(lambda: bench.is_("b", ConnectorState.PAUSED))
@@ -78,19 +78,19 @@ def test_it_fails_after_a_while_and_can_be_restarted(bench: Bench) -> None:
     Hanging.may.set()
     until(lambda: bench.opened == [])  # what was left behind is stopped when it ends
     bench.reconciler.limit = LONG
-    bench.wanted.ask_restart("hanging", [], ANN, connector=True)
+    bench.wanted.request_restart("hanging", [], ANN, connector=True)
     bench.runs("hanging-0")
 
 
 @pytest.mark.parametrize("target", [TargetState.PAUSED, TargetState.STOPPED])
 def test_it_can_be_paused_and_stopped_while_it_plans(bench: Bench, target: TargetState) -> None:
     bench.reconciler.step()
-    bench.wanted.aim("hanging", target, ANN)
+    bench.wanted.set_target("hanging", target, ANN)
     until(lambda: bench.is_("hanging", ConnectorState(target.value)))
     Hanging.may.set()
     until(lambda: bench.opened == [])
     bench.runs()
-    bench.wanted.aim("hanging", TargetState.RUNNING, ANN)
+    bench.wanted.set_target("hanging", TargetState.RUNNING, ANN)
     bench.runs("hanging-0")
 
 
@@ -129,8 +129,8 @@ def test_a_task_that_does_not_end_holds_up_only_its_connector(bench: Bench) -> N
 
     bench.newest("b", 0).steps = [hang, IDLE]
     assert inside.wait(15)
-    bench.wanted.aim("b", TargetState.PAUSED, ANN)
-    bench.wanted.aim("c", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("b", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
     until(lambda: bench.is_("c", ConnectorState.PAUSED))
     assert bench.is_("b", ConnectorState.RUNNING)
     may.set()

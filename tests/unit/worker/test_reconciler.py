@@ -70,7 +70,7 @@ def test_what_is_wanted_runs_and_is_told(bench: Bench) -> None:
 def test_what_was_wanted_before_the_worker_came_runs_too(bench: Bench) -> None:
     for number in range(3):
         bench.want(f"c{number}")
-    bench.wanted.aim("c1", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("c1", TargetState.PAUSED, ANN)
     bench.settle("c0-0", "c2-0")
     assert bench.state("c1") is ConnectorState.PAUSED
 
@@ -87,16 +87,16 @@ def test_nothing_is_done_while_nothing_changes(bench: Bench) -> None:
 def test_a_paused_connector_keeps_its_tasks_and_a_stopped_one_has_none(bench: Bench) -> None:
     bench.want(tasks=2)
     bench.settle("c-0", "c-1")
-    bench.wanted.aim("c", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
     bench.settle()
     assert bench.state() is ConnectorState.PAUSED
     assert bench.task_states() == [TaskState.PAUSED] * 2
     assert len(bench.wanted.tasks("c")) == 2
-    bench.wanted.aim("c", TargetState.STOPPED, ANN)
+    bench.wanted.set_target("c", TargetState.STOPPED, ANN)
     bench.settle()
     assert bench.state() is ConnectorState.STOPPED
     assert bench.wanted.tasks("c") == []
-    bench.wanted.aim("c", TargetState.RUNNING, ANN)
+    bench.wanted.set_target("c", TargetState.RUNNING, ANN)
     bench.settle("c-0", "c-1")
     assert bench.state() is ConnectorState.RUNNING
 
@@ -108,7 +108,7 @@ def test_a_task_that_a_dead_server_left_is_shown_as_paused_with_its_connector(
     made = bench.wanted.connector("c")
     assert made is not None
     bench.wanted.plan(made, {0: {}, 1: {}, 2: {}}, ANN.at)
-    bench.wanted.aim("c", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
     told = [(0, TaskState.UNASSIGNED), (1, TaskState.FAILED), (2, TaskState.PAUSED)]
     for number, state in told:
         lease = bench.state_store.lease(
@@ -189,8 +189,8 @@ def test_tasks_that_ended_for_a_plan_that_failed_are_shown_as_unassigned(bench: 
 def test_of_many_changes_at_once_the_last_one_counts(bench: Bench) -> None:
     bench.want()
     for target in [TargetState.PAUSED, TargetState.STOPPED] * 5:
-        bench.wanted.aim("c", target, ANN)
-    bench.wanted.aim("c", TargetState.RUNNING, ANN)
+        bench.wanted.set_target("c", target, ANN)
+    bench.wanted.set_target("c", TargetState.RUNNING, ANN)
     bench.settle("c-0")
     assert bench.plans == 1
 
@@ -200,7 +200,7 @@ def test_a_restarted_connector_leaves_tasks_alone_whose_configuration_stays(
 ) -> None:
     bench.want()
     bench.settle("c-0")
-    bench.wanted.ask_restart("c", [], ANN, connector=True)
+    bench.wanted.request_restart("c", [], ANN, connector=True)
     bench.settle("c-0")
     assert bench.plans == 2
     assert [task.stopped for task in bench.made] == [0]
@@ -209,7 +209,7 @@ def test_a_restarted_connector_leaves_tasks_alone_whose_configuration_stays(
 def test_a_restarted_task_starts_anew_and_the_others_run_on(bench: Bench) -> None:
     bench.want(tasks=3)
     bench.settle("c-0", "c-1", "c-2")
-    bench.wanted.ask_restart("c", [1], ANN, connector=False)
+    bench.wanted.request_restart("c", [1], ANN, connector=False)
     bench.settle("c-0", "c-1", "c-2")
     assert [task.stopped for task in bench.made] == [0, 1, 0, 0]
     until(lambda: len(bench.newest("c", 1).started) == 1)
@@ -240,7 +240,7 @@ def test_a_connector_that_cannot_be_planned_fails_alone_and_can_be_restarted(
     assert found is not None
     assert "no such table" in str(found.status.trace)
     del bench.broken["c"]
-    bench.wanted.ask_restart("c", [], ANN, connector=True)
+    bench.wanted.request_restart("c", [], ANN, connector=True)
     bench.settle("c-0", "good-0")
     assert bench.state() is ConnectorState.RUNNING
 
@@ -250,7 +250,7 @@ def test_a_failed_task_is_restarted_on_request(bench: Bench) -> None:
     bench.settle("c-0")
     bench.made[0].steps = [SourceError("broken")]
     until(lambda: bench.task_states() == [TaskState.FAILED])
-    bench.wanted.ask_restart("c", [0], ANN, connector=False)
+    bench.wanted.request_restart("c", [0], ANN, connector=False)
     bench.settle("c-0")
     until(lambda: bench.task_states() == [TaskState.RUNNING])
 

@@ -97,14 +97,14 @@ def check(bench: Bench) -> None:
     run2 = "RUNNING", ["RUNNING"] * 2, [0, 1], ["c-0", "c-1"]
     bench.create()
     settles(*run2)
-    bench.wanted.aim("c", PAUSED, ANN)
+    bench.wanted.set_target("c", PAUSED, ANN)
     settles("PAUSED", ["PAUSED"] * 2, [0, 1], [])
-    bench.wanted.aim("c", RUNNING, ANN)
+    bench.wanted.set_target("c", RUNNING, ANN)
     settles(*run2)
     bench.wanted.configure("c", ConnectorKind.SOURCE, {"tasks.max": "1", "topic": "u"}, ANN)
     settles("RUNNING", ["RUNNING", "RESTARTING"], [0], ["c-0"])
     until(lambda: set(bench.wanted.topics("c")) == {"t", "u"})
-    bench.wanted.aim("c", STOPPED, ANN)
+    bench.wanted.set_target("c", STOPPED, ANN)
     settles("STOPPED", ["STOPPED", "RESTARTING"], [], [])
 
 
@@ -152,7 +152,7 @@ def test_a_connector_that_does_not_stop_holds_up_neither_others_nor_the_end() ->
     bench.create(1)
     with running(bench):
         until(lambda: bench.shown()[0] == "RUNNING")
-        bench.wanted.aim("c", PAUSED, ANN)
+        bench.wanted.set_target("c", PAUSED, ANN)
         until(lambda: bench.shown()[0] == "PAUSED")
         bench.wanted.create("d", ConnectorKind.SOURCE, {}, RUNNING, ANN)
         until(lambda: bench.worker.lags().keys() == {TaskId("d", 0)})

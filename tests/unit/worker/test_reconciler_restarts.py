@@ -97,7 +97,7 @@ def test_a_restart_by_hand_does_not_wait_and_counts_from_the_first(bench: Bench)
     until(lambda: bench.is_at(TaskState.RUNNING, 0))
     bench.break_(bench.made[0])
     until(lambda: bench.is_at(TaskState.FAILED, 0))
-    bench.wanted.ask_restart("c", [0], ANN, connector=False)
+    bench.wanted.request_restart("c", [0], ANN, connector=False)
     until(lambda: bench.is_at(TaskState.RUNNING, 1))
     bench.break_(bench.made[-1])
     until(lambda: bench.is_at(TaskState.FAILED, 1))
@@ -112,7 +112,7 @@ def test_what_was_paused_meanwhile_is_not_started(bench: Bench) -> None:
     until(lambda: bench.is_at(TaskState.RUNNING, 0))
     bench.break_(bench.made[0])
     until(lambda: bench.status().state is TaskState.FAILED)
-    bench.wanted.aim("c", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
     bench.step()
     seconds += 7200
     bench.step()
@@ -153,7 +153,7 @@ def test_a_busy_system_is_asked_again_and_a_mistake_is_not_made_again(
 def test_tasks_are_restarted_with_their_connector_if_so_asked(bench: Bench) -> None:
     bench.create(tasks=2)
     until(lambda: bench.is_at(TaskState.RUNNING, 0))
-    bench.wanted.ask_restart("c", [1], ANN, connector=True)
+    bench.wanted.request_restart("c", [1], ANN, connector=True)
     bench.step()
     assert [task.stopped for task in bench.made[:2]] == [0, 1]
     until(lambda: bench.made[-1].started)

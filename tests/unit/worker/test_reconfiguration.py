@@ -114,7 +114,7 @@ def test_a_connector_that_says_that_it_fails_is_shown_so_until_it_is_restarted(
     assert found.status.state is ConnectorState.FAILED
     assert "lost the server" in str(found.status.trace)
     bench.runs("c-0", "c-1")
-    bench.wanted.ask_restart("c", [], ANN, connector=True)
+    bench.wanted.request_restart("c", [], ANN, connector=True)
     bench.step()
     assert bench.states()[-1] is ConnectorState.RUNNING
     assert [task.stopped for task in bench.made] == [0, 0]
@@ -123,10 +123,10 @@ def test_a_connector_that_says_that_it_fails_is_shown_so_until_it_is_restarted(
 def test_a_connector_lives_as_long_as_it_is_to_run(bench: Bench) -> None:
     assert bench.opened == ["c"]
     for target, opened in [("PAUSED", []), ("RUNNING", ["c"]), ("STOPPED", [])]:
-        bench.wanted.aim("c", TargetState(target), ANN)
+        bench.wanted.set_target("c", TargetState(target), ANN)
         bench.step()
         assert bench.opened == opened
-    bench.wanted.aim("c", TargetState.RUNNING, ANN)
+    bench.wanted.set_target("c", TargetState.RUNNING, ANN)
     bench.create("d")
     assert bench.opened == ["c", "d"]
     bench.wanted.delete("c", ANN)
@@ -138,7 +138,7 @@ def test_a_connector_lives_as_long_as_it_is_to_run(bench: Bench) -> None:
 
 
 def test_a_request_of_a_connector_that_is_paused_waits_for_nothing(bench: Bench) -> None:
-    bench.wanted.aim("c", TargetState.PAUSED, ANN)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
     bench.step()
     bench.reconciler.reconfigure("c")
     bench.step()

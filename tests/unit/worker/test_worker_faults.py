@@ -79,7 +79,7 @@ def state(run: Worker, task: TaskId) -> TaskState | None:
 def test_a_server_ends_though_plugins_of_idle_tasks_do_not_stop() -> None:
     hung = [Stubborn("a", IDLE), Stubborn("b", IDLE)]
     other = Script("c", IDLE)
-    run = worker(Told(), *hung, other, serving=True, patience=SOON)
+    run = worker(Told(), *hung, other, serving=True, stop_timeout=SOON)
     with serving(run) as thread:
         until(lambda: all(task.calls for task in (*hung, other)))
         held = {lease.task: lease for lease in run.store.leases()}
@@ -97,7 +97,7 @@ def test_a_server_ends_though_plugins_of_idle_tasks_do_not_stop() -> None:
 
 def test_a_failed_task_is_shown_and_its_thread_free_though_its_plugin_does_not_stop() -> None:
     bad, good = Stubborn("bad", SourceError("broken")), Script("good", IDLE)
-    run = worker(Told(), bad, good, serving=True, threads=1, patience=SOON)
+    run = worker(Told(), bad, good, serving=True, threads=1, stop_timeout=SOON)
     with serving(run):
         until(lambda: state(run, bad.id) is TaskState.FAILED)
         until(lambda: good.calls)
@@ -106,7 +106,7 @@ def test_a_failed_task_is_shown_and_its_thread_free_though_its_plugin_does_not_s
 
 def test_what_comes_to_its_own_end_may_take_its_time() -> None:
     task = Stubborn("a", Step(ended=True))
-    run = worker(Told(), task, patience=timedelta())
+    run = worker(Told(), task, stop_timeout=timedelta())
     thread = threading.Thread(target=run.run)
     thread.start()
     until(lambda: any(t.name == "headrace-stop-a-0" for t in threading.enumerate()))

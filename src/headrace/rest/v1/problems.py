@@ -141,7 +141,7 @@ def add_problems(app: FastAPI, secrets: Secrets) -> None:
 
     @app.exception_handler(HeadraceError)
     def failed(request: Request, raised: Exception) -> ProblemJson:
-        error = secrets.cleaned(raised)
+        error = secrets.redacted_error(raised)
         assert isinstance(error, HeadraceError)
         kinds = (status for kind, status in _STATUSES.items() if isinstance(error, kind))
         status = next(kinds, _BY_CATEGORY[error.category])

@@ -1,13 +1,11 @@
 """Configuration: what keys there are, what values they take, and the values given."""
 
-from headrace.sdk.config.connector import sink_connector_config, source_connector_config
 from headrace.sdk.config.definition import NO_DEFAULT, ConfigDef, Rule
 from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.infos import ConfigInfos, ConfigValue
 from headrace.sdk.config.key import ConfigKey, Importance, Meaning, Recommender, Width
 from headrace.sdk.config.parsing import ConfigType, invalid, missing
 from headrace.sdk.config.settings import Configured, Settings, setting
-from headrace.sdk.config.shared_keys import DEFAULT_HEADER_CONVERTER
 from headrace.sdk.config.validators import (
     CaseInsensitiveValidString,
     Composite,
@@ -26,7 +24,6 @@ from headrace.sdk.config.validators import (
 from headrace.sdk.config.values import Config, Password
 
 __all__ = [
-    "DEFAULT_HEADER_CONVERTER",
     "NO_DEFAULT",
     "CaseInsensitiveValidString",
     "Composite",
@@ -59,6 +56,4 @@ __all__ = [
     "invalid",
     "missing",
     "setting",
-    "sink_connector_config",
-    "source_connector_config",
 ]

@@ -48,6 +48,7 @@ def setting(
     validator: Validator | None = None,
     importance: Importance = Importance.MEDIUM,
     group: str | None = None,
+    order: int | None = None,
     width: Width = Width.NONE,
     display_name: str | None = None,
     dependents: Iterable[str] = (),
@@ -65,6 +66,7 @@ def setting(
         validator: Checks values, the default included; for an ``Enum``, its texts are valid.
         importance: How much it matters.
         group: The group that a console shows it in.
+        order: Its place in the group; by default after the one that is declared before it.
         width: How wide a console's input field should be.
         display_name: What a console calls it; the key if None.
         dependents: The keys that depend on it.
@@ -77,6 +79,7 @@ def setting(
         "validator": validator,
         "importance": importance,
         "group": group,
+        "order": order,
         "width": width,
         "display_name": display_name,
         "dependents": dependents,
@@ -132,9 +135,10 @@ class Settings:
                 terms["validator"] = terms["validator"] or valid
                 kind = str
             terms["group"] = group = terms["group"] or _declaring(cls, each.name).default_group
-            if group is not None:
-                places[group] += 1
-                terms["order"] = places[group]
+            if group is None:
+                terms["order"] = terms["order"] or -1
+            else:
+                terms["order"] = places[group] = terms["order"] or places[group] + 1
             if each.default is not MISSING:
                 terms["default"] = _plain(each.default)
             type_ = each.metadata["type"] or _TYPES.get(kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, MetaData, String, Table, inspect, select
 
 from headrace.sdk.errors import SetupError
-from headrace.store.modes import Mode, in_mode
+from headrace.store.connections import Mode, in_mode
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.task_doubles import Context
 
+from headrace.control.connector_settings import source_def
 from headrace.sdk import CaptureSource
-from headrace.sdk.config import Config, source_connector_config
+from headrace.sdk.config import Config
 from headrace_plugins.connectors.file import FileSource
 
 
@@ -21,7 +22,7 @@ def context(tmp_path: Path) -> Context:
 @pytest.fixture
 def config() -> Callable[[Mapping[str, str]], Config]:
     """Parse a source's configuration as the runtime does."""
-    definition = FileSource.config_def().merged(source_connector_config())
+    definition = FileSource.config_def().merged(source_def())
     return lambda props: definition.parse({"name": "c", "connector.class": "file", **props})
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from headrace.control.connector_settings import sink_def
 from headrace.sdk import CaptureSource, ConfigError, ConfigErrors, FrameSource, Position
-from headrace.sdk.config import Config, sink_connector_config
+from headrace.sdk.config import Config
 from headrace_plugins.connectors.file import FileSink, FileSource
 from headrace_plugins.connectors.file.listing import Share
 
@@ -167,7 +168,7 @@ def test_a_set_of_files_is_a_frame_source(config: Parse, tmp_path: Path) -> None
 def test_the_sink_says_what_does_not_go_together(
     tmp_path: Path, keys: dict[str, str], at: str
 ) -> None:
-    definition = FileSink.config_def().merged(sink_connector_config())
+    definition = FileSink.config_def().merged(sink_def())
     given = {"name": "c", "connector.class": "file", "topics": "t"}
     parsed = definition.parse({**given, "path": str(tmp_path), **keys})
     assert [error.field for error in FileSink.check(parsed)] == [at]

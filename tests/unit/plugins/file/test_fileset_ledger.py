@@ -94,7 +94,7 @@ class Source:
     def reset(self) -> None:
         for lease in self.store.leases():
             self.store.release(lease)
-        self.wanted.move("c", {TASK: Position()}, ANN, "reset")
+        self.wanted.set_positions("c", {TASK: Position()}, ANN, "reset")
 
 
 def now() -> datetime:

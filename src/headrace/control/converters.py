@@ -1,21 +1,23 @@
-"""The converters that a definition names, and what is wrong with them."""
+"""The converters that a definition names, and a definition with values for its references."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.control.connector_settings import DEFAULT_HEADER_CONVERTER
 from headrace.sdk import ConfigError, ConfigErrors
-from headrace.sdk.config import DEFAULT_HEADER_CONVERTER
 from headrace.sdk.converter import CONVERTER_TYPE, RecordPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.model import Definition
-    from headrace.plugins import Registry
+    from headrace.model import Definition, PluginSpec, StepSpec
+    from headrace.plugins import References, Registry
     from headrace.sdk import Converter
     from headrace.sdk.config import Config
+
 
 CONVERTER_PREFIXES = tuple(f"{part}.converter." for part in RecordPart)
 """What the keys of converters begin with."""
@@ -91,3 +93,63 @@ def converter_props(definition: Definition, part: RecordPart) -> dict[str, str]:
 
 def _at(part: RecordPart, key: str | None) -> str:
     return ".".join(piece for piece in (f"{part}.converter", key) if piece)
+
+
+def resolved(definition: Definition, references: References) -> Definition:
+    """Return a definition with the values that its plugins are to have.
+
+    Called where a definition is checked and where its tasks are planned, and nowhere else:
+    what is stored and shown keeps its references.
+
+    Raises:
+        ConfigErrors: With every reference that has no value.
+    """
+    found, errors = resolvable(definition, references)
+    if errors:
+        raise ConfigErrors(errors)
+    return found
+
+
+def resolvable(
+    definition: Definition, references: References
+) -> tuple[Definition, list[ConfigError]]:
+    """Return the same, and what is wrong; keys that are wrong are as they were."""
+    errors: list[ConfigError] = []
+
+    def put(config: Mapping[str, str], name: Callable[[str], str] = str) -> dict[str, str]:
+        values, wrong = references.values(config, name)
+        errors.extend(wrong)
+        return values
+
+    def plugin(spec: PluginSpec) -> PluginSpec:
+        return replace(spec, config=put(spec.config, spec.field))
+
+    def step(spec: StepSpec) -> StepSpec:
+        prefix = f"predicates.{spec.predicate_alias}"
+        return replace(
+            spec,
+            config=put(spec.config, lambda key: f"{spec.place}.{key}"),
+            predicate_config=put(spec.predicate_config, lambda key: f"{prefix}.{key}"),
+        )
+
+    source = None if definition.source is None else plugin(definition.source)
+    sinks = tuple(plugin(sink) for sink in definition.sinks)
+    steps = tuple(step(each) for each in definition.steps)
+    topics = put(
+        {str(n): topic for n, topic in enumerate(definition.topics)},
+        lambda _: "topics" if definition.source is None else "topic",
+    )
+    found = replace(
+        definition,
+        source=source,
+        sinks=sinks,
+        steps=steps,
+        topics=tuple(
+            each.strip()
+            for topic in topics.values()
+            for each in topic.split(",")
+            if each.strip()
+        ),
+        common=put(definition.common),
+    )
+    return found, errors

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.sdk.config import ConfigDef, sink_connector_config, source_connector_config
+from headrace.control.connector_settings import sink_def, source_def
+from headrace.sdk.config import ConfigDef
 
 # key, type, importance, default, validator, group, place; as Kafka Connect 4.3 shows them, but
 # for errors.retry.timeout: its 0 means never for transforms and for ever for connectors
@@ -28,6 +29,9 @@ errors.retry.delay.max.ms|LONG|MEDIUM|60000|-|Error Handling|2
 errors.tolerance|STRING|MEDIUM|none|[none, all]|Error Handling|3
 errors.log.enable|BOOLEAN|MEDIUM|false|-|Error Handling|4
 errors.log.include.messages|BOOLEAN|MEDIUM|false|-|Error Handling|5
+errors.deadletterqueue.topic.name|STRING|MEDIUM||-|Error Handling|6
+errors.deadletterqueue.topic.replication.factor|SHORT|MEDIUM|3|-|Error Handling|7
+errors.deadletterqueue.context.headers.enable|BOOLEAN|MEDIUM|false|-|Error Handling|8
 """
 SOURCE = """
 topic.creation.groups|LIST|LOW||non-null string, unique topic creation groups|Topic Creation|1
@@ -35,15 +39,23 @@ exactly.once.support|STRING|MEDIUM|requested|ANY CASE [REQUIRED, REQUESTED]|ONCE
 transaction.boundary|STRING|MEDIUM|poll|ANY CASE [INTERVAL, POLL, CONNECTOR]|ONCE|3
 transaction.boundary.interval.ms|LONG|LOW|null|[0,...]|ONCE|4
 offsets.storage.topic|STRING|LOW|null|non-empty string|offsets.topic|1
+topic.creation.default.retention.ms|LONG|LOW|null|LIMIT|Topic Creation|2
+topic.creation.default.retention.bytes|LONG|LOW|null|LIMIT|Topic Creation|3
 """
 SINK = """
 topics|LIST|HIGH||-|Common|4
 topics.regex|STRING|HIGH||valid regex|Common|4
-errors.deadletterqueue.topic.name|STRING|MEDIUM||-|Error Handling|6
-errors.deadletterqueue.topic.replication.factor|SHORT|MEDIUM|3|-|Error Handling|7
-errors.deadletterqueue.context.headers.enable|BOOLEAN|MEDIUM|false|-|Error Handling|8
+topics.start|STRING|MEDIUM|earliest|earliest, latest, version:N or time:ISO|Batches|4
 """
 OURS = """
+errors.tolerance.max.count|LONG|MEDIUM|null|[0,...]|Error Handling|9
+errors.tolerance.max.share|DOUBLE|MEDIUM|null|[0,...,1]|Error Handling|10
+errors.tolerance.window.ms|LONG|MEDIUM|null|[1,...]|Error Handling|11
+errors.restart.enable|BOOLEAN|MEDIUM|null|-|Error Handling|12
+errors.restart.delay.ms|LONG|MEDIUM|null|[1,...]|Error Handling|13
+errors.restart.delay.max.ms|LONG|MEDIUM|null|[1,...]|Error Handling|14
+errors.restart.max.attempts|INT|MEDIUM|null|[-1,...]|Error Handling|15
+errors.restart.quiet.ms|LONG|MEDIUM|null|[1,...]|Error Handling|16
 batch.max.rows|LONG|MEDIUM|10000000|[1,...]|Batches|1
 batch.max.bytes|LONG|MEDIUM|null|[1,...]|Batches|2
 poll.interval.ms|LONG|MEDIUM|1000|[1,...]|Batches|3
@@ -61,6 +73,7 @@ schema.evolution.renames|LIST|LOW||old:new pairs|Schema Evolution|9
 
 def rows(*tables: str) -> list[list[str]]:
     text = "".join(tables).replace("ONCE", "Exactly Once Support")
+    text = text.replace("LIMIT", "a number above 0, or -1 for no limit")
     text = text.replace("ANY CASE", "(case insensitive)")
     return [line.split("|") for line in text.splitlines() if line]
 
@@ -80,8 +93,8 @@ def _null(default: Any) -> str:
 CASES = [
     pytest.param(definition, row, id=f"{kind} {row[0]}")
     for kind, definition, own in (
-        ("source", source_connector_config(), SOURCE),
-        ("sink", sink_connector_config(), SINK),
+        ("source", source_def(), SOURCE),
+        ("sink", sink_def(), SINK),
     )
     for row in rows(COMMON, own, OURS)
 ]
@@ -93,14 +106,14 @@ def test_each_key_is_kafkas(definition: ConfigDef, row: list[str]) -> None:
 
 
 def test_there_are_no_other_keys() -> None:
-    assert set(source_connector_config().keys) == {row[0] for row in rows(COMMON, SOURCE, OURS)}
-    assert set(sink_connector_config().keys) == {row[0] for row in rows(COMMON, SINK, OURS)}
+    assert set(source_def().keys) == {row[0] for row in rows(COMMON, SOURCE, OURS)}
+    assert set(sink_def().keys) == {row[0] for row in rows(COMMON, SINK, OURS)}
 
 
 def sink(**props: str) -> dict[str, list[str]]:
     dotted = {key.replace("_", "."): value for key, value in props.items()}
     given = {"name": "n", "connector.class": "c", **dotted}
-    values = sink_connector_config().validate(given)
+    values = sink_def().validate(given)
     return {value.name: list(value.error_messages) for value in values if value.errors}
 
 
@@ -160,7 +173,7 @@ def test_an_empty_name_is_refused_in_kafkas_words() -> None:
 
 
 def test_groups_come_in_the_order_of_first_use() -> None:
-    assert source_connector_config().groups == (
+    assert source_def().groups == (
         "Common",
         "Transforms",
         "Predicates",

@@ -1,20 +1,65 @@
-"""Which errors of a database may pass, and what is to be done about each."""
+"""What stores need of every database: modes of transactions, locks, errors that may pass."""
 
 from __future__ import annotations
 
 import sqlite3
+from enum import Enum
 from typing import TYPE_CHECKING
 
-from sqlalchemy import event
+from sqlalchemy import QueuePool, event, func, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoneFreeError
+from typing_extensions import override
 
 from headrace.sdk.errors import HeadraceError
 from headrace.store.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine, ExceptionContext
+    from sqlalchemy import Connection, Engine, ExceptionContext
+    from sqlalchemy.pool import PoolProxiedConnection
 
-    from headrace.store.store_file import StoreFile
+    from headrace.store.sqlite import StoreFile
+
+
+_OPTION = "headrace_mode"
+
+
+class Mode(Enum):
+    """What a transaction needs to be kept from."""
+
+    READ = "read"
+    """Nothing: each statement sees what is committed."""
+    SNAPSHOT = "snapshot"
+    """Changes by others: all its statements see the rows as they were when it began."""
+    WRITE = "write"
+    """Others that write the same rows, once it has locked them."""
+    ALONE = "alone"
+    """All others that ask to be alone."""
+
+
+def in_mode(engine: Engine, mode: Mode) -> Engine:
+    """Return the engine for transactions of this kind; it shares the connections."""
+    return engine.execution_options(**{_OPTION: mode})
+
+
+def mode_of(connection: Connection) -> Mode:
+    """Return the mode of the transaction that begins on a connection."""
+    found: Mode = connection.get_execution_options().get(_OPTION, Mode.READ)
+    return found
+
+
+class StorePool(QueuePool):
+    """Says that the store is not to be had when all connections are in use for too long."""
+
+    @override
+    def connect(self) -> PoolProxiedConnection:
+        """Return a connection. Raises StoreUnavailableError."""
+        try:
+            return super().connect()
+        except NoneFreeError as error:
+            problem = "The store did not answer: all connections to it are in use."
+            raise StoreUnavailableError(problem) from error
+
 
 _PASSING = (
     "08",  # connection exception
@@ -94,3 +139,14 @@ def translated(engine: Engine, file: StoreFile | None = None) -> None:
 def _problem(error: BaseException | None) -> str:
     told = str(error).strip().splitlines()
     return f"The store did not answer: {told[0] if told else type(error).__name__}."
+
+
+def lock_name(db: Connection, *names: str) -> None:
+    """Keep other transactions from going on beyond their own ``lock_name`` of these names.
+
+    For rows that do not exist yet, and so cannot be locked. In SQLite a transaction that
+    writes keeps all others away as it is.
+    """
+    if db.dialect.name == "postgresql":
+        key = func.hashtextextended("\n".join(names), 0)
+        db.execute(select(func.pg_advisory_xact_lock(key)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.control.offset_words import shown_offsets
+from headrace.control.offset_changes import shown_offsets
 from headrace.control.offsets import require_stopped
 from headrace.model import BatchState, Stamp, TaskId
 from headrace.sdk import StateError

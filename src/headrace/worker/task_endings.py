@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from headrace.model import Lease, TaskId
     from headrace.store import Store
-    from headrace.worker.entries import Entry
     from headrace.worker.events import Events
+    from headrace.worker.task_queue import TaskSlot
 
 log = structlog.get_logger(__name__)
 
@@ -45,47 +45,47 @@ class _End:
 
 
 @dataclass(kw_only=True)
-class Endings:
+class TaskEndings:
     """Ends tasks. Any thread may call it.
 
     Args:
         store: Where states are kept.
         events: Who is told of them.
         clock: Gives the present, aware.
-        patience: How long a plugin may take to let go of everything.
+        stop_timeout: How long a plugin may take to stop.
         told: Called with each task whose end was told.
     """
 
     store: Store
     events: Events
     clock: Callable[[], datetime]
-    patience: timedelta = timedelta(seconds=10)
-    told: Callable[[Entry], None] = lambda _: None
+    stop_timeout: timedelta = timedelta(seconds=10)
+    told: Callable[[TaskSlot], None] = lambda _: None
     _owed: dict[TaskId, _End] = field(default_factory=dict)
     """Ends that the store did not take."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def tell(self, entry: Entry, state: TaskState) -> None:
+    def tell(self, slot: TaskSlot, state: TaskState) -> None:
         """Tell of a task's new state."""
-        entry.state = state
-        self.events.state_changed(entry.task.id, state, entry.error)
+        slot.state = state
+        self.events.state_changed(slot.task.id, state, slot.error)
 
-    def end(self, entry: Entry, state: TaskState) -> None:
+    def end(self, slot: TaskSlot, state: TaskState) -> None:
         """Let a task's plugins let go, and store the state that it ends in.
 
         One that hangs is left behind after a while, and its lease taken away; but what has
         come to its own end may take its time.
         """
         patient = state is TaskState.COMPLETED
-        self._end(entry, state, self._letting_go(entry), None if patient else self._by())
+        self._end(slot, state, self._stop_task(slot), None if patient else self._by())
 
-    def end_all(self, entries: Collection[Entry], state: TaskState) -> None:
+    def end_all(self, slots: Collection[TaskSlot], state: TaskState) -> None:
         """End tasks whose plugins let go all at once, those that were given up as well."""
-        left = [entry for entry in entries if not entry.abandoned]
-        stops = [(entry, self._letting_go(entry)) for entry in left]
+        left = [slot for slot in slots if not slot.abandoned]
+        stops = [(slot, self._stop_task(slot)) for slot in left]
         by = self._by()
-        ends = [partial(self._end, entry, state, stop, by) for entry, stop in stops]
-        ends += [partial(self.give_up, entry, state) for entry in entries if entry.abandoned]
+        ends = [partial(self._end, slot, state, stop, by) for slot, stop in stops]
+        ends += [partial(self.give_up, slot, state) for slot in slots if slot.abandoned]
         for end in ends:
             try:
                 end()
@@ -93,28 +93,28 @@ class Endings:
                 log.exception("end of task is lost")  # and not those of others
 
     def _by(self) -> float:
-        return time.monotonic() + self.patience.total_seconds()
+        return time.monotonic() + self.stop_timeout.total_seconds()
 
     def _end(
-        self, entry: Entry, state: TaskState, stop: Future[None], by: float | None
+        self, slot: TaskSlot, state: TaskState, stop: Future[None], by: float | None
     ) -> None:
         gone = has_ended(stop, by)
         if not gone:
-            log.warning("task did not let go in time", **labels(entry.task.id))
-        if entry.abandoned:
+            log.warning("task did not let go in time", **labels(slot.task.id))
+        if slot.abandoned:
             return  # whoever has given it up has told of it too
-        trace, next_try = traced(entry.error, entry.verdict, self.clock())
-        self._store_and_tell(entry, TaskStatus(state, trace, next_try), fenced=not gone)
+        trace, next_try = traced(slot.error, slot.verdict, self.clock())
+        self._store_and_tell(slot, TaskStatus(state, trace, next_try), fenced=not gone)
 
-    def give_up(self, entry: Entry, state: TaskState) -> None:
+    def give_up(self, slot: TaskSlot, state: TaskState) -> None:
         """Take the lease away from a step that does not end."""
-        log.warning("task did not end in time and is given up", **labels(entry.task.id))
-        self._store_and_tell(entry, TaskStatus(state), fenced=True)
+        log.warning("task did not end in time and is given up", **labels(slot.task.id))
+        self._store_and_tell(slot, TaskStatus(state), fenced=True)
 
-    def let_go(self, entry: Entry) -> None:
+    def stop_task(self, slot: TaskSlot) -> None:
         """Let the plugins of a task let go, unless they were told to before."""
-        if not entry.let_go:
-            has_ended(self._letting_go(entry))
+        if not slot.stopping:
+            has_ended(self._stop_task(slot))
 
     def mark(self, task: TaskId, state: TaskState, lease: Callable[[], Lease]) -> None:
         """Store the state of a task that nobody runs. One that has failed stays so."""
@@ -150,9 +150,9 @@ class Endings:
         with self._lock:
             return dict(self._owed)
 
-    def _letting_go(self, entry: Entry) -> Future[None]:
-        entry.let_go = True
-        task = entry.task
+    def _stop_task(self, slot: TaskSlot) -> Future[None]:
+        slot.stopping = True
+        task = slot.task
 
         def stop() -> None:
             try:
@@ -163,15 +163,15 @@ class Endings:
         with labelled(task.id):
             return aside(f"headrace-stop-{task.id}", stop)
 
-    def _store_and_tell(self, entry: Entry, status: TaskStatus, *, fenced: bool) -> None:
-        if entry.lease is not None:
+    def _store_and_tell(self, slot: TaskSlot, status: TaskStatus, *, fenced: bool) -> None:
+        if slot.lease is not None:
             # Guarantee 3: the epoch of one that hangs is used up, so whatever it still does
             # is refused.
-            end = _End(entry.lease, status, self.clock(), fenced)
-            with labelled(entry.task.id):
+            end = _End(slot.lease, status, self.clock(), fenced)
+            with labelled(slot.task.id):
                 self._store(end)
-        self.tell(entry, status.state)
-        self.told(entry)
+        self.tell(slot, status.state)
+        self.told(slot)
 
     def _store(self, end: _End) -> None:
         try:

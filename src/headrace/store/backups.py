@@ -1,4 +1,4 @@
-"""Puts another store in the place of the one in a home folder, while nobody uses it."""
+"""Backups of a store, and putting one in its place."""
 
 from __future__ import annotations
 
@@ -7,18 +7,53 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.permissions import make_private_folder
-from headrace.sdk.errors import ConfigError
-from headrace.store.backup import back_up
+from headrace.sdk.errors import Category, ConfigError, HeadraceError
+from headrace.store.connections import Mode, in_mode
 from headrace.store.database import open_database
-from headrace.store.modes import Mode, in_mode
-from headrace.store.restoring import set_back
-from headrace.store.store_file import BESIDE, StoreFile
+from headrace.store.set_back import set_back, tell_copy
+from headrace.store.sqlite import BESIDE, BUSY_SECONDS, StoreFile
 
 if TYPE_CHECKING:
     from headrace.store.database import Place
+
+
+class BackupNotSupportedError(HeadraceError):
+    """The store is in a database that makes its own backups."""
+
+    code: ClassVar[str] = "store.backup_not_supported"
+    category: ClassVar[Category] = Category.ENVIRONMENT
+
+
+def back_up(place: Place, file: Path) -> None:
+    """Copy the store to a new file, as it is at one moment; who uses it goes on meanwhile.
+
+    The file is whole and on the disk once it has its name.
+
+    Raises:
+        BackupNotSupportedError: The store is in PostgreSQL.
+    """
+    if not isinstance(place, Path):
+        problem = "The store is in PostgreSQL, which makes its own backups."
+        raise BackupNotSupportedError(problem, fix="Use pg_dump.")
+    make_private_folder(file.parent)
+    part = file.with_name(f"{file.name}.part")
+    part.touch(mode=0o600)
+    with (
+        closing(sqlite3.connect(place, timeout=BUSY_SECONDS)) as source,
+        closing(sqlite3.connect(part)) as target,
+    ):
+        # All pages in one step: one reading transaction, which nobody's writes disturb.
+        source.backup(target)
+        # A copy of its own needs no log beside it.
+        target.execute("PRAGMA journal_mode=DELETE")
+        tell_copy(target)
+    with part.open("rb") as written:
+        os.fsync(written.fileno())
+    part.replace(file)
+
 
 _REPLACED = "replaced"
 """The folder beside the store in which the files are that it replaced."""

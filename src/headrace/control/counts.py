@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.control.choosing import ConnectorFilter
-    from headrace.control.connectors import Connectors
+    from headrace.control.connectors import ConnectorFilter, Connectors
     from headrace.model import Batch
+
 
 BALANCE = "read = written + filtered + rejected"
 """Guarantee 4: it holds for each batch, and so for each sum of them."""

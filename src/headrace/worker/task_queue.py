@@ -29,7 +29,7 @@ _LIVE = {TaskState.UNASSIGNED, TaskState.RUNNING}
 
 
 @dataclass(eq=False)
-class Entry:
+class TaskSlot:
     """A task with what the worker knows of it."""
 
     task: Task
@@ -58,8 +58,8 @@ class Entry:
     """Whether its step did not end in time; the thread that runs it is given up with it."""
     stalled: RetriableError | None = None
     """Why its step is cancelled, where that is for lack of progress."""
-    let_go: bool = False
-    """Whether its task was told to let go of everything."""
+    stopping: bool = False
+    """Whether its task was told to stop."""
 
     @property
     def live(self) -> bool:
@@ -97,7 +97,7 @@ class Entry:
 
 
 @dataclass
-class Entries:
+class TaskQueue:
     """Gives each task to one thread at a time. Any thread may call it.
 
     No plugin, host or store is ever called while its lock is held: they may call back, and
@@ -108,106 +108,106 @@ class Entries:
     """
 
     serving: bool = False
-    _all: dict[TaskId, Entry] = field(default_factory=dict)
+    _all: dict[TaskId, TaskSlot] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopping: bool = False
 
-    def __iter__(self) -> Iterator[Entry]:
-        """Return the entries as they are now."""
+    def __iter__(self) -> Iterator[TaskSlot]:
+        """Return the slots as they are now."""
         with self._changed:
             return iter(list(self._all.values()))
 
-    def put(self, entry: Entry) -> None:
+    def put(self, slot: TaskSlot) -> None:
         """Take a task on, in place of one of its id that has ended."""
         with self._changed:
-            self._all[entry.task.id] = entry
+            self._all[slot.task.id] = slot
             self._changed.notify_all()
 
-    def next(self) -> Entry | None:
+    def next(self) -> TaskSlot | None:
         """Wait for the task that has been ready longest; None when all is over.
 
         Whoever gets one must ``give_back`` it.
         """
         with self._changed:
             while not self._stopping:
-                live = [entry for entry in self._all.values() if entry.live]
+                live = [slot for slot in self._all.values() if slot.live]
                 if not live and not self.serving:
                     return None
-                waiting = [entry for entry in live if not entry.running]
-                entry = min(waiting, key=lambda entry: entry.ready, default=None)
-                wait = entry.ready - time.monotonic() if entry else None
-                if entry is not None and wait is not None and wait <= 0:
-                    entry.running, entry.woken, entry.recalled = True, False, False
-                    entry.thread = threading.current_thread()
-                    return entry
+                waiting = [slot for slot in live if not slot.running]
+                slot = min(waiting, key=lambda slot: slot.ready, default=None)
+                wait = slot.ready - time.monotonic() if slot else None
+                if slot is not None and wait is not None and wait <= 0:
+                    slot.running, slot.woken, slot.recalled = True, False, False
+                    slot.thread = threading.current_thread()
+                    return slot
                 self._changed.wait(wait)
             return None
 
-    def give_back(self, entry: Entry) -> None:
+    def give_back(self, slot: TaskSlot) -> None:
         """Tell that nobody sees to a task any more."""
         with self._changed:
-            entry.running = False
+            slot.running = False
             self._changed.notify_all()
 
-    def rest(self, entry: Entry, seconds: float) -> None:
+    def rest(self, slot: TaskSlot, seconds: float) -> None:
         """Let a task be due after a while; at once if it was woken while it ran."""
         with self._changed:
-            woken = entry.recalled if entry.failures else entry.woken
-            entry.due = time.monotonic() + (0.0 if woken else seconds)
+            woken = slot.recalled if slot.failures else slot.woken
+            slot.due = time.monotonic() + (0.0 if woken else seconds)
 
     def wake(self, which: Callable[[Task], bool], *, again: bool = False) -> None:
         """Make tasks run soon; those that wait to be tried again only if ``again``."""
         with self._changed:
-            for entry in self._all.values():
-                if which(entry.task):
-                    entry.wake(again=again)
+            for slot in self._all.values():
+                if which(slot.task):
+                    slot.wake(again=again)
             self._changed.notify_all()
 
-    def feeders(self, entry: Entry) -> list[Entry]:
+    def feeders(self, slot: TaskSlot) -> list[TaskSlot]:
         """Return the tasks that write what one reads."""
-        return [each for each in self if feeds(each.task, entry.task)]
+        return [each for each in self if feeds(each.task, slot.task)]
 
-    def ask_to_end(self, tasks: Mapping[TaskId, TaskState]) -> list[Entry]:
+    def ask_to_end(self, tasks: Mapping[TaskId, TaskState]) -> list[TaskSlot]:
         """Let tasks end in the given states before they run again; return those that are."""
         with self._changed:
             asked = [self._all[task] for task in tasks if task in self._all]
-            for entry in asked:
-                entry.ending = tasks[entry.task.id]
+            for slot in asked:
+                slot.ending = tasks[slot.task.id]
             self._changed.notify_all()
             return asked
 
-    def wait_ended(self, entries: Collection[Entry], within: timedelta) -> bool:
+    def wait_ended(self, slots: Collection[TaskSlot], within: timedelta) -> bool:
         """Wait until tasks have ended, or nobody will end them; return whether they have."""
 
         def ended() -> bool:
-            return not any(each.live or _is_busy(each) for each in entries)
+            return not any(each.live or _is_busy(each) for each in slots)
 
         def over() -> bool:
-            return ended() or (self._stopping and not any(map(_is_busy, entries)))
+            return ended() or (self._stopping and not any(map(_is_busy, slots)))
 
         with self._changed:
             self._changed.wait_for(over, within.total_seconds())
             return ended()
 
-    def take_out(self, entries: Collection[Entry]) -> list[Entry]:
+    def take_out(self, slots: Collection[TaskSlot]) -> list[TaskSlot]:
         """Forget tasks; return those that have not ended, which are the caller's to end."""
         with self._changed:
-            for entry in entries:
-                if self._all.get(entry.task.id) is entry:
-                    del self._all[entry.task.id]
-            return self._claimed(entries)
+            for slot in slots:
+                if self._all.get(slot.task.id) is slot:
+                    del self._all[slot.task.id]
+            return self._claimed(slots)
 
-    def take_over(self) -> list[Entry]:
+    def take_over(self) -> list[TaskSlot]:
         """Return the tasks that have not ended, which are the caller's to end."""
         with self._changed:
             return self._claimed(self._all.values())
 
-    def _claimed(self, entries: Collection[Entry]) -> list[Entry]:
-        left = [e for e in entries if e.live and not e.abandoned and not _is_let_go(e)]
-        for entry in left:
+    def _claimed(self, slots: Collection[TaskSlot]) -> list[TaskSlot]:
+        left = [e for e in slots if e.live and not e.abandoned and not _is_stopped_here(e)]
+        for slot in left:
             # One that does not run was idle, or has waited for a thread while all were busy.
-            entry.abandoned = entry.running
-            entry.running = True
+            slot.abandoned = slot.running
+            slot.running = True
         return left
 
     def stop(self) -> None:
@@ -217,10 +217,10 @@ class Entries:
             self._changed.notify_all()
 
 
-def _is_let_go(entry: Entry) -> bool:
+def _is_stopped_here(slot: TaskSlot) -> bool:
     """Whether a server that stopped has let go of it: wanted still, it counts as live."""
-    return entry.let_go and not entry.running
+    return slot.stopping and not slot.running
 
 
-def _is_busy(entry: Entry) -> bool:
-    return entry.running and not entry.abandoned
+def _is_busy(slot: TaskSlot) -> bool:
+    return slot.running and not slot.abandoned

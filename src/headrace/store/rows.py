@@ -1,0 +1,276 @@
+"""Rows of the tables, read and written in a transaction that is given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from headrace.model import Batch, BatchState, Counts, Stamp, TaskId, TaskState
+from headrace.sdk import Position
+from headrace.store import rules
+from headrace.store.connections import lock_name
+from headrace.store.set_back import floors_of
+from headrace.store.tables import (
+    batches,
+    connectors,
+    events,
+    ledger,
+    micros,
+    retired_epochs,
+    schemas,
+    tasks,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select
+
+    from headrace.model import Lease, Retention, TaskStatus
+
+
+_STATE = "state"
+
+
+def add_event(
+    db: Connection,
+    part: TaskId | str,
+    kind: str,
+    stamp: Stamp,
+    detail: Mapping[str, object],
+) -> None:
+    """Tell what happened to a task, or to a connector by its name."""
+    # Ids are seen in their order only if they are given one transaction after the other.
+    lock_name(db, "events")
+    name, task = (part, None) if isinstance(part, str) else (part.connector, part.number)
+    row = {"connector": name, "task": task, "kind": kind, "by": stamp.by}
+    at, told = micros(stamp.at), json.dumps(dict(detail))
+    db.execute(insert(events).values(**row, at_us=at, detail=told))
+
+
+def add_state(
+    db: Connection, task: TaskId, row: Row[Any], status: TaskStatus | None, stamp: Stamp
+) -> None:
+    """Tell that a task has come to a state that its row does not show."""
+    if status is None:
+        return
+    detail = {"state": status.state.value, "trace": rules.storable(status.trace)}
+    if (row.state, row.trace) != (detail["state"], detail["trace"]):
+        add_event(db, task, _STATE, stamp, detail)
+
+
+def prune_events(db: Connection, keep: Retention, now: datetime) -> int:
+    """Forget old events, see ConnectorStore."""
+    # Whoever reads on from the newest must find its id.
+    newest = select(func.max(events.c.id)).scalar_subquery()
+    states = events.c.kind == _STATE
+    age = micros(now - keep.states_age)
+    part = (events.c.connector, func.coalesce(events.c.task, -1))
+    place = func.row_number().over(partition_by=part, order_by=events.c.id.desc())
+    ranked = select(events.c.id, place.label("place")).where(states).subquery()
+    many = select(ranked.c.id).where(ranked.c.place > keep.states_count)
+    changes = micros(now - max(keep.changes_age, keep.states_age))
+    gone = 0
+    for old in (
+        states & ((events.c.at_us < age) | events.c.id.in_(many)),
+        ~states & (events.c.at_us < changes),
+    ):
+        gone += db.execute(delete(events).where(events.c.id != newest, old)).rowcount
+    return gone
+
+
+def is_task(table: FromClause, task: TaskId) -> ColumnElement[bool]:
+    """Return the condition of a task's rows."""
+    return (table.c.connector == task.connector) & (table.c.number == task.number)
+
+
+def forget(db: Connection, connector: str) -> None:
+    """Forget a connector: its identity, tasks, positions, batches and schemas."""
+    # Whoever takes a lease of it meanwhile is done before its tasks are looked for.
+    db.execute(identity_of(connector).with_for_update())
+    _retire(db, connector)
+    for table in (tasks, batches, schemas, ledger):
+        db.execute(delete(table).where(table.c.connector == connector))
+    db.execute(delete(connectors).where(connectors.c.name == connector))
+
+
+def identity_of(connector: str) -> Select[str]:
+    """Return the query of a connector's identity."""
+    return select(connectors.c.uid).where(connectors.c.name == connector)
+
+
+def retired_epoch(task: TaskId) -> Select[tuple[int]]:
+    """Return the query of the last epoch of a task that was removed."""
+    return select(retired_epochs.c.epoch).where(is_task(retired_epochs, task))
+
+
+def _retire(db: Connection, connector: str) -> None:
+    """Keep the epochs of tasks that go: one that is made again goes on from there.
+
+    A worker that has not heard of the removal still holds the last one, and must be refused
+    by the new task too (Guarantee 3).
+    """
+    # In the order in which leases are renewed, so that the two never wait for each other.
+    mine = select(tasks).where(tasks.c.connector == connector).order_by(tasks.c.number)
+    query = mine.with_for_update()
+    for row in db.execute(query).all():
+        task = TaskId(row.connector, row.number)
+        values = {"connector": task.connector, "number": task.number, "epoch": row.epoch}
+        db.execute(delete(retired_epochs).where(is_task(retired_epochs, task)))
+        db.execute(insert(retired_epochs).values(values))
+
+
+def ensure_task(db: Connection, task: TaskId) -> Row[Any]:
+    """Return a task's row, locked; it is made when it is not there."""
+    lock_name(db, "task", str(task))
+    row = locked_task(db, task)
+    if row is not None:
+        return row
+    floors = floors_of(db)
+    db.execute(
+        insert(tasks).values(
+            connector=task.connector,
+            number=task.number,
+            epoch=max(db.execute(retired_epoch(task)).scalar() or 0, floors.epoch),
+            position=Position().to_json(),
+            last_batch=floors.batch,
+            totals=Counts().to_json(),
+            state=TaskState.UNASSIGNED.value,
+        )
+    )
+    return db.execute(select(tasks).where(is_task(tasks, task))).one()
+
+
+def locked_task(db: Connection, task: TaskId) -> Row[Any] | None:
+    """Return a task's row, which nobody else changes until this transaction ends.
+
+    SQLite, whose transactions that write are alone anyway, leaves the lock out.
+    """
+    query = select(tasks).where(is_task(tasks, task)).with_for_update()
+    return db.execute(query).one_or_none()
+
+
+def update_task(db: Connection, task: TaskId, **values: object) -> None:
+    """Change columns of a task's row."""
+    db.execute(update(tasks).where(is_task(tasks, task)).values(**values))
+
+
+def renew_leases(
+    db: Connection, leases: Collection[Lease], expires: datetime
+) -> dict[TaskId, Lease]:
+    """Extend leases, with as many statements for one as for hundreds; return those held."""
+    if not leases:
+        return {}
+    # In one order, so that two that do this at once never wait for each other.
+    wanted = [
+        {"task": each.task.connector, "n": each.task.number, "by": each.owner, "e": each.epoch}
+        for each in sorted(leases, key=lambda each: (each.task.connector, each.task.number))
+    ]
+    # Guarantee 3: of a lease that another has taken the epoch is another.
+    held = (
+        (tasks.c.connector == bindparam("task"))
+        & (tasks.c.number == bindparam("n"))
+        & (tasks.c.owner == bindparam("by"))
+        & (tasks.c.epoch == bindparam("e"))
+    )
+    db.execute(update(tasks).where(held).values(expires_us=micros(expires)), wanted)
+    query = select(tasks).where(tasks.c.owner.in_({each.owner for each in leases}))
+    epochs = {(TaskId(row.connector, row.number), row.epoch) for row in db.execute(query)}
+    return {
+        each.task: replace(each, expires=expires)
+        for each in leases
+        if (each.task, each.epoch) in epochs
+    }
+
+
+def newest_batch(db: Connection, task: TaskId) -> Batch | None:
+    """Return a task's newest batch."""
+    query = select(batches).where(is_task(batches, task)).order_by(batches.c.id.desc()).limit(1)
+    row = db.execute(query).one_or_none()
+    return batch_of(row) if row is not None else None
+
+
+def forget_batches(
+    db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
+) -> None:
+    """Delete a task's old batches, as ``rules.forgotten`` says."""
+    if not rules.forgets(newest):
+        return
+    old = select(batches.c.id, batches.c.begun_us).where(
+        is_task(batches, task), batches.c.id <= newest - rules.HISTORY
+    )
+    begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
+    ids = [{"old": id_} for id_ in rules.forgotten(begun, newest, now, keep_since)]
+    if ids:
+        this = (is_task(batches, task), batches.c.id == bindparam("old"))
+        db.execute(delete(batches).where(*this), ids)
+
+
+def unfinished_of(db: Connection, task: TaskId) -> Batch | None:
+    """Return a task's batch of which only the intent is stored."""
+    newest = newest_batch(db, task)
+    return newest if newest and newest.state is BatchState.BEGUN else None
+
+
+def batch_of(row: Row[Any]) -> Batch:
+    """Return the batch of a row."""
+    finished = row.finished_us is not None
+    return Batch(
+        task=TaskId(row.connector, row.number),
+        id=row.id,
+        epoch=row.epoch,
+        start=Position.from_json(row.start),
+        end=Position.from_json(row.end),
+        begun=time_of(row.begun_us),
+        state=BatchState.FINISHED if finished else BatchState.BEGUN,
+        counts=Counts.from_json(row.counts) if finished else Counts(),
+        finished=time_of(row.finished_us) if finished else None,
+        routing=row.routing,
+    )
+
+
+def append_to_ledger(
+    db: Connection,
+    task: TaskId,
+    items: Sequence[Mapping[str, str | int]],
+    after: int | None,
+) -> int:
+    """Add items to a task's ledger and return its length, see Store."""
+    length = ledger_length(db, task)
+    if after is not None and after != length:
+        return rules.repeated_append(task, items, after, ledger_slice(db, task, after, length))
+    rows = [
+        {
+            "connector": task.connector,
+            "number": task.number,
+            "sequence": sequence,
+            "item": json.dumps(dict(item)),
+        }
+        for sequence, item in enumerate(items, start=length)
+    ]
+    if rows:
+        db.execute(insert(ledger), rows)
+    return length + len(rows)
+
+
+def ledger_slice(
+    db: Connection, task: TaskId, start: int, end: int
+) -> list[dict[str, str | int]]:
+    """Return items of a task's ledger, in order."""
+    within = (ledger.c.sequence >= start, ledger.c.sequence < end)
+    query = select(ledger.c.item).where(is_task(ledger, task), *within)
+    texts = db.execute(query.order_by(ledger.c.sequence)).scalars()
+    return [json.loads(text) for text in texts]
+
+
+def ledger_length(db: Connection, task: TaskId) -> int:
+    """Return the length of a task's ledger."""
+    query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0)).where(
+        is_task(ledger, task)
+    )
+    return int(db.execute(query).scalar_one())
