@@ -6,7 +6,7 @@ import statistics
 import time
 from datetime import UTC, datetime, timedelta
 
-from headrace.metrics import Book, Exposition
+from headrace.metrics import Exposition, WorkerMetrics
 from headrace.model import (
     Batch,
     Connector,
@@ -29,9 +29,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def started() -> tuple[Book, list[TaskId]]:
+def started() -> tuple[WorkerMetrics, list[TaskId]]:
     """Return a book of connectors that run, and their tasks."""
-    book, tasks = Book(clock=now, worker="w", version="1"), []
+    book, tasks = WorkerMetrics(clock=now, worker="w", version="1"), []
     for number in range(CONNECTORS):
         name, config = f"connector-{number}", {"connector.class": "FileStreamSource"}
         made = Connector(name, name, ConnectorKind.SOURCE, config, 1, TargetState.RUNNING)
@@ -44,7 +44,7 @@ def started() -> tuple[Book, list[TaskId]]:
     return book, tasks
 
 
-def move(book: Book, tasks: list[TaskId]) -> None:
+def move(book: WorkerMetrics, tasks: list[TaskId]) -> None:
     """Tell of a batch of each task."""
     here, at = Position(), now()
     counts = Counts(read=10, written=10, size_bytes=100)

@@ -8,8 +8,8 @@ import sys
 
 from headrace.sdk.errors import HeadraceError
 from headrace.settings import load_settings
+from headrace.spark.class_archive import prepare
 from headrace.spark.java import find_java
-from headrace.spark.prepare import prepare
 
 
 def main() -> None:

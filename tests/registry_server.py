@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from headrace.rest import Door, Serving
+from headrace.rest import Listener, Serving
 from headrace_registry.embedded import service_in
 from headrace_registry.rest import registry_app
 from headrace_registry.service import RegistryService
@@ -13,14 +13,14 @@ from headrace_registry.service import RegistryService
 
 @contextmanager
 def served(
-    service: RegistryService | None = None, door: Door | None = None
+    service: RegistryService | None = None, listener: Listener | None = None
 ) -> Iterator[Serving]:
     """Serve a registry, by itself an empty one, on a free port for as long as this lasts."""
-    door = door or Door(port=0)
+    listener = listener or Listener(port=0)
     with (
         TemporaryDirectory() as folder,
         closing(service or service_in(Path(folder) / "registry.db")) as kept,
-        Serving(registry_app(kept, door), door) as serving,
+        Serving(registry_app(kept, listener), listener) as serving,
     ):
         serving.start()
         yield serving

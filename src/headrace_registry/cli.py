@@ -71,14 +71,14 @@ def serve(
     speak TLS; with registry_ssl_client_ca clients have to show a certificate too.
     """
     from headrace.cli.serving import serve, tls_of
-    from headrace.rest import Door, Serving, SharedToken
+    from headrace.rest import Listener, Serving, SharedToken
     from headrace_registry.embedded import service_in
     from headrace_registry.rest import registry_app
 
     invocation = invocation_of(context)
     settings = invocation.settings
     secret = settings.registry_token
-    door = Door(
+    listener = Listener(
         host=host,
         port=port,
         keys=None if secret is None else SharedToken(secret.get_secret_value()),
@@ -89,7 +89,7 @@ def serve(
     )
     with (
         closing(service_in(invocation.settings.store_place)) as service,
-        Serving(registry_app(service, door), door) as serving,
+        Serving(registry_app(service, listener), listener) as serving,
     ):
         serve(serving, invocation.terminal, "The schema registry", as_json=as_json)
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from headrace import __version__
-from headrace.rest import Door, Encoded, behind, needs_admin_to_change
+from headrace.rest import Encoded, Listener, behind, needs_admin_to_change
 from headrace.sdk import ConfigError, HeadraceError
 from headrace_plugins.confluent.schema_registry import (
     InvalidSchemaError,
@@ -46,8 +46,8 @@ _NEXT = {None, -1, 0}
 Number = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 
 
-def registry_app(registry: RegistryService, door: Door) -> "ASGIApp":
-    """Return the API over a registry, behind a door."""
+def registry_app(registry: RegistryService, listener: Listener) -> "ASGIApp":
+    """Return the API over a registry, behind a listener's checks."""
     app = FastAPI(
         title="Headrace schema registry",
         version=__version__,
@@ -57,7 +57,7 @@ def registry_app(registry: RegistryService, door: Door) -> "ASGIApp":
     add_error_handlers(app)
     for routes in (_subjects, _versions, _schemas, _compatibility, _config, _mode, _about):
         app.include_router(routes(registry))
-    return behind(app, door, refusal, needs_admin_to_change)
+    return behind(app, listener, refusal, needs_admin_to_change)
 
 
 def _page(offset: Annotated[int, Query(ge=0)] = 0, limit: int = ALL) -> slice:

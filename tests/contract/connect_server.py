@@ -12,7 +12,7 @@ from tests.unit.worker.scripts import now, until
 
 from headrace.control import Connectors
 from headrace.plugins import Registry
-from headrace.rest import Door, Serving, connect_app, rocketmq_app
+from headrace.rest import Listener, Serving, connect_app, rocketmq_app
 from headrace.store import SqlConnectorStore, SqlStore
 
 if TYPE_CHECKING:
@@ -68,23 +68,23 @@ class Server(Reconciled):
         until(lambda: not self.state_store.leases())
 
 
-def _connect(server: Server, door: Door) -> "ASGIApp":
-    return connect_app(server.connectors, door)
+def _connect(server: Server, listener: Listener) -> "ASGIApp":
+    return connect_app(server.connectors, listener)
 
 
 @contextmanager
 def serving(
     server: Server | None = None,
-    app: "Callable[[Server, Door], ASGIApp]" = _connect,
-    door: Door | None = None,
+    app: "Callable[[Server, Listener], ASGIApp]" = _connect,
+    listener: Listener | None = None,
 ) -> Iterator[Server]:
     """Serve for as long as this lasts."""
     server = server or Server()
-    door = door or Door(port=0)
+    listener = listener or Listener(port=0)
     threads = [
         threading.Thread(target=run) for run in (server.worker.run, server.reconciler.run)
     ]
-    with Serving(app(server, door), door) as served:
+    with Serving(app(server, listener), listener) as served:
         served.start()
         server.url = served.url
         for thread in threads:
@@ -98,8 +98,8 @@ def serving(
                 thread.join()
 
 
-def _rocketmq(server: Server, door: Door) -> "ASGIApp":
-    return rocketmq_app(server.connectors, door)
+def _rocketmq(server: Server, listener: Listener) -> "ASGIApp":
+    return rocketmq_app(server.connectors, listener)
 
 
 @contextmanager

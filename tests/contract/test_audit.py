@@ -16,7 +16,15 @@ from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors
 from headrace.plugins import Registry
-from headrace.rest import Door, RateLimit, Role, Serving, TokenFile, connect_app, rocketmq_app
+from headrace.rest import (
+    Listener,
+    RateLimit,
+    Role,
+    Serving,
+    TokenFile,
+    connect_app,
+    rocketmq_app,
+)
 
 pytestmark = pytest.mark.timeout(120)
 SECRET = "not-to-be-told"  # noqa: S105 - a test's
@@ -75,8 +83,8 @@ def served(
     connectors = Connectors(
         wanted=behind.wanted, state=behind.state_store, registry=Registry(), clock=now
     )
-    door = Door(port=0, keys=tokens, rate=rate or RateLimit())
-    with Serving(app(connectors, door), door) as serving, capture_logs() as lines:  # type: ignore[arg-type]  # one of ours
+    listener = Listener(port=0, keys=tokens, rate=rate or RateLimit())
+    with Serving(app(connectors, listener), listener) as serving, capture_logs() as lines:  # type: ignore[arg-type]  # one of ours
         serving.start()
         yield Asked(serving.url, shown, lines)
 
@@ -162,8 +170,8 @@ def test_no_line_holds_a_secret(tokens: TokenFile, shown: dict[Role, str]) -> No
 def test_our_own_api_tells_its_changes_in_the_same_way(
     tmp_path: Path, tokens: TokenFile, shown: dict[Role, str]
 ) -> None:
-    door = Door(port=0, keys=tokens)
-    with v1_client(tmp_path, door=door) as v1, capture_logs() as lines:
+    listener = Listener(port=0, keys=tokens)
+    with v1_client(tmp_path, listener=listener) as v1, capture_logs() as lines:
         ask = Asked(v1.url, shown, lines)
         body = {"filter": {"name": ["*"]}}
         paused = ask(Role.OPERATOR, "POST", "/bulk/pause", body)
@@ -176,7 +184,7 @@ def test_our_own_api_tells_its_changes_in_the_same_way(
 @contextmanager
 def changed(tokens: TokenFile, shown: Mapping[Role, str], home: Path) -> Iterator[V1]:
     """Let an admin make, stop, rewind and delete a connector; give it to a viewer."""
-    with v1_client(home, door=Door(port=0, keys=tokens)) as v1:
+    with v1_client(home, listener=Listener(port=0, keys=tokens)) as v1:
         path = f"{v1.server.url}/connectors/a"
         config = {**CONFIG, "sasl.password": SECRET}
         headers = {"Authorization": f"Bearer {shown[Role.ADMIN]}"}

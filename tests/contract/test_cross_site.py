@@ -10,7 +10,7 @@ from tests.contract.v1_client import V1, v1_client
 
 from headrace.control import Connectors
 from headrace.rest import (
-    Door,
+    Listener,
     RateLimit,
     Role,
     Serving,
@@ -46,8 +46,8 @@ KEPT = ("any", "secret")
 def v1(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[V1]:
-    door = Door(port=0, keys=SharedToken("secret") if request.param else None)
-    with v1_client(tmp_path_factory.mktemp("v1"), door=door) as client:
+    listener = Listener(port=0, keys=SharedToken("secret") if request.param else None)
+    with v1_client(tmp_path_factory.mktemp("v1"), listener=listener) as client:
         yield client
 
 
@@ -89,8 +89,8 @@ def test_others_may_still_link_to_what_only_shows(v1: V1) -> None:
 def test_the_port_where_get_changes_asks_browsers_for_no_password(
     connectors: Connectors,
 ) -> None:
-    door = Door(port=0, keys=SharedToken("secret"))
-    with Serving(rocketmq_app(connectors, door), door) as serving:
+    listener = Listener(port=0, keys=SharedToken("secret"))
+    with Serving(rocketmq_app(connectors, listener), listener) as serving:
         serving.start()
         url = f"{serving.url}/connectors/stop/all"
         unknown = httpx2.get(url)
@@ -102,9 +102,9 @@ def test_the_port_where_get_changes_asks_browsers_for_no_password(
 
 
 def test_the_schema_registry_refuses_them_too(tmp_path: Path) -> None:
-    door = Door(port=0, keys=SharedToken("secret"))
-    app = registry_app(service_in(tmp_path / "registry.db"), door)
-    with Serving(app, door) as serving:
+    listener = Listener(port=0, keys=SharedToken("secret"))
+    app = registry_app(service_in(tmp_path / "registry.db"), listener)
+    with Serving(app, listener) as serving:
         serving.start()
         for headers in FOREIGN:
             url = f"{serving.url}/subjects/s"
@@ -116,8 +116,8 @@ def test_a_client_of_too_low_a_role_is_told_so_however_often(
 ) -> None:
     tokens = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json")
     token = tokens.add("looker", Role.VIEWER)
-    door = Door(port=0, keys=tokens, rate=RateLimit(refusals=2))
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0, keys=tokens, rate=RateLimit(refusals=2))
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         url = f"{serving.url}/connectors/c"
         guesses = [httpx2.delete(url).status_code for _ in range(3)]

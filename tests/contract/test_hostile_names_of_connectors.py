@@ -15,7 +15,7 @@ from tests.unit.worker.scripts import Told, now
 from headrace.control import Connectors
 from headrace.model import TargetState
 from headrace.plugins import Registry
-from headrace.rest import Door, Serving, Workbench, rocketmq_app, server_app
+from headrace.rest import Listener, Serving, Workbench, rocketmq_app, server_app
 from headrace.runtime.app import Runtime
 from headrace.settings import Settings
 from headrace.store import Place, SqlConnectorStore, SqlStore
@@ -61,8 +61,8 @@ def connectors(
 
 
 @contextmanager
-def served(app: "ASGIApp", door: Door) -> Iterator[httpx2.Client]:
-    with Serving(app, door) as serving:
+def served(app: "ASGIApp", listener: Listener) -> Iterator[httpx2.Client]:
+    with Serving(app, listener) as serving:
         serving.start()
         with httpx2.Client(base_url=serving.url, timeout=60) as client:
             yield client
@@ -73,17 +73,17 @@ def http(
     connectors: Connectors, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[httpx2.Client]:
     """Return a client of Kafka Connect's API, and of ours."""
-    door = Door(port=0)
+    listener = Listener(port=0)
     runtime = Runtime(Settings(home=tmp_path_factory.mktemp("home")), connectors.state)
     bench = Workbench(runtime, Told(), now)
-    with served(server_app(connectors, bench, door), door) as client:
+    with served(server_app(connectors, bench, listener), listener) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def rocketmq(connectors: Connectors) -> Iterator[httpx2.Client]:
-    door = Door(port=0)
-    with served(rocketmq_app(connectors, door), door) as client:
+    listener = Listener(port=0)
+    with served(rocketmq_app(connectors, listener), listener) as client:
         yield client
 
 

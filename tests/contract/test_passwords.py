@@ -9,7 +9,7 @@ import pytest
 from headrace.control import ConfigVersions, Connectors
 from headrace.control.config_infos import Masks
 from headrace.plugins import Registry
-from headrace.rest import Door, Serving, connect_app
+from headrace.rest import Listener, Serving, connect_app
 
 HIDDEN = "[hidden]"
 SECRET = "pl4in-of-the-tests"  # noqa: S105 - no secret
@@ -60,8 +60,8 @@ def test_references_are_shown_and_what_is_around_them_is_not() -> None:
 
 @pytest.fixture(scope="module")
 def url(connectors: Connectors) -> Iterator[str]:
-    door = Door(port=0)
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0)
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         yield serving.url
 

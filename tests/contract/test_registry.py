@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.rest import Door, Serving
+from headrace.rest import Listener, Serving
 from headrace_plugins.confluent.client import HttpSchemaRegistry, RegistrySettings
 from headrace_plugins.confluent.schema_registry import (
     IncompatibleSchemaError,
@@ -48,7 +48,7 @@ class Swapped:
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[Serving, Swapped]]:
     app = Swapped()
-    with Serving(app, Door(port=0)) as serving:
+    with Serving(app, Listener(port=0)) as serving:
         serving.start()
         yield serving, app
 
@@ -62,7 +62,7 @@ def registry(
             yield EmbeddedRegistry(service)
             return
         serving, app = server
-        app.app = registry_app(service, serving.door)
+        app.app = registry_app(service, serving.listener)
         values = {"schema.registry.url": serving.url, "latest.cache.ttl.sec": "0"}
         client = HttpSchemaRegistry(RegistrySettings.parsed(values))
         yield client

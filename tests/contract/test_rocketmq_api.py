@@ -11,7 +11,7 @@ from tests.contract.connect_server import Server, rocketmq_serving
 from tests.unit.worker.scripts import until
 
 from headrace.rest import Role
-from headrace.rest.rocketmq_roles import needed_role
+from headrace.rest.rocketmq import needed_role
 from headrace.sdk import SourceError
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from headrace.control import Connectors
-from headrace.rest import Door, Serving, connect_app
-from headrace.rest.connections import ConnectionLimits
+from headrace.rest import Listener, Serving, connect_app
+from headrace.rest.listener import ConnectionLimits
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def address(connectors: Connectors) -> Iterator[tuple[str, int]]:
     limits = ConnectionLimits(head_seconds=0.5, total=30, of_address=20)
-    door = Door(port=0, connections=limits, body_seconds=0.5)
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0, connections=limits, body_seconds=0.5)
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         url = httpx2.URL(serving.url)
         yield url.host, url.port or 80

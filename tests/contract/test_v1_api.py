@@ -17,7 +17,7 @@ from tests.unit.worker.scripts import Told, now, until
 
 from headrace.control import Bulk, BulkAction, ConnectorFilter
 from headrace.model import Counts
-from headrace.rest import Door, Workbench, server_app
+from headrace.rest import Listener, Workbench, server_app
 from headrace.runtime.app import Runtime
 from headrace.sdk import Position, Schema, SourceError
 from headrace.settings import Settings
@@ -349,9 +349,9 @@ def test_a_store_in_postgresql_says_who_backs_it_up(tmp_path: Path) -> None:
         home=tmp_path, store_url=SecretStr("postgresql://nobody@127.0.0.1:1/none")
     )
 
-    def app(server: Server, door: Door) -> "ASGIApp":
+    def app(server: Server, listener: Listener) -> "ASGIApp":
         runtime = Runtime(settings, server.state_store)
-        return server_app(server.connectors, Workbench(runtime, Told(), now), door)
+        return server_app(server.connectors, Workbench(runtime, Told(), now), listener)
 
     with serving(app=app) as server:
         problem = told(httpx2.post(f"{server.url}/v1/store/backups"), 409)

@@ -8,7 +8,7 @@ from tests.contract.schemathesis_run import schemathesis
 from tests.contract.v1_client import SINKING, V1, v1_client
 
 from headrace.control import LogLine
-from headrace.rest import Door, SharedToken
+from headrace.rest import Listener, SharedToken
 from headrace.rest.v1.logs import LogLineShown
 
 ON_SPARK = "/(preview|transforms/try|dead-letters)"
@@ -39,8 +39,8 @@ def test_it_says_what_clients_have_to_show(v1: V1, tmp_path: Path) -> None:
         "basic": "basic",
     }
     assert "security" not in described["paths"]["/v1/connectors"]["get"]
-    door = Door(port=0, keys=SharedToken("secret"))
-    with v1_client(tmp_path, door=door) as guarded:
+    listener = Listener(port=0, keys=SharedToken("secret"))
+    with v1_client(tmp_path, listener=listener) as guarded:
         paths = guarded("GET", "/openapi.json", auth=("anyone", "secret")).json()["paths"]
     roles = {
         (method, path): operation["security"]

@@ -8,7 +8,7 @@ from tests.contract.v1_client import V1, v1_client
 
 from headrace.model import TargetState
 from headrace.rest import Role
-from headrace.rest.v1.roles import needed_role
+from headrace.rest.v1.app import needed_role
 
 pytestmark = pytest.mark.timeout(60)
 PATH = "/connectors/a%2Fb/offsets"

@@ -18,7 +18,7 @@ from tests.contract.v1_client import CONFIG
 from tests.unit.worker.scripts import Told, now
 from typing_extensions import override
 
-from headrace.rest import Door, Workbench, server_app
+from headrace.rest import Listener, Workbench, server_app
 from headrace.rest.v1 import Slots
 from headrace.runtime.app import Runtime
 from headrace.sdk import SourceError
@@ -55,10 +55,10 @@ class Slow(Workbench):
 def slow(home: Path, slots: Slots) -> Iterator[tuple[str, Slow]]:
     made: list[Slow] = []
 
-    def app(server: Server, door: Door) -> ASGIApp:
+    def app(server: Server, listener: Listener) -> ASGIApp:
         runtime = Runtime(Settings(home=home), server.state_store)
         made.append(Slow(runtime, Told(), now, slots))
-        served = server_app(server.connectors, made[0], door)
+        served = server_app(server.connectors, made[0], listener)
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             made[0].arrived.release()
@@ -99,9 +99,9 @@ def test_an_error_of_a_plugin_shows_no_password(tmp_path: Path) -> None:
             problem = f"Nobody is let in with {password}."
             raise SourceError(problem, fix=f"Do not use {password}.")
 
-    def app(server: Server, door: Door) -> ASGIApp:
+    def app(server: Server, listener: Listener) -> ASGIApp:
         runtime = Runtime(Settings(home=tmp_path), server.state_store)
-        return server_app(server.connectors, Talking(runtime, Told(), now), door)
+        return server_app(server.connectors, Talking(runtime, Told(), now), listener)
 
     with serving(app=app) as server:
         config = {**CONFIG, "sasl.password": password}

@@ -10,7 +10,7 @@ from tests.unit.topics.made_topics import append
 
 from headrace.model import ConnectorKind, Stamp, TargetState, TaskId
 from headrace.rest import Role
-from headrace.rest.v1.roles import needed_role
+from headrace.rest.v1.app import needed_role
 from headrace.sdk import Mark, Position
 
 pytestmark = pytest.mark.timeout(60)

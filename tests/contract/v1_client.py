@@ -11,7 +11,7 @@ from tests.contract.connect_server import CONFIG, SINK, SINKING, SOURCE, Server,
 from tests.unit.worker.scripts import Told, now, until
 
 from headrace.model import TargetState
-from headrace.rest import Door, Workbench, server_app
+from headrace.rest import Listener, Workbench, server_app
 from headrace.runtime.app import Runtime
 from headrace.settings import Settings
 from headrace.store import SqlConnectorStore, SqlStore
@@ -77,7 +77,7 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def v1_client(
-    home: Path, spark: "SparkSession | None" = None, door: Door | None = None
+    home: Path, spark: "SparkSession | None" = None, listener: Listener | None = None
 ) -> Iterator[V1]:
     """Serve over a store in a file for as long as this lasts; Spark only if it is given."""
     settings = Settings(home=home)
@@ -87,9 +87,9 @@ def v1_client(
         if spark is not None:
             runtime.spark = spark
 
-        def app(server: Server, door: Door) -> "ASGIApp":
-            return server_app(server.connectors, Workbench(runtime, Told(), now), door)
+        def app(server: Server, listener: Listener) -> "ASGIApp":
+            return server_app(server.connectors, Workbench(runtime, Told(), now), listener)
 
         made = Server(state_store=state, wanted_store=wanted)
-        with serving(made, app, door) as server, httpx2.Client(timeout=60) as http:
+        with serving(made, app, listener) as server, httpx2.Client(timeout=60) as http:
             yield V1(server, http, home, runtime)

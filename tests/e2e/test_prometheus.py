@@ -17,9 +17,9 @@ from tests.unit.metrics.test_dashboard import EXPRESSIONS
 from tests.unit.metrics.test_sampling import Jvm, sampler
 from tests.unit.metrics.told import batch, connector, told
 
-from headrace.metrics import Book, Exposition
+from headrace.metrics import Exposition, WorkerMetrics
 from headrace.model import ConnectorState, TaskId
-from headrace.rest import Door, Serving, metrics_app
+from headrace.rest import Listener, Serving, metrics_app
 
 pytestmark = [pytest.mark.long, pytest.mark.service]
 TOOLS = Path(__file__).parents[2] / ".tools" / "prometheus" / "usr" / "bin"
@@ -46,7 +46,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def move(book: Book, over: threading.Event) -> None:
+def move(book: WorkerMetrics, over: threading.Event) -> None:
     """Let every counter of a task grow, so that rates are there."""
     number = 1
     while not over.wait(0.1):
@@ -65,8 +65,8 @@ def scraped(tmp_path_factory) -> Iterator[str]:
     book, over = told(), threading.Event()
     book.connector_changed(connector("failed"), ConnectorState.FAILED, [])
     sampler(book, Jvm).look()
-    door = Door(port=0)
-    with Serving(metrics_app(Exposition(book), door), door) as serving:
+    listener = Listener(port=0)
+    with Serving(metrics_app(Exposition(book), listener), listener) as serving:
         serving.start()
         moving = threading.Thread(target=move, args=(book, over))
         moving.start()

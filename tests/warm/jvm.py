@@ -149,7 +149,7 @@ class Keeping:
 
 def keep(folder: Path) -> None:
     """Start the JVM, tell where it is, and stop it when stdin ends."""
-    from headrace.spark.gateway import close_gateway, open_gateway
+    from headrace.spark.jvm import close_gateway, open_gateway
 
     conf = json.loads((folder / "conf.json").read_text())
     gateway = open_gateway(conf, log=folder / "jvm.log")

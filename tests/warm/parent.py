@@ -40,7 +40,7 @@ IMPORTS = (
     "headrace.runtime.app",
     "headrace.runtime.plugins",
     "headrace.runtime.preview",
-    "headrace.runtime.replay",
+    "headrace.runtime.preview",
     "headrace.rest",
     "headrace.spark.session",
     "headrace_plugins.connectors.console",

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,15 +21,16 @@ from headrace.capture.context import (
     RemoteLedger,
     RemoteSchemas,
 )
-from headrace.capture.gathering import Gathering
 from headrace.capture.staging import Stager
 from headrace.capture.targets import Targets
-from headrace.capture.tempo import Tempo
 from headrace.sdk import (
+    CapturedBatch,
     CaptureSource,
     ConfigError,
     HeadraceError,
     Mark,
+    Position,
+    Record,
     RetriableError,
     SourceConnector,
 )
@@ -36,15 +38,115 @@ from headrace.sdk.config import Password
 from headrace.sdk.storage import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from headrace.capture.calls import Calls
-    from headrace.capture.channel import Message
-    from headrace.capture.logs import Voice
-    from headrace.capture.spec import CaptureSpec
+    from headrace.capture.channel import Calls, Message
+    from headrace.capture.process import Voice
+    from headrace.capture.spec import CaptureSpec, Pace
     from headrace.capture.staging import Staged
-    from headrace.sdk import Position
     from headrace.sdk.config import Config
+
+
+Polled = CapturedBatch | list[Record]
+"""What one poll gave."""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """The polls since the last append, in order, and where the source stands after them.
+
+    Args:
+        start: Where it stood before them.
+    """
+
+    start: Position
+    end: Position = field(init=False)
+    polls: list[Polled] = field(default_factory=list)
+    rows: int = 0
+    size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Stand at the start."""
+        self.end = self.start
+
+    def add(self, polled: CapturedBatch | Sequence[Record]) -> None:
+        """Take what one poll gave."""
+        if isinstance(polled, CapturedBatch):
+            self.polls.append(polled)
+            self.end = polled.position
+            self.rows += polled.values.num_rows + len(polled.rejected)
+            self.size_bytes += polled.values.nbytes
+            return
+        self.polls.append(list(polled))
+        self.end = self.end.merged(_stand(polled))
+        self.rows += len(polled)
+
+    @property
+    def records(self) -> list[Record]:
+        """Return the single records, in order."""
+        return [r for polled in self.polls if isinstance(polled, list) for r in polled]
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to append and nothing to remember."""
+        return not self.rows and self.end == self.start
+
+    def full(self, pace: Pace) -> bool:
+        """Return whether it is time to append, however recent the last append is."""
+        return self.rows >= pace.max_rows or self.size_bytes >= pace.max_bytes
+
+
+def _stand(records: Sequence[Record]) -> Position:
+    """Return the newest offset of each source partition.
+
+    Partitions are told apart by identity first, which spares writing each as JSON.
+    """
+    newest: dict[int, Record] = {}
+    for record in records:
+        newest.pop(id(record.source_partition), None)
+        newest[id(record.source_partition)] = record
+    return Position(
+        (r.source_partition, r.source_offset)
+        for r in newest.values()
+        if r.source_partition is not None and r.source_offset is not None
+    )
+
+
+_RECENT_SECONDS = 5.0
+"""Who has appended within so long counts as busy."""
+
+
+@dataclass
+class Tempo:
+    """Lets captures that are busy at once append in turn: the more, the less often each.
+
+    An append costs 20 ms of CPU in host, worker and store however few rows it holds. So
+    many captures gather for longer: they carry as much, and sinks find it in fewer and
+    larger pieces. Any thread may call it.
+
+    Args:
+        per_second: How many appends all captures make together.
+        longest: The longest that one waits from one append to the next, in seconds.
+        clock: Gives seconds that only grow.
+    """
+
+    per_second: float = 25.0
+    longest: float = 2.0
+    clock: Callable[[], float] = time.monotonic
+    linger: float = 0.0
+    """How long a capture is to wait from one append to its next, in seconds."""
+    _appended: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def appended(self, capture: str) -> None:
+        """Learn that a capture has appended. Called by it."""
+        now = self.clock()
+        with self._lock:
+            self._appended[capture] = now
+            since = now - _RECENT_SECONDS
+            self._appended = {c: at for c, at in self._appended.items() if at > since}
+            self.linger = min(len(self._appended) / self.per_second, self.longest)
+
 
 T = TypeVar("T")
 

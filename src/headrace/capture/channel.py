@@ -1,18 +1,13 @@
-"""The line between a worker and a plugin host: JSON objects, one a line.
-
-Never pickle: a plugin's host may run other versions of every package.
-
-Worker to host: ``start``, ``stop``, ``answer``, ``shutdown``. Host to worker: ``ready``,
-``call`` (which waits for its answer: begin, finish, retry, schemas, ledger), ``idle``,
-``failed``, ``stopped``, ``log``.
-"""
+"""The line between a worker and a plugin host: JSON objects, one a line, and their answers."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import threading
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +16,7 @@ from headrace.sdk.errors import HeadraceError, SourceError, error_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 Message = dict[str, Any]
 """A message; ``type`` says which, and ``capture`` whom it concerns."""
@@ -91,3 +87,34 @@ def error_from_json(message: Message) -> HeadraceError:
             if isinstance(found := error_from_json(told), errors.ConfigError)
         )
     return error
+
+
+class Calls:
+    """The open questions of one host. Any thread may ask."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Ask over ``channel``."""
+        self._channel = channel
+        self._numbers = itertools.count()
+        self._open: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, capture: str, what: str, **told: Any) -> Any:
+        """Ask the worker and return its answer, or raise the error that it gave."""
+        number = next(self._numbers)
+        answer: Future[Any] = Future()
+        with self._lock:
+            self._open[number] = answer
+        self._channel.send(
+            {"type": "call", "capture": capture, "call": number, "what": what, **told}
+        )
+        return answer.result()
+
+    def answer(self, message: Message) -> None:
+        """Take an answer from the worker."""
+        with self._lock:
+            waiting = self._open.pop(message["call"])
+        if "error" in message:
+            waiting.set_exception(error_from_json(message["error"]))
+        else:
+            waiting.set_result(message["value"])

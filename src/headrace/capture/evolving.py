@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace.sdk.evolution_policy import EvolutionPolicy
 
-__all__ = ["HostEvolution"]
 
 log = logging.getLogger("headrace")
 

@@ -23,7 +23,7 @@ from headrace.topics import LETTERS, letter_headers, topic_row_schema
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.capture.gathering import Polled
+    from headrace.capture.capture import Polled
     from headrace.sdk import Header
 
 T = TypeVar("T")

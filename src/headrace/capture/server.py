@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from headrace.capture.calls import Calls
 from headrace.capture.capture import CaptureThread
-from headrace.capture.channel import error_to_json
-from headrace.capture.logs import Voice
+from headrace.capture.channel import Calls, error_to_json
+from headrace.capture.process import Voice
 from headrace.capture.spec import CaptureSpec
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability

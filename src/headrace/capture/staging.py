@@ -26,7 +26,7 @@ from headrace.topics import LETTERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.capture.gathering import Gathering
+    from headrace.capture.capture import Gathering
     from headrace.capture.rows import Rejected
     from headrace.capture.spec import CaptureSpec
     from headrace.capture.targets import Targets

@@ -79,10 +79,10 @@ def _scraped(runtime: Runtime, port: int | None, terminal: Terminal) -> Iterator
     if port is None:
         yield
         return
-    from headrace.rest import Door, Serving, metrics_app
+    from headrace.rest import Listener, Serving, metrics_app
 
-    door = Door(port=port)
-    with Serving(metrics_app(runtime.measuring.exposition, door), door) as serving:
+    listener = Listener(port=port)
+    with Serving(metrics_app(runtime.measuring.exposition, listener), listener) as serving:
         serving.start()
         runtime.measuring.scraped = True
         terminal.note(f"metrics are at {serving.url}/metrics")

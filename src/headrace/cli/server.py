@@ -13,7 +13,7 @@ import typer
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
-    from headrace.rest import Door
+    from headrace.rest import Listener
     from headrace.settings import Settings
 
 _PORT, _ROCKETMQ_PORT = 8083, 8082
@@ -73,29 +73,29 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         rocketmq_app,
         server_app,
     )
-    from headrace.runtime.vitals import vitals
+    from headrace.runtime.measures import vitals
 
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)
     open_more_files()
-    door = _door(invocation.settings, host, port, anonymous=allow_anonymous)
+    listener = _door(invocation.settings, host, port, anonymous=allow_anonymous)
     opening, beside, events = Opening(), Opening("errorCode"), LoggedEvents()
     rocketmq = None
-    other = replace(door, port=_ROCKETMQ_PORT if rocketmq_port is None else rocketmq_port)
+    other = replace(listener, port=_ROCKETMQ_PORT if rocketmq_port is None else rocketmq_port)
     with ExitStack() as opened:
         # The ports are taken before Spark starts, which takes seconds.
-        serving = opened.enter_context(Serving(opening, door))
+        serving = opened.enter_context(Serving(opening, listener))
         serving.start()
         # Several servers on a machine have ports of their own; they do not fight for 8082.
         if not no_rocketmq and (rocketmq_port is not None or port == _PORT):
             rocketmq = opened.enter_context(Serving(beside, other, "--rocketmq-port"))
             rocketmq.start()
-        runtime = opened.enter_context(invocation.runtime(serving=True, shared=door.shared))
+        runtime = opened.enter_context(invocation.runtime(serving=True, shared=listener.shared))
         connectors = opened.enter_context(runtime.server(events))
         bench = Workbench(runtime, events, connectors.clock)
         health = vitals(runtime, connectors.names)
-        apis = server_app(connectors, bench, door, health)
-        measured = metrics_app(runtime.measuring.exposition, door)
+        apis = server_app(connectors, bench, listener, health)
+        measured = metrics_app(runtime.measuring.exposition, listener)
         opened.enter_context(opening.opened(WithMetrics(apis, measured)))
         opened.enter_context(beside.opened(rocketmq_app(connectors, other)))
         api = "Kafka Connect's API"
@@ -110,12 +110,12 @@ def open_more_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _door(settings: Settings, host: str, port: int, *, anonymous: bool) -> Door:
+def _door(settings: Settings, host: str, port: int, *, anonymous: bool) -> Listener:
     from headrace.cli.serving import tls_of
-    from headrace.rest import Door, RateLimit, TokenFile
+    from headrace.rest import Listener, RateLimit, TokenFile
 
     file = settings.server_tokens
-    return Door(
+    return Listener(
         host=host,
         port=port,
         # Once it is there, it stays in force, whatever is taken out of it.

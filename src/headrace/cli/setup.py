@@ -19,7 +19,7 @@ def setup(
     """
     invocation = invocation_of(context)
     terminal, settings = invocation.terminal, invocation.settings
-    from headrace.spark.prepare import prepare
+    from headrace.spark.class_archive import prepare
 
     steps: list[str] = []
 

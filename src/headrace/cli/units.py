@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["bytes_of", "millis_of"]
-
 _NONE = {"-1", "none", "unlimited", "forever"}
 _NO_LIMIT = -1
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}

@@ -9,7 +9,7 @@ It works with a server of Kafka Connect too, but for what only ours has.
 """
 
 from headrace.client.client import Client
-from headrace.client.errors import (
+from headrace.client.http import (
     AccessDeniedError,
     ConflictError,
     ConnectorFailedError,
@@ -19,9 +19,7 @@ from headrace.client.errors import (
     ServerUnreachableError,
     TooLateError,
 )
-from headrace.client.figures import TaskFigures
-from headrace.client.letters import LetterChoice
-from headrace.client.nouns import (
+from headrace.client.types import (
     ConnectorInfo,
     ConnectorStatus,
     LoggerLevel,
@@ -30,6 +28,7 @@ from headrace.client.nouns import (
     TaskHealth,
     Validation,
 )
+from headrace.client.v1 import LetterChoice, TaskFigures
 from headrace.client.waiting import Goal, Wait
 
 __all__ = [

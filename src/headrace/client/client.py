@@ -6,12 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headrace.client.asking import path_of
-from headrace.client.beyond import Beyond
-from headrace.client.errors import NotThereError, RefusedError
-from headrace.client.http import DEFAULT_URL, Address, Http
-from headrace.client.letters import Letters
-from headrace.client.nouns import (
+from headrace.client.http import DEFAULT_URL, Address, Http, NotThereError, RefusedError
+from headrace.client.types import (
     ConnectorInfo,
     ConnectorStatus,
     LoggerLevel,
@@ -19,6 +15,7 @@ from headrace.client.nouns import (
     PluginSummary,
     Validation,
 )
+from headrace.client.v1 import Letters, V1Api, path_of
 from headrace.sdk.errors import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
@@ -26,14 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-__all__ = ["Client"]
 
-
-class Client(Beyond, Letters):
+class Client(V1Api, Letters):
     """A server, to be used in a ``with``. Any thread may use it.
 
     A name that the server does not know raises NotThereError, with the names that are close to
-    it; see ``headrace.client.errors`` for what else may be raised.
+    it; see ``headrace.client.http`` for what else may be raised.
 
     Args:
         url: Where it is: ``http://host:port``. It must not hold a user or a password.

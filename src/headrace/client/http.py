@@ -10,15 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headrace.client.errors import (
-    AccessDeniedError,
-    ConflictError,
-    NotThereError,
-    RefusedError,
-    ServerError,
-    ServerUnreachableError,
-)
-from headrace.sdk.errors import ConfigError
+from headrace.sdk.errors import Category, ConfigError, HeadraceError
 from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
@@ -27,7 +19,62 @@ if TYPE_CHECKING:
 
     import httpx2
 
-__all__ = ["Address", "Http"]
+
+class ServerError(HeadraceError):
+    """The server could not do what it was asked to."""
+
+    code = "server.failed"
+
+
+class ServerUnreachableError(ServerError):
+    """No server answers there, or what answers is none."""
+
+    code = "server.unreachable"
+    category = Category.ENVIRONMENT
+
+
+class AccessDeniedError(ServerError):
+    """The server does not know who asks, or does not let them do that."""
+
+    code = "server.denied"
+    category = Category.CONFIG
+
+
+class NotThereError(ServerError):
+    """The server has nothing of that name."""
+
+    code = "server.not_found"
+    category = Category.CONFIG
+
+
+class ConflictError(ServerError):
+    """It is there already, or is changing at this moment."""
+
+    code = "server.conflict"
+
+
+class RefusedError(ServerError):
+    """The server does not take what it was given.
+
+    ``faults`` holds what is wrong with a configuration, key by key, where that was it.
+    """
+
+    code = "server.refused"
+    category = Category.CONFIG
+    faults: tuple[ConfigError, ...] = ()
+
+
+class ConnectorFailedError(ServerError):
+    """A connector or one of its tasks failed while something else was waited for."""
+
+    code = "connector.failed"
+
+
+class TooLateError(ServerError):
+    """What was waited for has not come in time; it may still come."""
+
+    code = "connector.not_in_time"
+
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 _FIRST_ERROR = 400

@@ -8,15 +8,14 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from headrace.client.errors import ConnectorFailedError, NotThereError, TooLateError
+from headrace.client.http import ConnectorFailedError, NotThereError, TooLateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from headrace.client.client import Client
-    from headrace.client.nouns import ConnectorStatus
+    from headrace.client.types import ConnectorStatus
 
-__all__ = ["Goal", "Wait"]
 
 _OVER = {"RUNNING", "COMPLETED"}
 _NOT_BEGUN = {"STOPPED", "PAUSED", "UNASSIGNED"}

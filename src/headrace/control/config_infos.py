@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace.plugins import Registry
     from headrace.sdk.config import ConfigKey
 
-__all__ = ["Masks", "secrets_of"]
-
 
 def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
     """Validate a connector's configuration: each key with its value and its errors.

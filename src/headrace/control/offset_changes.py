@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
     from headrace.model import Connector
 
-__all__ = [
-    "Json",
-    "Offset",
-    "OffsetChange",
-    "OffsetEffect",
-    "OffsetUpdate",
-    "changes_between",
-    "own_offset",
-    "shown_offsets",
-    "task_of",
-]
-
 
 class OffsetEffect(StrEnum):
     """What becomes of the records between two offsets of a partition.

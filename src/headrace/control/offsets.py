@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Place = tuple[datetime, Position]
 
-__all__ = ["AnyPlace", "Offsets", "Places", "require_stopped", "stood_at"]
-
 
 def stood_at(
     to: datetime, task: TaskId, stands: Position, state: Store, changes: Sequence[Place]

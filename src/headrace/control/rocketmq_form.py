@@ -11,7 +11,6 @@ from headrace.sdk import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["from_rocketmq", "in_rocketmq_words", "to_rocketmq"]
 
 _TOPIC, _TOPICS = "connect.topicname", "connect.topicnames"
 _KEYS = {

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.model import StepSpec
     from headrace.plugins import Registry
 
-__all__ = ["Engine", "try_transforms"]
 
 Engine = Callable[[Sequence[StepPlan], Sequence[object]], list[dict[str, Any]]]
 """Runs a chain over records, and gives for each what each step made of it."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from headrace.model import Batch, Connector
     from headrace.sdk import Position
 
-__all__ = ["BatchTargets", "GivenUp", "Holding", "TargetView", "UnfinishedBatches"]
-
 
 class Holding(StrEnum):
     """Whether a target holds a batch."""

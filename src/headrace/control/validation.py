@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Connector
     from headrace.sdk.config import ConfigDef, ConfigKey
 
-__all__ = ["check_access", "not_allowed", "references_in_names", "wrong_topics"]
-
 
 _TEMPLATE = re.compile(r"\$\{(?:(?!\$\{)[^}])*\}|\$\d+|\\(?=.)")
 """What stands for something else in a template of names."""

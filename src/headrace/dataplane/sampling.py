@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.capture.gathering import Gathering
+from headrace.capture.capture import Gathering
 from headrace.capture.rows import Sorter, fit
 from headrace.dataplane.sources import SourceFrame
 from headrace.sdk import Position, Schema

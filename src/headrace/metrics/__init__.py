@@ -1,10 +1,16 @@
 """Measures: what workers tell, as series for Prometheus and for reporters."""
 
-from headrace.metrics.book import Book
-from headrace.metrics.exposition import Exposition
-from headrace.metrics.processes import Processes
 from headrace.metrics.reporting import Reporter, Reporting
-from headrace.metrics.sampling import Sampler
+from headrace.metrics.sampling import Processes, Sampler
 from headrace.metrics.series import METRICS
+from headrace.metrics.worker_metrics import Exposition, WorkerMetrics
 
-__all__ = ["METRICS", "Book", "Exposition", "Processes", "Reporter", "Reporting", "Sampler"]
+__all__ = [
+    "METRICS",
+    "Exposition",
+    "Processes",
+    "Reporter",
+    "Reporting",
+    "Sampler",
+    "WorkerMetrics",
+]

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
 
-    from headrace.metrics.book import Book
+    from headrace.metrics.worker_metrics import WorkerMetrics
     from headrace.sdk import MetricsReporter
     from headrace.sdk.config import Config
 
+
 log = structlog.get_logger(__name__)
+
 
 _PATIENCE_SECONDS = 2.0
 """How long the end waits for a last report."""
@@ -46,7 +48,7 @@ class Reporting:
         interval: How often.
     """
 
-    book: Book
+    book: WorkerMetrics
     reporters: Mapping[str, Reporter]
     clock: Callable[[], datetime]
     interval: timedelta

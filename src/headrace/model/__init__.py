@@ -1,6 +1,5 @@
 """The nouns and their changes of state; pure."""
 
-from headrace.model.backoff import Backoff
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (
     ConfigVersion,
@@ -15,7 +14,6 @@ from headrace.model.connector import (
     TaskConfig,
 )
 from headrace.model.definition import Definition, PluginSpec, StepSpec
-from headrace.model.error_log import MOST_LINES, ErrorLog
 from headrace.model.errors import (
     PluginNotFoundError,
     SchemaChangeError,
@@ -26,12 +24,10 @@ from headrace.model.errors import (
     TooManyRejectedError,
     TopicNotFoundError,
 )
-from headrace.model.lease import Lease
-from headrace.model.restart import RestartKeys, RestartPolicy
-from headrace.model.retention import Retention
-from headrace.model.task import TaskId, TaskState, TaskStatus, file_name
-from headrace.model.tolerance import ToleranceLimits
-from headrace.model.topic import Reading, TopicReaders, TopicRetention
+from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
+from headrace.model.retries import Backoff, RestartKeys, RestartPolicy
+from headrace.model.task import Lease, TaskId, TaskState, TaskStatus, file_name
+from headrace.model.topic import Reading, Retention, TopicReaders, TopicRetention
 
 __all__ = [
     "MOST_LINES",

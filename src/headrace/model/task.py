@@ -13,6 +13,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from datetime import datetime
 
+
 _LEADS = re.compile(r"[/\\%\x00-\x1f]")
 
 
@@ -67,3 +68,20 @@ class TaskStatus:
     trace: str | None = None
     next_try: datetime | None = None
     restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who may run a task, until when.
+
+    Args:
+        task: The task.
+        owner: The worker that holds it.
+        epoch: Grows by one with each new holder; every write names it (Guarantee 3).
+        expires: Aware time after which another worker may take the task.
+    """
+
+    task: TaskId
+    owner: str
+    epoch: int
+    expires: datetime

@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 from headrace.sdk.errors import ConfigError
 
-__all__ = ["AGE", "SIZE", "UNREAD", "Reading", "TopicReaders", "TopicRetention"]
-
 AGE = "retention.ms"
 SIZE = "retention.bytes"
 UNREAD = "retention.unread"
@@ -112,3 +110,18 @@ def _number(text: str | None) -> int | None:
 def _too_small(field: str) -> ConfigError:
     problem = "A topic that keeps nothing is of no use."
     return ConfigError(problem, field=field, fix="Give a number above 0, or -1 for no limit.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long events are kept.
+
+    Args:
+        states_age: How long states of connectors and tasks are.
+        states_count: How many of them, the newest, of each connector and each task.
+        changes_age: How long changes by people are; never shorter than states.
+    """
+
+    states_age: timedelta = timedelta(days=7)
+    states_count: int = 1000
+    changes_age: timedelta = timedelta(days=365)

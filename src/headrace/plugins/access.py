@@ -14,7 +14,6 @@ from headrace.sdk.folders import bare_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Access"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(?=:)")
 _LOCAL = {"file", "har", "jar", "local", "viewfs", "zip"}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk import ConfigProvider
 
-__all__ = ["ProviderSettings", "References"]
 
 _CLASS = "class"
 _REFERENCE = re.compile(

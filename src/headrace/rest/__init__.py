@@ -1,22 +1,18 @@
-"""HTTP in, one call, HTTP out. FastAPI and its server stay behind this door."""
+"""HTTP in, one call, HTTP out. FastAPI and its server stay in this package."""
 
+from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app
-from headrace.rest.door import Door
-from headrace.rest.guard import behind, needs_admin_to_change
+from headrace.rest.listener import Listener, Tls
 from headrace.rest.metrics import WithMetrics, metrics_app
-from headrace.rest.opening import Opening
-from headrace.rest.rate import RateLimit
 from headrace.rest.requests import Encoded
 from headrace.rest.rocketmq import rocketmq_app
-from headrace.rest.server import server_app
-from headrace.rest.serving import Serving
-from headrace.rest.tls import Tls
-from headrace.rest.tokens import Role, SharedToken, TokenFile
+from headrace.rest.server import Opening, Serving, server_app
+from headrace.rest.tokens import RateLimit, Role, SharedToken, TokenFile
 from headrace.rest.v1 import Workbench, v1_api
 
 __all__ = [
-    "Door",
     "Encoded",
+    "Listener",
     "Opening",
     "RateLimit",
     "Role",

@@ -1,30 +1,187 @@
 """Kafka Connect's REST API, so that its clients and tools work as they are."""
 
+from __future__ import annotations
+
 import asyncio
+import json
 import math
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Body, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from headrace import __version__
-from headrace.control import Connectors, Health, HealthState, Offset, Offsets, store_look
-from headrace.model import TargetState
+from headrace.control import (
+    Connectors,
+    Health,
+    HealthState,
+    Offset,
+    Offsets,
+    config_infos,
+    plugin_keys_of,
+    store_look,
+)
+from headrace.model import PluginNotFoundError, TargetState
+from headrace.plugins import PluginInfo, PluginKind, Registry
+from headrace.rest.auth import behind, caller, has_token, needs_admin_to_change
 from headrace.rest.connect_answers import ConnectManners, add_connect_errors, refusal
-from headrace.rest.connect_json import connector_json, status_json, task_json, tasks_json
-from headrace.rest.connect_plugins import plugin_routes
-from headrace.rest.connect_roles import needed_role
-from headrace.rest.door import Door
-from headrace.rest.guard import behind, caller, has_token
+from headrace.rest.listener import Listener
 from headrace.rest.loggers import Loggers, logger_routes
-from headrace.rest.requests import Encoded, Flag, JsonMap, WholeText
+from headrace.rest.requests import PROBLEM, Encoded, Flag, JsonMap, WholeText, accepted
+from headrace.rest.tokens import Role
+from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.types import ASGIApp
 
+    from headrace.control import ConnectorView, TaskView
+    from headrace.model import Connector, TaskConfig
+
+
+_OF_OPERATORS = re.compile(
+    r"/connectors/[^/]+/"
+    r"(pause|resume|stop|restart|offsets|topics/reset|tasks/[^/]+/restart)"
+)
+"""What changes how a connector is and where it stands, and not what it does."""
+
+
+def needed_role(method: str, path: str) -> Role:
+    """Return the role that a request needs, by its method and its path as it was sent."""
+    needed = needs_admin_to_change(method, path)
+    if needed is Role.ADMIN and _OF_OPERATORS.fullmatch(path.rstrip("/")):
+        return Role.OPERATOR
+    return needed
+
+
 Json: TypeAlias = Any
+_TYPES = {
+    PluginKind.SINK: "sink",
+    PluginKind.SOURCE: "source",
+    PluginKind.TRANSFORM: "transformation",
+    PluginKind.PREDICATE: "predicate",
+    PluginKind.CONVERTER: "converter",
+}
+"""In the order in which Kafka Connect lists them."""
+
+
+def _unpacked(body: object) -> object:
+    """Return what a text holds: ``kc validate-config`` sends its JSON as a text of JSON."""
+    try:
+        return json.loads(body) if isinstance(body, str) else body
+    except ValueError:
+        return body
+
+
+CheckedConfig = Annotated[dict[str, str | None], BeforeValidator(_unpacked), Body()]
+OnlyConnectors = Annotated[Flag, Query(alias="connectorsOnly")]
+
+
+def plugin_routes(registry: Registry) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/connector-plugins")
+
+    @router.get("")
+    def list_plugins(only: OnlyConnectors = True) -> Json:  # noqa: FBT002 - a query
+        return list(_listed(registry, only_connectors=only))
+
+    @router.get("/{plugin}/config")
+    def keys(plugin: Encoded) -> Json:
+        try:
+            found = plugin_keys_of(plugin, registry)
+        except PluginNotFoundError:
+            raise HTTPException(404, f"Unknown plugin {plugin}.") from None
+        return [key.to_kafka_json() for key in found.keys.values()]
+
+    @router.put("/{plugin}/config/validate")
+    def validate(plugin: Encoded, config: CheckedConfig, request: Request) -> Json:
+        given = {key: value for key, value in config.items() if value is not None}
+        named = given.get("connector.class", "")
+        if named and named not in _names_of(plugin, registry):
+            problem = f"Included connector type {named} does not match request type {plugin}"
+            raise ConfigError(problem, field="connector.class")
+        found = config_infos(given, registry)
+        told = found.to_kafka_json()
+        if PROBLEM in accepted(request.headers):  # Kafka's words of an error have no fix
+            told["faults"] = [error.to_json() for error in found.errors]
+        return told
+
+    return router
+
+
+def _listed(registry: Registry, *, only_connectors: bool) -> Iterator[dict[str, str]]:
+    kinds = list(_TYPES)[:2] if only_connectors else list(_TYPES)
+    for kind in kinds:
+        for info in registry.all_of(kind):
+            for name in _classes(info):
+                yield {"class": name, "type": _TYPES[kind], "version": info.version}
+
+
+def _classes(info: PluginInfo) -> list[str]:
+    return [info.class_path, *info.aliases]
+
+
+def _names_of(plugin: str, registry: Registry) -> set[str]:
+    """Return all names of a plugin: its own, its aliases, and their last parts."""
+    try:
+        found = registry.find(plugin)
+    except PluginNotFoundError:
+        return {plugin}
+    names = {name for info in found for name in (info.name, *_classes(info))}
+    return names | {name.rpartition(".")[2] for name in names} | {plugin}
+
+
+def connector_json(
+    found: Connector, tasks: Sequence[TaskConfig] | Sequence[TaskView]
+) -> dict[str, Any]:
+    """Return a connector: its configuration and the ids of its tasks."""
+    return {
+        "name": found.name,
+        "config": dict(found.config),
+        "tasks": [{"connector": found.name, "task": task.number} for task in tasks],
+        "type": found.kind.value,
+    }
+
+
+def tasks_json(name: str, tasks: Sequence[TaskConfig]) -> list[dict[str, Any]]:
+    """Return the tasks of a connector with their configurations."""
+    return [
+        {"id": {"connector": name, "task": task.number}, "config": dict(task.config)}
+        for task in tasks
+    ]
+
+
+def status_json(view: ConnectorView, version: str) -> dict[str, Any]:
+    """Return how a connector and its tasks are."""
+    status = view.status
+    return {
+        "name": view.connector.name,
+        "connector": {
+            "state": status.state.value,
+            "worker_id": status.worker,
+            **({"trace": status.trace} if status.trace else {}),
+            "version": version,
+        },
+        "tasks": [task_json(task, version) for task in view.tasks],
+        "type": view.connector.kind.value,
+    }
+
+
+def task_json(task: TaskView, version: str) -> dict[str, Any]:
+    """Return how a task is."""
+    trace = task.status.trace
+    return {
+        "id": task.number,
+        "state": task.status.state.value,
+        "worker_id": task.worker,
+        **({"trace": trace} if trace else {}),
+        "version": version,
+    }
 
 
 def _text(value: object) -> object:
@@ -70,13 +227,17 @@ class OffsetsBody(BaseModel):
     offsets: list[OffsetBody] | None = None
 
 
-def connect_app(connectors: Connectors, door: Door, health: Health | None = None) -> "ASGIApp":
-    """Return the API over an installation's connectors, behind a door."""
-    return behind(ConnectManners(connect_api(connectors, health)), door, refusal, needed_role)
+def connect_app(
+    connectors: Connectors, listener: Listener, health: Health | None = None
+) -> ASGIApp:
+    """Return the API over an installation's connectors, behind a listener's checks."""
+    return behind(
+        ConnectManners(connect_api(connectors, health)), listener, refusal, needed_role
+    )
 
 
 def connect_api(connectors: Connectors, health: Health | None = None) -> FastAPI:
-    """Return the API without a door."""
+    """Return the API without them."""
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
     add_connect_errors(app, connectors.registry.references.secrets)
     app.include_router(_about(health or Health({"store": store_look(connectors.names)})))

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from headrace.control import Connectors
 from headrace.model import EventKind
-from headrace.rest.guard import caller
+from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
 
 Json: TypeAlias = Any

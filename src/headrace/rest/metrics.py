@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headrace.rest.guard import behind, needs_admin_to_change
+from headrace.rest.auth import behind, needs_admin_to_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from headrace.metrics import Exposition
-    from headrace.rest.door import Door
+    from headrace.rest.listener import Listener
 
 METRICS_PATH = "/metrics"
 
 
-def metrics_app(exposition: Exposition, door: Door) -> ASGIApp:
-    """Return what serves the metrics, and nothing else, behind a door."""
+def metrics_app(exposition: Exposition, listener: Listener) -> ASGIApp:
+    """Return what serves the metrics, and nothing else, behind a listener's checks."""
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept")
@@ -33,7 +33,7 @@ def metrics_app(exposition: Exposition, door: Door) -> ASGIApp:
         return Response(body, headers={"Content-Type": content_type})
 
     app = Starlette(routes=[Route(METRICS_PATH, metrics, methods=["GET"])])
-    return behind(app, door, _refusal, needs_admin_to_change)
+    return behind(app, listener, _refusal, needs_admin_to_change)
 
 
 class WithMetrics:

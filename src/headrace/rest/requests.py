@@ -1,19 +1,25 @@
-"""What requests hold, in the forms in which Java's servers take it."""
+"""What requests may be and hold: their size, their origin, their forms."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from fastapi import Path, Query
 from pydantic import AfterValidator, BeforeValidator
+from starlette.datastructures import Headers
 from starlette.routing import Match
+
+from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.datastructures import Headers
-    from starlette.types import Scope
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from headrace.rest.auth import Refuse
 
 
 PROBLEM = "application/problem+json"
@@ -80,3 +86,113 @@ def methods_at(app: FastAPI, scope: Scope) -> set[str]:
         for route in app.routes
         if route.matches({**scope, "method": method})[0] is Match.FULL
     }
+
+
+class BodyLimit:
+    """Answers 413 to requests with larger bodies, without reading more of them.
+
+    A body that takes too long to arrive is answered with 408.
+
+    Bodies are read here as a whole, as the application would have to do anyway.
+    """
+
+    def __init__(self, app: ASGIApp, size_bytes: int, seconds: float, refuse: Refuse) -> None:
+        """Stand before an application that takes bodies of at most ``size_bytes``."""
+        self._seconds = seconds
+        self._app = app
+        self._refuse = refuse
+        self._size_bytes = size_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = Headers(scope=scope).get("content-length", "0")
+        try:
+            async with asyncio.timeout(self._seconds):
+                large = int(declared) > self._size_bytes
+                body = None if large else await self._body(receive)
+        except TimeoutError:
+            told = f"The request did not arrive within {self._seconds:g} seconds."
+            await self._refusal(scope, 408, told)(scope, receive, send)
+            return
+        if body is None:
+            told = f"The request is larger than {self._size_bytes} bytes."
+            await self._refusal(scope, 413, told)(scope, receive, send)
+            return
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def given() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        await self._app(scope, given, send)
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Return the body; None when it is too large."""
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._size_bytes:
+                return None
+            # A client that is gone sends no more.
+            more = message["type"] == "http.request" and message.get("more_body", False)
+        return b"".join(parts)
+
+    def _refusal(self, scope: Scope, status: int, told: str) -> Response:
+        # What was not read of the body would be taken for the next request.
+        return self._refuse(scope["path"], status, told, {"Connection": "close"})
+
+
+_SAME = {"same-origin", "none"}
+"""``none`` is what the user typed or kept as a bookmark."""
+
+
+def is_cross_site(headers: Headers) -> bool:
+    """Return whether a browser says that a page of another origin sends a request.
+
+    Browsers add what says so, which no page can change; clients that are no browsers send
+    none of it. ``Referer`` counts only where there is no ``Origin``, as with GET. Pages that
+    this machine's own servers give, such as a development server's, may use a server of this
+    machine, unless the browser says that they are of another site.
+    See https://cheatsheetseries.owasp.org/cheatsheets/Cross-Site_Request_Forgery_Prevention_Cheat_Sheet.html
+    """
+    if headers.get("sec-fetch-site", "none").lower() not in _SAME:
+        return True
+    source = headers.get("origin", headers.get("referer"))
+    if source is None:
+        return False
+    sender, host = _netloc(source), headers.get("host", "").lower()
+    return sender != host and not (is_own(_name(sender)) and is_own(_name(host)))
+
+
+def names_other_host(headers: Headers) -> bool:
+    """Return whether a request names another host than this machine as the server's or page's.
+
+    A page can make its own name lead here (DNS rebinding).
+    """
+    hosts = [headers.get("host", "localhost")]
+    origin = headers.get("origin")
+    if origin is not None:
+        hosts.append(_netloc(origin))
+    return not all(is_own(_name(host)) for host in hosts)
+
+
+def _netloc(address: str) -> str:
+    """Return ``host:port`` of an address; nothing for what has none, such as ``null``."""
+    try:
+        return urlsplit(address).netloc.rpartition("@")[2].lower()
+    except ValueError:
+        return ""
+
+
+def _name(netloc: str) -> str:
+    """Return the host of ``host:port``; nothing for what is none."""
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,15 +1,28 @@
 """RocketMQ Connect's REST API, so that its clients and scripts work as they are."""
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI, Request
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
 from headrace import __version__
-from headrace.control import Connectors, from_rocketmq, to_rocketmq
+from headrace.control import (
+    Connectors,
+    config_infos,
+    from_rocketmq,
+    plugin_keys_of,
+    to_rocketmq,
+)
 from headrace.model import TargetState
-from headrace.rest.door import Door
-from headrace.rest.guard import behind, caller
+from headrace.plugins import PluginKind, Registry
+from headrace.rest.auth import behind, caller
+from headrace.rest.listener import Listener
 from headrace.rest.requests import Encoded
 from headrace.rest.rocketmq_answers import (
     RocketmqManners,
@@ -17,27 +30,139 @@ from headrace.rest.rocketmq_answers import (
     refusal,
     success,
 )
-from headrace.rest.rocketmq_bodies import Given, GivenConfig
 from headrace.rest.rocketmq_json import (
     allocated_json,
     connector_json,
+    found_json,
+    key_json,
     status_json,
     task_json,
     tasks_json,
 )
-from headrace.rest.rocketmq_plugins import rocketmq_plugin_routes
-from headrace.rest.rocketmq_roles import needed_role
-from headrace.sdk import StateError
+from headrace.rest.tokens import Role
+from headrace.sdk import ConfigError, StateError
 from headrace.store import ConnectorNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp
 
+
+_READS = {"GET", "HEAD", "OPTIONS"}
+_OF_VIEWERS = re.compile(
+    r"/|/getClusterInfo|/allocated/(connectors|tasks)|/plugin/(list|list/connectors|config)"
+    r"|/connectors/list|/connectors/[^/]+/(config|status|tasks|tasks/[^/]+/status)"
+)
+_OF_OPERATORS = re.compile(r"/connectors/([^/]+/(pause|resume)|(pause|resume)/all)")
+
+
+def needed_role(method: str, path: str) -> Role:
+    """Return the role that a request needs, by its method and its path as it was sent.
+
+    What is not known to only look, or to change no more than how a connector is, needs an
+    admin: most of what creates and removes is a GET too.
+    """
+    path = path.rstrip("/") or "/"
+    if method in _READS and _OF_VIEWERS.fullmatch(path):
+        return Role.VIEWER
+    return Role.OPERATOR if _OF_OPERATORS.fullmatch(path) else Role.ADMIN
+
+
+@dataclass(frozen=True)
+class Given:
+    """A configuration as it was sent, and as texts, which is all that configurations hold."""
+
+    sent: Mapping[str, Any]
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Return it as texts; nulls are left out."""
+        return {key: _text(value) for key, value in self.sent.items() if value is not None}
+
+
+async def _given(request: Request, config: Annotated[str, Query()] = "") -> Given:
+    """Read it from a GET's query, or from the body, of whatever type that is said to be."""
+    posted = request.method != "GET"
+    sent = (await request.body()).decode(errors="replace") if posted else config
+    if not sent.strip():
+        problem = "Failed! query param 'config' is required "
+        raise ConfigError(problem)
+    try:
+        document = json.loads(sent)
+        # What could be stored and not be told again is no JSON either.
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        problem = "Failed! query param 'config' is malformed"
+        raise ConfigError(problem)
+    return Given(document)
+
+
+GivenConfig = Annotated[Given, Depends(_given)]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 Json: TypeAlias = Any
+_TYPES = {
+    PluginKind.SINK: "SINK",
+    PluginKind.SOURCE: "SOURCE",
+    PluginKind.TRANSFORM: "TRANSFORMATION",
+    PluginKind.CONVERTER: "CONVERTER",
+}
+"""In the order in which RocketMQ Connect lists them; it has no predicates."""
+ClassName = Annotated[str, Query(alias="className")]
 
 
-def rocketmq_app(connectors: Connectors, door: Door) -> "ASGIApp":
-    """Return the API over an installation's connectors, behind a door.
+def rocketmq_plugin_routes(registry: Registry) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/plugin")
+
+    @router.get("/reload")
+    def reload() -> Json:
+        registry.reload()
+        return success("Plugin reload succeeded")
+
+    @router.get("/list")
+    def plugins() -> Json:
+        return success(list(_listed(registry, list(_TYPES))))
+
+    @router.get("/list/connectors")
+    def connectors() -> Json:
+        return success(list(_listed(registry, [PluginKind.SINK, PluginKind.SOURCE])))
+
+    @router.get("/config")
+    def keys(name: ClassName) -> Json:
+        found = plugin_keys_of(name, registry)
+        return success([key_json(key, {}) for key in found.keys.values()])
+
+    @router.api_route("/config/validate", methods=["GET", "POST", "PUT"])
+    def validate(given: GivenConfig) -> Json:
+        return success(_checked(given, registry))
+
+    return router
+
+
+def _listed(registry: Registry, kinds: list[PluginKind]) -> Iterator[dict[str, str]]:
+    for kind in kinds:
+        for info in registry.all_of(kind):
+            for name in (info.class_path, *info.aliases):
+                yield {"className": name, "type": _TYPES[kind], "version": info.version}
+
+
+def _checked(given: Given, registry: Registry) -> Json:
+    config = from_rocketmq(given.config, registry.reads)
+    return found_json(config_infos(config, registry), config)
+
+
+def rocketmq_app(connectors: Connectors, listener: Listener) -> ASGIApp:
+    """Return the API over an installation's connectors, behind a listener's checks.
 
     Its clients change things by GET, as they do there.
     """
@@ -46,7 +171,7 @@ def rocketmq_app(connectors: Connectors, door: Door) -> "ASGIApp":
     for routes in (_cluster, _all, _one, _views):
         app.include_router(routes(connectors))
     app.include_router(rocketmq_plugin_routes(connectors.registry))
-    return behind(RocketmqManners(app), door, refusal, needed_role, gets_change=True)
+    return behind(RocketmqManners(app), listener, refusal, needed_role, gets_change=True)
 
 
 def _cluster(connectors: Connectors) -> APIRouter:

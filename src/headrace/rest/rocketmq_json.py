@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from headrace.model import Connector, TaskConfig
     from headrace.sdk.config import ConfigInfos, ConfigKey
 
-__all__ = [
-    "allocated_json",
-    "connector_json",
-    "found_json",
-    "key_json",
-    "status_json",
-    "task_json",
-    "tasks_json",
-]
 
 _POOLS = {
     TaskState.UNASSIGNED: ("pendingTasks", "PENDING"),

@@ -27,9 +27,8 @@ from headrace.plugins import Secrets
 from headrace.runtime.build import Assembler
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import open_registry, open_schema_registry
-from headrace.runtime.preview import preview_of, trial_of
+from headrace.runtime.preview import Replay, preview_of, trial_of
 from headrace.runtime.receipts import Receipts
-from headrace.runtime.replay import Replay
 from headrace.runtime.server import (
     Standalone,
     only_in_store,

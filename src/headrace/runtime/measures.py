@@ -1,25 +1,31 @@
-"""Measures what a runtime does, for whoever asks."""
+"""Measures what a runtime does, and whether what a server needs is well."""
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.metrics import Book, Exposition, Processes, Reporter, Reporting, Sampler
+from headrace.control import Finding, Health, HealthState, store_look
+from headrace.metrics import Exposition, Processes, Reporter, Reporting, Sampler, WorkerMetrics
+from headrace.model import SparkUnavailableError
 from headrace.sdk import ConfigError
 from headrace.spark import JvmWatch
 from headrace.worker import Everyone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from headrace.capture import HostSupervisor
     from headrace.control import Connectors, TaskPlan
     from headrace.plugins import Registry
+    from headrace.runtime.app import Runtime
     from headrace.settings import Settings
     from headrace.spark import SparkSupervisor
     from headrace.worker import Events
@@ -44,9 +50,9 @@ class Measuring:
     scraped: bool = False
 
     @cached_property
-    def book(self) -> Book:
+    def book(self) -> WorkerMetrics:
         """What is measured."""
-        return Book(clock=self.clock, worker=self.worker, version=__version__)
+        return WorkerMetrics(clock=self.clock, worker=self.worker, version=__version__)
 
     @cached_property
     def exposition(self) -> Exposition:
@@ -114,3 +120,55 @@ class Measuring:
             clock=self.clock,
             interval=self.settings.metrics_interval,
         )
+
+
+def vitals(runtime: Runtime, store: Callable[[], object]) -> Health:
+    """Return what looks at all that a server needs; ``store`` asks the store for anything."""
+    settings = runtime.settings
+    folders = [settings.home, settings.topics_dir]
+    return Health(
+        {
+            "spark": lambda: _spark(runtime.engine),
+            "store": store_look(store),
+            "hosts": lambda: _hosts(runtime.hosts),
+            "disk": lambda: _disk(folders, settings.health_free_bytes),
+        }
+    )
+
+
+def _spark(engine: SparkSupervisor) -> Finding:
+    try:
+        if not engine.answers():
+            return Finding(HealthState.UNHEALTHY, "Spark's JVM does not answer.")
+    except SparkUnavailableError as error:
+        return Finding(HealthState.DEGRADED, error.problem)
+    again = engine.starts - 1
+    more = f" It was started again {again} times." if again > 0 else ""
+    return Finding(words=f"Spark's JVM answers.{more}")
+
+
+def _hosts(hosts: HostSupervisor | None) -> Finding:
+    if hosts is None:
+        return Finding(words="None is needed.")
+    if down := hosts.down:
+        return Finding(HealthState.DEGRADED, f"No plugin host runs with {', '.join(down)}.")
+    return Finding(words=f"{len(hosts.pids)} plugin hosts run.")
+
+
+def _disk(folders: Sequence[Path], free_bytes: int) -> Finding:
+    least: tuple[int, Path] | None = None
+    for folder in folders:
+        if not folder.is_dir():
+            continue
+        free = shutil.disk_usage(folder).free
+        try:
+            with TemporaryFile(dir=folder) as file:
+                file.write(b"written")
+        except OSError as error:
+            words = f"{folder} cannot be written to: {error.strerror}. {free:,} bytes are free."
+            return Finding(HealthState.UNHEALTHY, words)
+        least = min(least or (free, folder), (free, folder))
+    if least is None:
+        return Finding(HealthState.UNHEALTHY, f"{folders[0]} does not exist.")
+    state = HealthState.HEALTHY if least[0] >= free_bytes else HealthState.DEGRADED
+    return Finding(state, f"{least[1]} has {least[0]:,} bytes free.")

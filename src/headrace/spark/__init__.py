@@ -3,9 +3,9 @@
 In it: what starts, watches and ends Spark. Never: what the jobs do.
 """
 
+from headrace.spark.class_archive import prepare
 from headrace.spark.jobs import SparkJobs
 from headrace.spark.jvm import JvmFigures, JvmWatch
-from headrace.spark.prepare import prepare
 from headrace.spark.session import close_session, open_session
 from headrace.spark.supervisor import DeathLimit, SparkSupervisor
 

@@ -20,10 +20,8 @@ from py4j.protocol import Py4JJavaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from headrace.sdk.errors import SetupError
-from headrace.spark.gateway import close_gateway, open_gateway, spark_environment
 from headrace.spark.java import Java
-
-__all__ = ["Jar", "JarCache", "locked_jars"]
+from headrace.spark.jvm import close_gateway, open_gateway, spark_environment
 
 LOCK_FILE = Path(__file__).with_name("jars.toml")
 PASSED_TO_IVY = (

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from headrace.sdk.errors import SetupError
 
-__all__ = ["Java", "find_java"]
-
 # spark.apache.org/docs/4.2.0: "Spark runs on Java 17/21"
 SUPPORTED = (17, 21)
 WELL_KNOWN = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))

@@ -1,16 +1,116 @@
-"""What the JVM of a session uses, and what Spark does in it."""
+"""The JVM beside this process: started with what it needs, observed, stopped for certain."""
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable, Mapping
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+import pyspark
+from py4j.java_gateway import JavaGateway
+from pyspark.conf import SparkConf
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 
 from headrace.model import SparkUnavailableError
+from headrace.sdk.errors import SetupError
+from headrace.spark.java import Java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Arguments of a process are seen by every user of the machine, so secrets are not among them.
+# The pattern is the default of spark.redaction.regex.
+SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+PATIENCE = timedelta(seconds=10)
+LOG_TAIL_CHARS = 2000
+
+
+@contextmanager
+def spark_environment(java: Java) -> Iterator[None]:
+    """Set the variables that PySpark takes from the environment only, and put them back.
+
+    Without PYSPARK_PYTHON, Spark's Python workers are whatever python3 is first on PATH; with
+    another SPARK_HOME, the jars are of another release than the Python side.
+    """
+    wanted = {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
+    }
+    environment = os.environ  # noqa: TID251 (PySpark reads these nowhere else)
+    before = {name: environment.get(name) for name in wanted}
+    environment.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+
+
+def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
+    """Start a JVM and connect to it. Call inside `spark_environment`.
+
+    Args:
+        conf: Spark's settings. Those whose names look secret are left out: give them to the
+            SparkContext.
+        log: What the JVM and Spark's Python workers print is added to this file.
+
+    Raises:
+        SetupError: The JVM did not start; the end of its output is in the message.
+    """
+    spark_conf = SparkConf(loadDefaults=False)
+    for name, value in conf.items():
+        if not SECRET.search(name):
+            spark_conf.set(name, value)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        start = output.tell()
+        try:
+            gateway = launch_gateway(spark_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError:
+            with log.open("rb") as told:
+                told.seek(start)
+                tail = told.read().decode(errors="replace").strip()[-LOG_TAIL_CHARS:]
+            raise SetupError(
+                problem=f"Spark's Java process did not start: {tail or 'it said nothing'}",
+                fix=f"Check driver_memory and spark_conf; the whole output is in {log}.",
+            ) from None
+    return gateway
+
+
+def close_gateway(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:
+    """Stop the JVM, and return when it is gone; a JVM that takes too long is killed.
+
+    It ends by itself when its input closes, so it does not outlive this process either.
+    """
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(patience.total_seconds())
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
 
 _AREAS = {"heap": "heap", "nonheap": "non-heap"}
 
@@ -101,3 +201,53 @@ def _collectors(values: Mapping[str, Any], what: str) -> dict[str, int]:
         for name, value in values.items()
         if name.startswith("gc.") and name.endswith(f".{what}")
     }
+
+
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder, and the lock that says that its process lives.
+
+    Spark removes what it keeps in its local folders when it ends by itself; a JVM that was
+    killed leaves them, and a server whose JVM dies now and then would fill the disk.
+    """
+
+    folder: Path
+    _locked: TextIO
+
+    @classmethod
+    def make(cls, root: Path | None = None) -> Self:
+        """Make a folder, and remove those whose processes are gone.
+
+        Args:
+            root: Where; by default in the system's folder for temporary files.
+        """
+        root = root or Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if root.is_symlink() or root.stat().st_uid != os.getuid():
+            root = Path(tempfile.mkdtemp(prefix="headrace-"))  # somebody else made it
+        _remove_dead(root)
+        name = f"spark-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        beginning = root / f".{name}"
+        locked = beginning.open("w")
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        beginning.rename(root / f"{name}{_LOCK}")  # seen by others only now that it is locked
+        folder = root / name
+        folder.mkdir(mode=0o700)
+        return cls(folder, locked)
+
+    def remove(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.with_name(f"{self.folder.name}{_LOCK}").unlink(missing_ok=True)
+        self._locked.close()
+
+
+def _remove_dead(root: Path) -> None:
+    for lock in root.glob(f"*{_LOCK}"):
+        with suppress(OSError), lock.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+            lock.unlink()

@@ -17,20 +17,17 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.sdk.errors import SetupError
-from headrace.spark.archive import archive_file
-from headrace.spark.conf import is_local, spark_conf
-from headrace.spark.gateway import (
+from headrace.spark.class_archive import archive_file
+from headrace.spark.conf import SparkSettings, is_local, spark_conf
+from headrace.spark.jars import JarCache, locked_jars
+from headrace.spark.java import find_java
+from headrace.spark.jvm import (
     PATIENCE,
+    Scratch,
     close_gateway,
     open_gateway,
     spark_environment,
 )
-from headrace.spark.jars import JarCache, locked_jars
-from headrace.spark.java import find_java
-from headrace.spark.scratch import Scratch
-from headrace.spark.settings import SparkSettings
-
-__all__ = ["close_session", "open_session"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Position
     from headrace.store import Store
 
-__all__ = ["TopicReadings"]
 
 _FRESH_SECONDS = 5.0
 """Many topics are looked after one after the other, and one look at the store serves all."""

@@ -17,7 +17,7 @@ from tests.integration.capture import host_sources
 from tests.integration.capture.host_bench import SOURCES, VARIABLES, Bench, until
 
 from headrace.capture import CaptureSpec, Targets
-from headrace.capture.gathering import Gathering
+from headrace.capture.capture import Gathering
 from headrace.capture.staging import Stager
 from headrace.capture.targets import Addition
 from headrace.model import Counts, TaskId

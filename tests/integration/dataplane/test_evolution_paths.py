@@ -12,7 +12,7 @@ from tests.integration.dataplane.flow_doubles import batch, flow, place, row_of,
 from tests.task_doubles import Schemas, copying
 
 from headrace.capture import Targets
-from headrace.capture.gathering import Gathering
+from headrace.capture.capture import Gathering
 from headrace.capture.staging import Stager
 from headrace.dataplane import Evolution, FrameReader, SplitReader
 from headrace.model import SchemaChangeError

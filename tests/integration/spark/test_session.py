@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from headrace.sdk.errors import SetupError
 from headrace.settings import Settings, load_settings
-from headrace.spark.archive import archive_file
+from headrace.spark.class_archive import archive_file
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java
 from headrace.spark.session import open_session
@@ -180,7 +180,7 @@ print("hush-hush" in str([child.cmdline() for child in psutil.Process().children
 def test_a_session_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     code = """
 from pyspark.sql import SparkSession
-import headrace.spark.gateway as gateway, headrace.spark.java as java
+import headrace.spark.jvm as gateway, headrace.spark.java as java
 with gateway.spark_environment(java.find_java()):
     conf = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.log.level": "OFF"}
     SparkSession.builder.config(map=conf).getOrCreate()
@@ -240,7 +240,7 @@ def test_a_class_archive_that_does_not_fit_is_ignored(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_set_up_makes_everything_once(tmp_path: Path) -> None:
     code = """
-from headrace.spark.prepare import prepare
+from headrace.spark.class_archive import prepare
 for _ in range(2):
     prepare(load_settings(), print)
     print("done")

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from headrace.capture.channel import Channel, error_from_json, error_to_json
-from headrace.capture.logs import Voice
+from headrace.capture.process import Voice
 from headrace.model import ToleranceExceededError
 from headrace.sdk import (
     ConfigError,
@@ -80,7 +80,7 @@ def test_a_voice_hides_secrets_and_says_whose_line_it_is() -> None:
 LOGS = """
 import logging, socket, sys, structlog
 from headrace.capture.channel import Channel
-from headrace.capture.logs import Voice
+from headrace.capture.process import Voice
 
 log = structlog.get_logger("plugin")
 Voice(Channel(socket.socket(fileno=int(sys.argv[1])))).take_over()

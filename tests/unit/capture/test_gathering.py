@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.capture.gathering import Gathering
+from headrace.capture.capture import Gathering
 from headrace.capture.spec import CaptureSpec, Pace
 from headrace.sdk import Position, Record
 

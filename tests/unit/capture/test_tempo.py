@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.capture.tempo import Tempo
+from headrace.capture.capture import Tempo
 
 
 @dataclass

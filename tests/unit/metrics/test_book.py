@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 from tests.unit.metrics.told import batch, connector, empty, run
 
-from headrace.metrics import Book
+from headrace.metrics import WorkerMetrics
 from headrace.model import ConnectorState, TaskId, TaskState
 from headrace.sdk import Lag
 
 SECOND = timedelta(seconds=1)
 
 
-def values(book: Book, name: str, **labels: str) -> list[float]:
+def values(book: WorkerMetrics, name: str, **labels: str) -> list[float]:
     """Return the values of the samples of a name that have these labels."""
     return [
         sample.value
@@ -21,7 +21,7 @@ def values(book: Book, name: str, **labels: str) -> list[float]:
     ]
 
 
-def value(book: Book, name: str, **labels: str) -> float:
+def value(book: WorkerMetrics, name: str, **labels: str) -> float:
     (found,) = values(book, name, **labels)
     return found
 

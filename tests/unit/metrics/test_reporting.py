@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.unit.metrics.told import AT, empty, told
 
-from headrace.metrics import Book, Reporter, Reporting
+from headrace.metrics import Reporter, Reporting, WorkerMetrics
 from headrace.sdk import MetricsReporter
 from headrace.sdk.config import Config, ConfigDef
 from headrace.sdk.metrics import MetricSample
@@ -41,7 +41,7 @@ class Kept(MetricsReporter):
         self.calls.append("close")
 
 
-def reporting(book: Book, **plugins: Kept) -> Reporting:
+def reporting(book: WorkerMetrics, **plugins: Kept) -> Reporting:
     config = ConfigDef().parse({})
     return Reporting(
         book=book,
@@ -58,7 +58,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def failures(book: Book, name: str) -> float:
+def failures(book: WorkerMetrics, name: str) -> float:
     found = (
         sample.value
         for sample in book.samples()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from tests.unit.metrics.told import AT, empty
 
-from headrace.metrics import Book, Exposition, Processes, Sampler
+from headrace.metrics import Exposition, Processes, Sampler, WorkerMetrics
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Jvm:
     jobs: int = 2
 
 
-def sampler(book: Book, jvm, interval=timedelta(milliseconds=1)) -> Sampler:
+def sampler(book: WorkerMetrics, jvm, interval=timedelta(milliseconds=1)) -> Sampler:
     return Sampler(
         book=book, processes=Processes(), jvm=jvm, clock=lambda: AT, interval=interval
     )

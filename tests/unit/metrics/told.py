@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from headrace.metrics import Book
+from headrace.metrics import WorkerMetrics
 from headrace.model import (
     Batch,
     Connector,
@@ -29,7 +29,7 @@ def batch(task: TaskId, number: int = 1, **counts) -> Batch:
     return Batch(task, number, 1, ZERO, ZERO, AT, counts=Counts(**counts), finished=AT)
 
 
-def run(book: Book, name: str, number: int = 0) -> TaskId:
+def run(book: WorkerMetrics, name: str, number: int = 0) -> TaskId:
     """Tell the book of a task that runs, with its connector."""
     task = TaskId(name, number)
     book.state_changed(task, TaskState.UNASSIGNED, None)
@@ -39,11 +39,13 @@ def run(book: Book, name: str, number: int = 0) -> TaskId:
     return task
 
 
-def empty() -> Book:
-    return Book(clock=lambda: AT, worker="w1", version="1.2.3", version_of=lambda _: "4.5")
+def empty() -> WorkerMetrics:
+    return WorkerMetrics(
+        clock=lambda: AT, worker="w1", version="1.2.3", version_of=lambda _: "4.5"
+    )
 
 
-def told() -> Book:
+def told() -> WorkerMetrics:
     """Return a book with some value of every metric that workers tell."""
     book = empty()
     for name in ("orders", HOSTILE):

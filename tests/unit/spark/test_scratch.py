@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.spark.scratch import Scratch
+from headrace.spark.jvm import Scratch
 
 MAKE = (
-    "import sys; from pathlib import Path; from headrace.spark.scratch import Scratch; "
+    "import sys; from pathlib import Path; from headrace.spark.jvm import Scratch; "
     "kept = Scratch.make(Path(sys.argv[1])); (kept.folder / 'data').touch(); "
     "print(kept.folder, flush=True); sys.stdin.read()"
 )

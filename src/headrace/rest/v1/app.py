@@ -1,5 +1,8 @@
 """Our own API, under /v1/: what the APIs of other systems have no word for."""
 
+from __future__ import annotations
+
+import re
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI
@@ -8,29 +11,67 @@ from typing_extensions import override
 
 from headrace import __version__
 from headrace.control import Connectors
-from headrace.rest.door import Door
-from headrace.rest.guard import behind
-from headrace.rest.v1.backups import backup_routes
-from headrace.rest.v1.bulk import bulk_routes
-from headrace.rest.v1.connectors import connector_routes
+from headrace.rest.auth import behind, needs_admin_to_change
+from headrace.rest.listener import Listener
+from headrace.rest.tokens import Role
+from headrace.rest.v1.connectors import bulk_routes, connector_routes
 from headrace.rest.v1.counts import count_routes
 from headrace.rest.v1.dead_letters import letter_routes
 from headrace.rest.v1.events import event_routes
-from headrace.rest.v1.given import said_once
-from headrace.rest.v1.giving_up import unfinished_routes
 from headrace.rest.v1.logs import log_routes
-from headrace.rest.v1.offsets import offset_routes
+from headrace.rest.v1.offsets import offset_routes, unfinished_routes
 from headrace.rest.v1.problems import PREFIX, Problem, add_problems, problems, refusal
-from headrace.rest.v1.roles import needed_role
+from headrace.rest.v1.requests import said_once
 from headrace.rest.v1.schemas import schema_routes
-from headrace.rest.v1.security import SCHEMES, add_security
 from headrace.rest.v1.topics import topic_routes
-from headrace.rest.v1.trials import trial_routes
-from headrace.rest.v1.versions import version_routes
-from headrace.rest.v1.workbench import Workbench
+from headrace.rest.v1.trials import Workbench, trial_routes
+from headrace.rest.v1.versions import backup_routes, version_routes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp
+
+
+_OF_OPERATORS = re.compile(
+    r"/v1/(bulk/(pause|resume|stop|restart)|dead-letters/[^/]+/discard"
+    r"|connectors/[^/]+/(dead-letters/replay|offsets|offsets/(reset|rewind|undo)"
+    r"|tasks/[^/]+/batches/[^/]+/give-up))"
+)
+"""What changes how connectors are and where they stand, and not what they do.
+
+A preview and a trial run code of the configuration that they are given, which is for admins.
+"""
+
+
+def needed_role(method: str, path: str) -> Role:
+    """Return the role that a request needs, by its method and its path as it was sent."""
+    needed = needs_admin_to_change(method, path)
+    operates = needed is Role.ADMIN and _OF_OPERATORS.fullmatch(path)
+    return Role.OPERATOR if operates else needed
+
+
+SCHEMES: Mapping[str, Any] = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token, as `headrace token create` makes it.",
+    },
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "The token as the password of any user.",
+    },
+}
+
+
+def add_security(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
+    """Say of each operation that it needs a token, and of which role."""
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            role = needed_role(method.upper(), path).value
+            operation["security"] = [{scheme: [role]} for scheme in SCHEMES]
+
 
 _ABOUT = (
     "What Headrace can do beyond the APIs that it shares with other systems. "
@@ -42,15 +83,15 @@ _ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
 """What any route may answer: a request that is not understood, or a store that is away."""
 
 
-def v1_app(connectors: Connectors, bench: Workbench, door: Door) -> "ASGIApp":
-    """Return the API over an installation's connectors, behind a door."""
+def v1_app(connectors: Connectors, bench: Workbench, listener: Listener) -> ASGIApp:
+    """Return the API over an installation's connectors, behind a listener's checks."""
     app = v1_api(connectors, bench)
-    app.asks_who = door.keys is not None
-    return behind(app, door, refusal, needed_role)
+    app.asks_who = listener.keys is not None
+    return behind(app, listener, refusal, needed_role)
 
 
-def v1_api(connectors: Connectors, bench: Workbench) -> "V1":
-    """Return the API without a door; it also describes itself."""
+def v1_api(connectors: Connectors, bench: Workbench) -> V1:
+    """Return the API without them; it also describes itself."""
     app = V1(
         title="Headrace",
         version=__version__,

@@ -10,8 +10,8 @@ from headrace.control import BALANCE, Connectors, Tallies, Tally
 from headrace.model import Batch, BatchState, Counts
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.connectors import Choice
-from headrace.rest.v1.given import Moment
 from headrace.rest.v1.problems import problems
+from headrace.rest.v1.requests import Moment
 from headrace.sdk import Position
 
 TaskNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="The task, from 0.")]

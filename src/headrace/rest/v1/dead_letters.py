@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headrace.control import Connectors, definition_of
 from headrace.model import EventKind
-from headrace.rest.guard import caller
+from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
-from headrace.rest.v1.given import Moment, given
 from headrace.rest.v1.problems import Fault, problems
-from headrace.rest.v1.workbench import Workbench
+from headrace.rest.v1.requests import Moment, given
+from headrace.rest.v1.trials import Workbench
 from headrace.sdk import HeadraceError
 from headrace.store import existing
 

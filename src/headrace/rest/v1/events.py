@@ -16,10 +16,9 @@ from typing_extensions import override
 
 from headrace.control import Connectors
 from headrace.model import Event, EventKind
-from headrace.rest.guard import caller
+from headrace.rest.auth import caller
 from headrace.rest.requests import storable
-from headrace.rest.v1.given import QuerySwitch
-from headrace.rest.v1.slots import Streams
+from headrace.rest.v1.requests import QuerySwitch, Streams
 from headrace.store import ConnectorStore
 
 Storable = Annotated[str, AfterValidator(storable)]

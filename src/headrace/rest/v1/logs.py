@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.control import LogChoice, LogLine, LogPlace
-from headrace.rest.v1.workbench import Workbench
+from headrace.rest.v1.trials import Workbench
 
 _LONGEST = 8192
 """How much of a text is shown: a page is kept in memory as a whole."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from headrace.control import Connectors
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import problems
-from headrace.rest.v1.workbench import Workbench
+from headrace.rest.v1.trials import Workbench
 from headrace.sdk import Schema
 from headrace.sdk.sparktypes import to_spark_json
 

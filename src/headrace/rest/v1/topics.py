@@ -7,11 +7,11 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.model import Reading, TopicRetention
-from headrace.rest.guard import caller
+from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
-from headrace.rest.v1.given import IS_NUMBER, Switch, given
 from headrace.rest.v1.problems import problems
-from headrace.rest.v1.workbench import Workbench
+from headrace.rest.v1.requests import IS_NUMBER, Switch, given
+from headrace.rest.v1.trials import Workbench
 
 if TYPE_CHECKING:
     from headrace.topics import Topic

@@ -10,15 +10,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk.errors import ConfigError
 
-__all__ = [
-    "ConnectorInfo",
-    "ConnectorStatus",
-    "LoggerLevel",
-    "OffsetInfo",
-    "PluginSummary",
-    "TaskHealth",
-    "Validation",
-]
 
 FAILED = "FAILED"
 

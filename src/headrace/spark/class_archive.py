@@ -1,25 +1,19 @@
-"""The class-data-sharing archive: Spark's classes as the JVM wants them, for a quick start.
-
-The JVM maps the archive instead of reading, checking and linking some 15,000 classes from jars.
-It is made once, by a run that does what short commands do (see `training`), and it fits one
-build of Java and one class path; where it does not fit, the JVM starts without it.
-"""
+"""The class-data-sharing archive: Spark's classes as the JVM wants them, for a quick start."""
 
 import fcntl
 import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyspark
 
 from headrace.sdk.errors import SetupError
-from headrace.spark.java import Java
-from headrace.spark.settings import SparkSettings
-
-__all__ = ["archive_file", "make_archive"]
+from headrace.spark.conf import SparkSettings
+from headrace.spark.jars import JarCache, locked_jars
+from headrace.spark.java import Java, find_java
 
 TRAINING_SECONDS = 900  # half a minute on a quiet machine
 
@@ -95,3 +89,29 @@ def _remove_superseded(newest: Path) -> None:
         if archive != newest and (is_ours or not Path(used_by).is_file()):
             archive.unlink()
             owner.unlink(missing_ok=True)
+
+
+def prepare(settings: SparkSettings, report: Callable[[str], None]) -> None:
+    """Fetch the jars, check all of them, and make the class archive; again does nothing.
+
+    Called at set-up, once per machine and release; the first call takes about a minute.
+
+    Args:
+        settings: Where the cache is, which Java to take, and Ivy's mirrors.
+        report: Told, in words, of each step.
+
+    Raises:
+        SetupError: There is no Java, a jar cannot be fetched, or Spark does not start.
+    """
+    java = find_java(settings.java_home)
+    report(f"Java {java.version} at {java.home}")
+    cache = JarCache(folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf)
+    jars = locked_jars()
+    cache.recheck(jars)
+    files = cache.resolve(jars, report=report)
+    report(f"{len(files)} jars in {cache.folder}")
+    archive = archive_file(settings.cache, java, files)
+    if not archive.is_file():
+        report("making the class archive, which halves the time of a start")
+        make_archive(settings, archive)
+    report(f"class archive {archive}")

@@ -14,7 +14,7 @@ import pytest
 from headrace.cli import main
 from headrace.control import Connectors
 from headrace.rest import (
-    Door,
+    Listener,
     Opening,
     RateLimit,
     Role,
@@ -47,8 +47,8 @@ def shown(tokens: TokenFile) -> dict[Role, str]:
 @pytest.fixture(scope="module")
 def url(connectors: Connectors, tokens: TokenFile, shown: dict[Role, str]) -> Iterator[str]:
     assert shown
-    door = Door(port=0, keys=tokens, body_bytes=10_000, rate=RateLimit(refusals=1000))
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0, keys=tokens, body_bytes=10_000, rate=RateLimit(refusals=1000))
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         yield serving.url
 
@@ -184,8 +184,8 @@ def test_a_broken_file_stops_the_start_and_lets_nobody_in_later(tmp_path: Path) 
 
 
 def test_a_client_that_asks_too_often_has_to_wait(connectors: Connectors) -> None:
-    door = Door(port=0, keys=SharedToken("t0ken"), rate=RateLimit(a_minute=3))
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0, keys=SharedToken("t0ken"), rate=RateLimit(a_minute=3))
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         answers = [asked(serving.url, "GET", "/connectors", "t0ken") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
@@ -194,8 +194,8 @@ def test_a_client_that_asks_too_often_has_to_wait(connectors: Connectors) -> Non
 
 
 def test_guesses_are_slowed_down_and_lock_nobody_out(connectors: Connectors) -> None:
-    door = Door(port=0, keys=SharedToken("t0ken"), rate=RateLimit(refusals=2))
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0, keys=SharedToken("t0ken"), rate=RateLimit(refusals=2))
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         guesses = [asked(serving.url, "GET", "/connectors", "guess") for _ in range(3)]
         assert [answer.status_code for answer in guesses] == [401, 401, 429]
@@ -219,8 +219,8 @@ def test_guesses_are_slowed_down_and_lock_nobody_out(connectors: Connectors) -> 
 def test_without_tokens_pages_of_others_cannot_use_it_through_a_browser(
     connectors: Connectors, headers: dict[str, str], status: int
 ) -> None:
-    door = Door(port=0)
-    with Serving(connect_app(connectors, door), door) as serving:
+    listener = Listener(port=0)
+    with Serving(connect_app(connectors, listener), listener) as serving:
         serving.start()
         answer = httpx2.get(f"{serving.url}/connectors", headers=headers, timeout=60)
     assert answer.status_code == status
@@ -229,9 +229,9 @@ def test_without_tokens_pages_of_others_cannot_use_it_through_a_browser(
 def test_a_signal_that_comes_as_soon_as_it_says_where_it_is_ends_it_in_order(
     connectors: Connectors,
 ) -> None:
-    door = Door(port=0)
+    listener = Listener(port=0)
     before = signal.getsignal(signal.SIGTERM)
-    with Serving(connect_app(connectors, door), door) as serving:
+    with Serving(connect_app(connectors, listener), listener) as serving:
         url = serving.url
         serving.run(lambda: signal.raise_signal(signal.SIGTERM))
         with pytest.raises(httpx2.TransportError):
@@ -241,14 +241,14 @@ def test_a_signal_that_comes_as_soon_as_it_says_where_it_is_ends_it_in_order(
 
 def test_others_are_let_in_only_where_they_are_known_or_it_is_said() -> None:
     with pytest.raises(ConfigError, match="no token is set"):
-        Door(host=ALL_ADDRESSES)
-    assert Door(host=ALL_ADDRESSES, anonymous=True).admits(None)
-    assert Door(host=ALL_ADDRESSES, keys=SharedToken("t")).admits(None) is None
+        Listener(host=ALL_ADDRESSES)
+    assert Listener(host=ALL_ADDRESSES, anonymous=True).admits(None)
+    assert Listener(host=ALL_ADDRESSES, keys=SharedToken("t")).admits(None) is None
 
 
 def test_while_it_starts_and_stops_it_says_so(connectors: Connectors) -> None:
-    door, opening = Door(port=0), Opening()
-    with Serving(opening, door) as serving:
+    listener, opening = Listener(port=0), Opening()
+    with Serving(opening, listener) as serving:
         serving.start()
         for told in ("Worker is still starting up.", "Worker is stopping."):
             health = asked(serving.url, "GET", "/health")
@@ -256,7 +256,7 @@ def test_while_it_starts_and_stops_it_says_so(connectors: Connectors) -> None:
             assert health.json() == {"status": "starting", "message": told}
             other = asked(serving.url, "POST", "/connectors", json={})
             assert (other.status_code, other.json()["message"]) == (503, told)
-            with opening.opened(connect_app(connectors, door)):
+            with opening.opened(connect_app(connectors, listener)):
                 assert asked(serving.url, "GET", "/health").status_code == 200
 
 

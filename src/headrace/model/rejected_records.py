@@ -1,4 +1,4 @@
-"""Says in the log which records were rejected, in Kafka Connect's words."""
+"""Rejected records: how many are tolerated, and what the log says of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
+
+    from headrace.model.batch import Counts
+
 
 MOST_LINES = 10
 """Lines for one batch; a thousand bad records have one cause more often than a thousand."""
@@ -60,3 +63,38 @@ class ErrorLog:
 
 def _millis(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class ToleranceLimits:
+    """The limits of a connector, each judged for each of its tasks.
+
+    Args:
+        count: The most records that may be rejected; None for any number.
+        share: The most of what was read that may be rejected, 0 to 1; None for all.
+        window: Over which time both are judged, up to the start of the batch that is
+            judged; None: since the task first ran.
+    """
+
+    count: int | None = None
+    share: float | None = None
+    window: timedelta | None = None
+
+    @property
+    def given(self) -> bool:
+        """Return whether there is any limit."""
+        return self.count is not None or self.share is not None
+
+    def exceeded(self, counts: Counts) -> str | None:
+        """Return what is exceeded, as a sentence, or None.
+
+        Args:
+            counts: Of the window, with the batch that is judged.
+        """
+        since = f" within {self.window.total_seconds():g} s" if self.window else " so far"
+        told = f"{counts.rejected} of {counts.read} records were rejected{since}"
+        if self.count is not None and counts.rejected > self.count:
+            return f"{told}; errors.tolerance.max.count allows {self.count}."
+        if self.share is not None and counts.rejected > self.share * counts.read:
+            return f"{told}; errors.tolerance.max.share allows {self.share:g} of them."
+        return None

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from tests.registry_server import served
 
 from headrace.cli import main
-from headrace.rest import Door, SharedToken, Tls
+from headrace.rest import Listener, SharedToken, Tls
 from headrace.sdk import ConfigError
 from headrace_plugins.confluent.client import HttpSchemaRegistry, RegistrySettings
 from headrace_plugins.confluent.schema_registry import SchemaText
@@ -54,12 +54,14 @@ def client(url: str, **files: Path) -> HttpSchemaRegistry:
 
 @pytest.fixture
 def small() -> Iterator[str]:
-    with served(door=Door(port=0, keys=SharedToken("t0ken"), body_bytes=1000)) as serving:
+    with served(
+        listener=Listener(port=0, keys=SharedToken("t0ken"), body_bytes=1000)
+    ) as serving:
         yield serving.url
 
 
 def test_clients_that_trust_its_certificate_use_it_and_others_do_not(pem: Path) -> None:
-    with served(door=Door(port=0, tls=Tls(pem))) as serving:
+    with served(listener=Listener(port=0, tls=Tls(pem))) as serving:
         assert serving.url.startswith("https://")
         registry = client(serving.url, ca=pem)
         assert registry.register("s", INT) == 1
@@ -69,7 +71,7 @@ def test_clients_that_trust_its_certificate_use_it_and_others_do_not(pem: Path) 
 
 
 def test_clients_have_to_show_a_certificate_where_that_is_asked_for(pem: Path) -> None:
-    with served(door=Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
+    with served(listener=Listener(port=0, tls=Tls(pem, client_ca=pem))) as serving:
         registry = client(serving.url, ca=pem, certificate=pem)
         assert registry.register("s", INT) == 1
         registry.close()
@@ -83,7 +85,7 @@ def test_commands_show_the_certificate_of_the_settings(
     pem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "headrace.toml"
-    with served(door=Door(port=0, tls=Tls(pem, client_ca=pem))) as serving:
+    with served(listener=Listener(port=0, tls=Tls(pem, client_ca=pem))) as serving:
 
         def subjects(**settings: Path) -> int:
             told = {"home": tmp_path / "home", "registry_ssl_ca": pem, **settings}
@@ -102,9 +104,9 @@ def test_commands_show_the_certificate_of_the_settings(
 def test_it_listens_to_others_only_where_they_must_prove_who_they_are(pem: Path) -> None:
     for tls in (None, Tls(pem)):
         with pytest.raises(ConfigError, match="no token"):
-            Door(host=EVERYWHERE, tls=tls)
-    assert Door(host=EVERYWHERE, tls=Tls(pem, client_ca=pem)).keys is None
-    assert Door(host=EVERYWHERE, keys=SharedToken("t")).tls is None
+            Listener(host=EVERYWHERE, tls=tls)
+    assert Listener(host=EVERYWHERE, tls=Tls(pem, client_ca=pem)).keys is None
+    assert Listener(host=EVERYWHERE, keys=SharedToken("t")).tls is None
 
 
 def test_files_that_do_not_do_are_named_before_anything_listens(

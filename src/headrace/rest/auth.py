@@ -9,9 +9,8 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.door import ANYONE, RawPath
-from headrace.rest.limit import BodyLimit
-from headrace.rest.origin import is_cross_site
+from headrace.rest.listener import ANYONE, RawPath
+from headrace.rest.requests import BodyLimit, is_cross_site
 from headrace.rest.tokens import Principal, Role
 
 if TYPE_CHECKING:
@@ -20,16 +19,8 @@ if TYPE_CHECKING:
     from fastapi import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from headrace.rest.door import Door
+    from headrace.rest.listener import Listener
 
-__all__ = [
-    "Refuse",
-    "behind",
-    "caller",
-    "client_of",
-    "has_token",
-    "needs_admin_to_change",
-]
 
 Refuse: TypeAlias = Callable[[str, int, str, Mapping[str, str]], Response]
 """Gives the answer that refuses a request, in the form of the API that it is for, from its
@@ -49,25 +40,25 @@ _REFUSED = "refused"
 
 
 def behind(
-    app: ASGIApp, door: Door, refuse: Refuse, needs: Needs, *, gets_change: bool = False
+    app: ASGIApp, listener: Listener, refuse: Refuse, needs: Needs, *, gets_change: bool = False
 ) -> ASGIApp:
-    """Return an application behind a door.
+    """Return an application behind a listener's checks.
 
     What stands in the paths of its requests is as it was sent. Who may not come in has no
     body read.
 
     Args:
         app: The application.
-        door: Whom it lets in.
+        listener: Whom it lets in.
         refuse: Gives its answer to who may not come in.
         needs: Gives the role that a request needs.
         gets_change: Whether a GET may change something. Browsers send a GET to any server for
             any page, some without a word of the page: they are not asked for a password then,
             which they would keep and send along. Clients may show one all the same.
     """
-    limited = BodyLimit(app, door.body_bytes, door.body_seconds, refuse)
+    limited = BodyLimit(app, listener.body_bytes, listener.body_seconds, refuse)
     challenge = "Bearer" if gets_change else 'Bearer, Basic realm="headrace"'
-    return RawPath(_Guard(limited, door, refuse, needs, challenge))
+    return RawPath(_Guard(limited, listener, refuse, needs, challenge))
 
 
 def needs_admin_to_change(method: str, path: str) -> Role:
@@ -140,10 +131,10 @@ class _Guard:
     """Answers 401, 403 and 429 to requests that do not come in."""
 
     def __init__(
-        self, app: ASGIApp, door: Door, refuse: Refuse, needs: Needs, challenge: str
+        self, app: ASGIApp, listener: Listener, refuse: Refuse, needs: Needs, challenge: str
     ) -> None:
         self._app = app
-        self._door = door
+        self._door = listener
         self._refuse = refuse
         self._needs = needs
         self._challenge = challenge

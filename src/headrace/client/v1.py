@@ -2,26 +2,160 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headrace.client.asking import Asking, path_of
-from headrace.client.errors import RefusedError
-from headrace.client.figures import task_figures
+from headrace.client.http import NotThereError, RefusedError
 from headrace.sdk.errors import ConfigErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.client.figures import TaskFigures
+    from headrace.client.http import Http
 
-__all__ = ["Beyond"]
+
+_FIELDS = {
+    "headrace_task_records_read_total": "read",
+    "headrace_task_records_written_total": "written",
+    "headrace_task_records_rejected_total": "rejected",
+    "headrace_task_bytes_total": "size_bytes",
+    "headrace_task_batch_seconds_count": "batches",
+    "headrace_task_batch_seconds_sum": "batch_seconds",
+    "headrace_task_batch_records": "batch_records",
+    "headrace_task_lag_records": "lag_records",
+    "headrace_task_lag_bytes": "lag_bytes",
+    "headrace_task_retries_total": "retries",
+    "headrace_task_failures_total": "failures",
+}
+_STATE = "headrace_task_state"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """What a task has done since its server began, and how it is.
+
+    Args:
+        connector: The name of its connector.
+        number: Its number, from 0.
+        state: RUNNING, PAUSED, FAILED, ...
+        read: Records that it has read.
+        written: Records that are durable in its targets.
+        rejected: Records that failed and were left out.
+        size_bytes: Bytes of what it read or wrote.
+        batches: How many batches it has finished.
+        batch_seconds: How long they took, in all.
+        batch_records: How many records the newest read.
+        lag_records: How many waited when that began; None where nobody knows.
+        lag_bytes: The same in bytes.
+        retries: Steps that failed for now.
+        failures: How often it became FAILED.
+    """
+
+    connector: str
+    number: int
+    state: str = ""
+    read: float = 0
+    written: float = 0
+    rejected: float = 0
+    size_bytes: float = 0
+    batches: float = 0
+    batch_seconds: float = 0
+    batch_records: float = 0
+    lag_records: float | None = None
+    lag_bytes: float | None = None
+    retries: float = 0
+    failures: float = 0
+
+    @property
+    def name(self) -> str:
+        """Return the task's name."""
+        return f"{self.connector}-{self.number}"
+
+
+def task_figures(text: str) -> list[TaskFigures]:
+    """Return the figures of each task, by name, from an exposition for Prometheus."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - as httpx2 is
+
+    found: dict[tuple[str, int], TaskFigures] = {}
+    families: Iterable[object] = text_string_to_metric_families(text)
+    for family in families:
+        for sample in family.samples:  # type: ignore[attr-defined]  # its module has no types
+            _take(found, sample.name, sample.labels, sample.value)
+    return [found[key] for key in sorted(found)]
+
+
+def _take(
+    found: dict[tuple[str, int], TaskFigures],
+    name: str,
+    labels: Mapping[str, str],
+    value: float,
+) -> None:
+    if "task" not in labels or "connector" not in labels:
+        return
+    key = labels["connector"], int(labels["task"])
+    before = found.get(key) or TaskFigures(*key)
+    if name == _STATE and value == 1:
+        found[key] = replace(before, state=labels["state"])
+    elif name in _FIELDS:
+        found[key] = replace(before, **{_FIELDS[name]: value})  # type: ignore[arg-type]  # a field's name
+
+
+_SHOWN = 10
+
+
+class Asking:
+    """The part of a client that knows which connectors there are."""
+
+    http: Http
+
+    def names(self) -> list[str]:
+        """Return the names of all connectors, sorted."""
+        return sorted(self.http.send("GET", "/connectors"))
+
+    def not_there(self, name: str) -> NotThereError:
+        """Return the error for a name that the server does not know."""
+        known = self.names()
+        close = get_close_matches(name, known, n=3, cutoff=0.5)
+        fix = f"Did you mean {' or '.join(close)}?" if close else _there_are(known)
+        return NotThereError(f"There is no connector {name!r}.", field="name", fix=fix)
+
+    def of_connector(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str | list[str]] | None = None,
+    ) -> Any:
+        """Send a request about a connector; names near one that is not there are told."""
+        try:
+            return self.http.send(method, path, body=body, query=query)
+        except NotThereError:
+            if name in self.names():
+                raise
+            raise self.not_there(name) from None
+
+
+def path_of(name: str) -> str:
+    """Return the path of a connector."""
+    return f"/connectors/{quote(name, safe='')}"
+
+
+def _there_are(known: Sequence[str]) -> str:
+    if not known:
+        return "There is no connector yet; make one with: headrace connector create."
+    shown = ", ".join(known[:_SHOWN])
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return f"There are: {shown}{more}."
+
 
 _PAGE = "1000"
 
 
-class Beyond(Asking):
+class V1Api(Asking):
     """The part of a client that a server of Kafka Connect has no answer to."""
 
     def targets(self) -> dict[str, str]:
@@ -206,3 +340,84 @@ class Beyond(Asking):
 
 def _given(**values: str | None) -> Mapping[str, str]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+_REPAIRED = ("id", "key", "value", "headers")
+"""What the server takes of a letter that was repaired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterChoice:
+    """Which dead letters; what is None does not matter.
+
+    Args:
+        connector: The connector that rejected them.
+        stage: Kafka Connect's name of the stage.
+        exception: The class of the error, with or without its package.
+        since: Rejected by batches that began then or later; aware.
+        until: Rejected by batches that began before; aware.
+        ids: The letters themselves; none for any.
+    """
+
+    connector: str | None = None
+    stage: str | None = None
+    exception: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    ids: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a server reads it."""
+        times = {"since": self.since, "until": self.until}
+        told = {name: time and time.isoformat() for name, time in times.items()}
+        told |= {"connector": self.connector, "stage": self.stage, "exception": self.exception}
+        ids = {"id": list(self.ids)} if self.ids else {}
+        return {**{name: each for name, each in told.items() if each is not None}, **ids}
+
+
+class Letters(Asking):
+    """The part of a client that looks after dead letters."""
+
+    def letter_groups(self, chosen: LetterChoice) -> list[dict[str, Any]]:
+        """Return how many letters are open, by topic, connector and cause."""
+        return list(self.http.send("GET", "/v1/dead-letters", query=chosen.to_json()))
+
+    def letters(
+        self, topic: str, chosen: LetterChoice, *, limit: int = 20
+    ) -> list[dict[str, Any]]:
+        """Return the open letters of a topic, the oldest first, at most 1000."""
+        query = {**chosen.to_json(), "limit": str(limit)}
+        return list(self.http.send("GET", _path(topic), query=query))
+
+    def discard_letters(self, topic: str, chosen: LetterChoice, *, every: bool = False) -> int:
+        """Close letters; the topic keeps them. Return how many.
+
+        Without a choice all are meant, and ``every`` has to say so.
+        """
+        body = {**chosen.to_json(), **({"all": True} if every else {})}
+        told = self.http.send("POST", f"{_path(topic)}/discard", body=body)
+        return int(told["discarded"])
+
+    def replay_letters(
+        self,
+        name: str,
+        chosen: LetterChoice,
+        repaired: Sequence[Mapping[str, Any]] | None = None,
+    ) -> dict[str, Any]:
+        """Send letters through their connector's chain to its sinks again, each once.
+
+        Returns when that is done, with how many there were of each kind, and the ``error`` that
+        ended it early. With ``repaired`` only those go, as they are there; of each the id is
+        needed, and a key, a value or headers that it has not stay as they are.
+        """
+        body = chosen.to_json()
+        if repaired is not None:
+            body["repaired"] = [
+                {part: each[part] for part in _REPAIRED if part in each} for each in repaired
+            ]
+        path = f"/v1{path_of(name)}/dead-letters/replay"
+        return dict(self.of_connector(name, "POST", path, body))
+
+
+def _path(topic: str) -> str:
+    return f"/v1/dead-letters/{quote(topic, safe='')}"

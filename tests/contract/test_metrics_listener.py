@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from tests.unit.metrics.told import told
 
 from headrace.metrics import Exposition
-from headrace.rest import Door, Serving, SharedToken, WithMetrics, metrics_app
+from headrace.rest import Listener, Serving, SharedToken, WithMetrics, metrics_app
 
 OPEN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 TOKEN = "t" * 32
@@ -24,13 +24,13 @@ async def elsewhere(scope, receive, send) -> None:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with served(Door(port=0)) as serving:
+    with served(Listener(port=0)) as serving:
         yield serving.url
 
 
-def served(door: Door) -> Serving:
-    app = WithMetrics(elsewhere, metrics_app(Exposition(told()), door))
-    serving = Serving(app, door)
+def served(listener: Listener) -> Serving:
+    app = WithMetrics(elsewhere, metrics_app(Exposition(told()), listener))
+    serving = Serving(app, listener)
     serving.start()
     return serving
 
@@ -72,7 +72,7 @@ def test_many_may_scrape_at_once(url):
 
 
 def test_the_door_keeps_the_metrics_too():
-    with served(Door(port=0, keys=SharedToken(TOKEN))) as serving:
+    with served(Listener(port=0, keys=SharedToken(TOKEN))) as serving:
         path = f"{serving.url}/metrics"
         assert httpx2.get(path, timeout=60).status_code == 401
         shown = {"Authorization": f"Bearer {TOKEN}"}

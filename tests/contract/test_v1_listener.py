@@ -6,16 +6,16 @@ import httpx2
 import pytest
 from tests.contract.v1_client import V1, v1_client
 
-from headrace.rest import Door, Opening, Role, Serving, SharedToken
-from headrace.rest.v1.roles import needed_role
+from headrace.rest import Listener, Opening, Role, Serving, SharedToken
+from headrace.rest.v1.app import needed_role
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
 def v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V1]:
-    door = Door(port=0, keys=SharedToken("secret"))
-    with v1_client(tmp_path_factory.mktemp("v1"), door=door) as client:
+    listener = Listener(port=0, keys=SharedToken("secret"))
+    with v1_client(tmp_path_factory.mktemp("v1"), listener=listener) as client:
         yield client
 
 
@@ -41,8 +41,8 @@ def test_what_a_client_changes_is_known_by_its_name(v1: V1) -> None:
 
 
 def test_while_the_server_starts_a_problem_says_so() -> None:
-    door = Door(port=0)
-    with Serving(Opening(), door) as serving:
+    listener = Listener(port=0)
+    with Serving(Opening(), listener) as serving:
         serving.start()
         waiting = httpx2.get(f"{serving.url}/v1/connectors")
     assert waiting.status_code == 503

@@ -1,0 +1,268 @@
+"""Where a server listens, and which connections it takes: by default this machine's."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headrace.rest.requests import names_other_host
+from headrace.rest.tokens import Principal, RateLimit, Role
+from headrace.sdk import ConfigError
+from headrace.sdk.hosts import is_own
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.datastructures import Headers
+    from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+    from headrace.rest.tokens import Keys
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The PEM files of a server that speaks TLS, 1.2 or later.
+
+    Args:
+        certificate: The server's certificate, followed by those that lead to its root.
+        key: Its private key; None: in the file of the certificate.
+        key_password: The key's password.
+        client_ca: The certificates of whom the server trusts to sign its clients'. Clients
+            have to show one then; None asks them for none.
+        settings: What the settings that name these files begin with, for errors.
+    """
+
+    certificate: Path
+    key: Path | None = None
+    key_password: str | None = field(default=None, repr=False)
+    client_ca: Path | None = None
+    settings: str = "registry"
+
+    def context(self) -> ssl.SSLContext:
+        """Return what the server needs. Raises ConfigError when a file does not do."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(self.certificate, self.key, self.key_password or "")
+        except (OSError, ssl.SSLError) as error:
+            files = " with ".join(str(file) for file in (self.certificate, self.key) if file)
+            raise ConfigError(
+                problem=f"{files} cannot be used as certificate and key: {_told(error)}.",
+                fix="Name PEM files of a certificate and of its key, and the key's password.",
+                field=f"{self.settings}_ssl_certificate",
+            ) from None
+        if self.client_ca is None:
+            return context
+        try:
+            context.load_verify_locations(self.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                problem=f"{self.client_ca} holds no certificates: {_told(error)}.",
+                fix="Name a PEM file of the certificates that sign those of the clients.",
+                field=f"{self.settings}_ssl_client_ca",
+            ) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or type(error).__name__
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """How long a connection may keep a server waiting, and how many there may be.
+
+    Args:
+        head_seconds: How long the head of a request may take to arrive.
+        total: How many connections are open at once.
+        of_address: How many of these are of one address.
+    """
+
+    head_seconds: float = 10
+    total: int = 1000
+    of_address: int = 200
+    _open: Counter[str] = field(default_factory=Counter, init=False)
+
+    def protocol(self) -> Callable[..., asyncio.Protocol]:
+        """Return what serves a connection within these limits."""
+        limits = self
+
+        class Bounded(_Bounded):
+            """A connection of this server."""
+
+        Bounded.limits = limits
+        return Bounded
+
+    def take(self, address: str) -> bool:
+        """Count a connection; return whether it may stay."""
+        self._open[address] += 1
+        return self._open[address] <= self.of_address and self._open.total() <= self.total
+
+    def give_back(self, address: str) -> None:
+        """Count a connection no more."""
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+
+class _Bounded(H11Protocol):
+    """Ends a connection whose requests do not arrive in time ("slowloris")."""
+
+    limits: ConnectionLimits
+    _address: str | None = None
+    _deadline: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._address = "" if self.client is None else self.client[0]
+        if not self.limits.take(self._address):
+            transport.abort()
+            return
+        self._wait()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._serves():
+            self._wait_no_more()  # its head is there; whoever reads the body bounds that
+        elif self._deadline is None:
+            self._wait()
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Nothing is owed until the next request begins; uvicorn ends what stays idle.
+        if not self._serves():
+            self._wait_no_more()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        if self._address is not None:
+            self.limits.give_back(self._address)
+            self._address = None
+        super().connection_lost(exc)
+
+    def _serves(self) -> bool:
+        """Return whether a request is being answered."""
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        return cycle is not None and not cycle.response_complete
+
+    def _wait(self) -> None:
+        self._deadline = self.loop.call_later(self.limits.head_seconds, self._end)
+
+    def _wait_no_more(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _end(self) -> None:
+        self._deadline = None
+        if not self._serves():
+            self.transport.abort()
+
+
+ANYONE = Principal("anonymous", Role.ADMIN)
+"""Who comes in where no token is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """Where a server listens and whom it lets in.
+
+    Args:
+        host: The address.
+        port: The port; 0 for any that is free.
+        keys: The clients, who show a token as a bearer token or as the password of any user;
+            None to let everyone in, which is allowed on this machine's own addresses, where
+            clients have to show a certificate, or where it is said with ``anonymous``.
+        anonymous: Whether everyone who can reach it may come in.
+        advice: What to do where it may not listen, for the error.
+        tls: How it speaks TLS; None for plain HTTP.
+        body_bytes: How large a request's body may be.
+        body_seconds: How long a request's body may take to arrive.
+        rate: How many requests a client may send.
+        connections: How many connections there may be, and how long they may keep it waiting.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8081
+    keys: Keys | None = None
+    anonymous: bool = False
+    advice: str = "Listen on 127.0.0.1."
+    tls: Tls | None = None
+    body_bytes: int = 8 * 1024 * 1024
+    body_seconds: float = 60
+    rate: RateLimit = field(default_factory=RateLimit)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for an address that strangers can reach and come in by."""
+        known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
+        if not known and not self.anonymous and not is_own(self.host):
+            problem = f"{self.host} can be reached from other machines, and no token is set."
+            raise ConfigError(problem, field="--host", fix=self.advice)
+
+    @property
+    def shared(self) -> bool:
+        """Whether others than this machine's own user may come in."""
+        known = self.keys is not None or (self.tls is not None and self.tls.client_ca)
+        return bool(known) or not is_own(self.host)
+
+    def admits(self, authorization: str | None) -> Principal | None:
+        """Return whom an Authorization header shows; None if it shows no token of a client."""
+        if self.keys is None:
+            return ANYONE
+        shown = _shown(authorization or "")
+        return self.keys.principal(shown) if shown else None
+
+    def is_strange(self, headers: Headers) -> bool:
+        """Return whether a request is to or from a name that is not this machine's.
+
+        Where no token is asked for, a page in a browser on this machine could have it sent
+        under a name that the page makes lead here (DNS rebinding).
+        """
+        if self.keys is not None or self.anonymous or not is_own(self.host):
+            return False
+        return names_other_host(headers)
+
+
+class RawPath:
+    """Routes by the path as it was sent, so that a subject may hold a slash as %2F.
+
+    Handlers decode the parts of the path themselves.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Stand before an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
+        await self._app(scope, receive, send)
+
+
+def _shown(authorization: str) -> str:
+    kind, _, value = authorization.partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
