@@ -25,7 +25,7 @@ from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest import Workbench, v1_api
 from headrace.runtime.app import Runtime, now
 from headrace.sdk import HeadraceError
-from headrace.sdk.metrics import MetricKind
+from headrace.sdk.provider import MetricKind
 from headrace.settings import PREFIX, Settings
 from headrace.store import SqlConnectorStore, SqlStore
 

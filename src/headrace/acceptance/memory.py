@@ -23,8 +23,8 @@ from headrace.sdk import (
 )
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.config import Config, ConfigDef
-from headrace.sdk.frames import rows
 from headrace.sdk.sparktypes import to_spark_json
+from headrace.sdk.sqltext import rows
 from headrace.sdk.testing import Arrived, Point, fitted
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         SinkBatch,
         TaskContext,
     )
-    from headrace.sdk.refusal import Refused
+    from headrace.sdk.sink import Refused
     from headrace.sdk.testing import Row
 
 _FEED: Mapping[str, str] = {"feed": "memory"}

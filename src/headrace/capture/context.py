@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import Schema
-from headrace.sdk.stored import schema_from_json, schema_to_json
+from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 
 if TYPE_CHECKING:
     import threading

@@ -13,13 +13,13 @@ from headrace.capture.rows import Slices, TopicRows, rejected_row, sieve
 from headrace.evolution import reconcile
 from headrace.evolution.apply_arrow import moved_array
 from headrace.sdk.arrow import conform, to_arrow_field
-from headrace.sdk.evolution_policy import Handling
+from headrace.sdk.schema_evolution import Handling
 
 if TYPE_CHECKING:
     from headrace.capture.rows import Part, Rejected
     from headrace.evolution import Handled, Move, Reconciled
     from headrace.sdk import Schema
-    from headrace.sdk.evolution_policy import EvolutionPolicy
+    from headrace.sdk.schema_evolution import EvolutionPolicy
 
 
 log = logging.getLogger("headrace")

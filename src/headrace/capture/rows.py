@@ -16,8 +16,7 @@ from typing_extensions import override
 from headrace.evolution.values import brought, widen
 from headrace.sdk import CapturedBatch, Record, RecordError, Schema, SourceError, Struct
 from headrace.sdk.arrow import conform, from_arrow, to_array, to_arrow
-from headrace.sdk.evolution_policy import EvolutionPolicy
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema_evolution import EvolutionPolicy, evolve
 from headrace.topics import LETTERS, letter_headers, topic_row_schema
 
 if TYPE_CHECKING:

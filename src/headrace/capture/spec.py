@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import TopicRetention
 from headrace.sdk.durability import Durability
-from headrace.sdk.evolution_policy import EvolutionPolicy
+from headrace.sdk.schema_evolution import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

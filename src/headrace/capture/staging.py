@@ -20,7 +20,7 @@ from headrace.sdk import Schema
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.folders import folder_name
-from headrace.sdk.stored import schema_to_json
+from headrace.sdk.sparktypes import schema_to_json
 from headrace.topics import LETTERS
 
 if TYPE_CHECKING:

@@ -33,9 +33,8 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
-from headrace.sdk.config.parsing import shown
-from headrace.sdk.config.regex import java_regex
 from headrace.sdk.config.validators import unique
+from headrace.sdk.config.values import java_regex, shown
 
 if TYPE_CHECKING:
     from headrace.model import Definition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sdk.config import evolution_config
-from headrace.sdk.evolution_policy import EvolutionPolicy
+from headrace.sdk.schema_evolution import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from headrace.sdk import (
     SinkConnector,
     SourceConnector,
 )
-from headrace.sdk.evolution_policy import EvolutionPolicy
+from headrace.sdk.schema_evolution import EvolutionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,7 +15,7 @@ from headrace.dataplane.recordrows import records_of
 from headrace.sdk import ArrowTransform, RecordError, RecordTransform, RetriableError, Type
 from headrace.sdk import Schema as RecordSchema
 from headrace.sdk.arrow import conform, to_array, to_arrow
-from headrace.sdk.variants import check_variants
+from headrace.sdk.struct_exprs import check_variants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,8 +26,8 @@ from headrace.sdk.delta import (
 )
 from headrace.sdk.durability import flush
 from headrace.sdk.mark import receipt_figures
+from headrace.sdk.sparktypes import schema_to_json
 from headrace.sdk.sqltext import literal
-from headrace.sdk.stored import schema_to_json
 from headrace.topics import LETTERS, letter_headers
 
 if TYPE_CHECKING:

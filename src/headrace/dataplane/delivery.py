@@ -15,7 +15,7 @@ from headrace.dataplane.refusing import record_id
 from headrace.dataplane.sinkfront import sink_title
 from headrace.model import Counts
 from headrace.sdk import Counting, Mark, SourceError, StateError
-from headrace.sdk.refusal import RECORD_ID
+from headrace.sdk.sink import RECORD_ID
 from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.records import RecordFrame
     from headrace.model import Batch
     from headrace.sdk import FrameSink, RecordExpr, Refusal, Schema, StagedWrite
-    from headrace.sdk.refusal import Refused
+    from headrace.sdk.sink import Refused
 
 _FILTER = "filter:"
 

@@ -9,7 +9,7 @@ import structlog
 
 from headrace.evolution import reconcile, schema_changes
 from headrace.evolution.apply_sql import misfits, moved
-from headrace.sdk.evolution_policy import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:

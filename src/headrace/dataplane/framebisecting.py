@@ -12,7 +12,7 @@ from typing_extensions import override
 from headrace.dataplane.bisecting import PartBisection
 from headrace.dataplane.sinkfront import SinkFront
 from headrace.sdk import RejectedError, SinkError
-from headrace.sdk.refusal import RECORD_ID, Refused
+from headrace.sdk.sink import RECORD_ID, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

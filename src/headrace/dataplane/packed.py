@@ -22,9 +22,8 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from headrace.dataplane.packedmoves import MISFIT, misfit_rows, moved_rows
 from headrace.sdk.arrow import conform, from_arrow, to_arrow
 from headrace.sdk.delta import AddedFile
-from headrace.sdk.schema_merge import evolve
-from headrace.sdk.sparktypes import to_spark_json
-from headrace.sdk.stored import schema_from_json, schema_to_json
+from headrace.sdk.schema_evolution import evolve
+from headrace.sdk.sparktypes import schema_from_json, schema_to_json, to_spark_json
 from headrace.topics import packed_row_schema
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from headrace.dataplane.failures import translated
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.sampling import sample
 from headrace.sdk import CaptureSource, Position, ReadLimit, Schema
-from headrace.sdk.logical import VARIANT
+from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import to_spark_json
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from headrace.dataplane.portable import json_sql
 from headrace.dataplane.records import RecordFrame
 from headrace.sdk import RecordExpr, Type, ValueExpr
 from headrace.sdk.expressions import ERROR_TYPE
-from headrace.sdk.refusal import RECORD_ID, Refused, Verified
+from headrace.sdk.sink import RECORD_ID, Refused, Verified
 from headrace.sdk.sqltext import literal
-from headrace.sdk.variants import has_variant
+from headrace.sdk.struct_exprs import has_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

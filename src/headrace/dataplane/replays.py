@@ -13,9 +13,8 @@ from headrace.dataplane.sources import SourceFrame
 from headrace.sdk import Lag, Position, Schema, StateError, check_range
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.expressions import ERROR_TYPE
-from headrace.sdk.sparktypes import to_spark_json
+from headrace.sdk.sparktypes import schema_from_json, to_spark_json
 from headrace.sdk.sqltext import literal
-from headrace.sdk.stored import schema_from_json
 from headrace.sdk.transform import DATA_EXCEPTION
 from headrace.topics.rows import HEADERS
 

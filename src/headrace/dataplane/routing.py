@@ -18,7 +18,7 @@ from headrace.dataplane.topic_sinks import (
     rows_in,
     topic_mark,
 )
-from headrace.sdk.refusal import RECORD_ID
+from headrace.sdk.sink import RECORD_ID
 from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.records import RecordFrame
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Mark, SinkBatch, StagedWrite
-    from headrace.sdk.refusal import Refused
+    from headrace.sdk.sink import Refused
 
 _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
 

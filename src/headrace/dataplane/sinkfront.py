@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.sdk import BatchSink, FrameSink, RecordSink
-from headrace.sdk.refusal import class_name
+from headrace.sdk.sink import class_name
 
 __all__ = ["SinkFront", "sink_title"]
 

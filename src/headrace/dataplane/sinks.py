@@ -20,7 +20,7 @@ from headrace.dataplane.variants import with_texts
 from headrace.sdk import BatchSink, RecordSink, Schema, SinkBatch, Type
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import durability, set_durability
-from headrace.sdk.refusal import RECORD_ID, Refused
+from headrace.sdk.sink import RECORD_ID, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.dataplane.records import declared
-from headrace.sdk.variants import has_variant, texts_of_variants, variants_of_texts
+from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

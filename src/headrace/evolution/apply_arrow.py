@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from headrace.evolution.apply_sql import castable
 from headrace.sdk import RecordError, Type
 from headrace.sdk.arrow import to_array, to_arrow_field, to_arrow_type
-from headrace.sdk.logical import VARIANT
+from headrace.sdk.connectjson import to_string
+from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import sql_type
-from headrace.sdk.value_text import to_string
 
 if TYPE_CHECKING:
     from headrace.evolution.plan import Move

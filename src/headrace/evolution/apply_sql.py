@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Type
-from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT
-from headrace.sdk.scalars import NUMBERS
+from headrace.sdk.schema import DATE, DECIMAL, NUMBERS, TIMESTAMP, VARIANT
 from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 
 if TYPE_CHECKING:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.evolution_policy import ChangeKind
-from headrace.sdk.logical import VARIANT
-from headrace.sdk.scalars import FLOATS, WHOLE_NUMBERS, Type
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema import FLOATS, VARIANT, WHOLE_NUMBERS, Type
+from headrace.sdk.schema_evolution import ChangeKind, evolve
 from headrace.sdk.sqltext import sql_type
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from headrace.evolution.diff import SchemaChange, is_retyped, relation, titled
 from headrace.model import SchemaChangeError
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.evolution_policy import ChangeKind, Handling
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Field, Schema
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema import Field, Schema, Type
+from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
 from headrace.sdk.sqltext import sql_type
 
 if TYPE_CHECKING:
-    from headrace.sdk.evolution_policy import EvolutionPolicy
+    from headrace.sdk.schema_evolution import EvolutionPolicy
 
 __all__ = ["Handled", "Member", "Move", "Reconciled", "reconcile"]
 

@@ -9,13 +9,12 @@ import pyarrow as pa
 from headrace.evolution.diff import is_retyped
 from headrace.sdk import ConfigError, RecordError, Schema, Type
 from headrace.sdk.arrow import from_arrow
-from headrace.sdk.evolution_policy import ChangeKind, Handling
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.sdk.evolution_policy import EvolutionPolicy
+    from headrace.sdk.schema_evolution import EvolutionPolicy
 
 
 def infer(values: Sequence[Any]) -> Schema | None:

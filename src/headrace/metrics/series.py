@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.sdk.metrics import Metric, MetricKind
+from headrace.sdk.provider import Metric, MetricKind
 
 _OF_CONNECTOR = ("connector",)
 _OF_TASK = ("connector", "task")

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from headrace.metrics import series
 from headrace.model import ConnectorState, TaskId, TaskState
-from headrace.sdk.metrics import Metric, MetricSample
+from headrace.sdk.provider import Metric, MetricSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,11 +1,3 @@
-from .code_transform import (
-    ArrowTransform,
-    CodeTransform,
-    FrameTransform,
-    RecordTransform,
-    TransformBatch,
-    TransformContext,
-)
 from .connector import (
     BoundaryKind,
     Connector,
@@ -35,17 +27,16 @@ from .errors import (
 )
 from .expressions import RecordExpr, ValueExpr
 from .mark import Mark
-from .metrics import MetricsReporter
 from .position import Lag, Position, ReadLimit, check_range
-from .provider import ConfigProvider, ProviderContext
+from .provider import ConfigProvider, MetricsReporter, ProviderContext
 from .record import Header, Record
-from .refusal import Refusal
 from .schema import Field, Schema, Type
 from .sink import (
     BatchSink,
     Counting,
     FrameSink,
     RecordSink,
+    Refusal,
     SinkBatch,
     SinkConnector,
     SinkTask,
@@ -67,7 +58,16 @@ from .sources import (
 )
 from .sql_sink import SqlSink
 from .struct import Struct
-from .transform import Predicate, Transform
+from .transform import (
+    ArrowTransform,
+    CodeTransform,
+    FrameTransform,
+    Predicate,
+    RecordTransform,
+    Transform,
+    TransformBatch,
+    TransformContext,
+)
 
 __all__ = [
     "ArrowTransform",

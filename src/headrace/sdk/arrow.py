@@ -12,15 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sdk.errors import ConfigError, HeadraceError, RecordError
-from headrace.sdk.logical import (
-    DATE,
-    DECIMAL,
-    MAX_PRECISION,
-    TIME,
-    TIMESTAMP,
-    precision_of,
-    scale_of,
-)
 from headrace.sdk.metadata import (
     metadata_of,
     native_head,
@@ -28,19 +19,18 @@ from headrace.sdk.metadata import (
     with_metadata,
     with_root_metadata,
 )
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
+from headrace.sdk.schema import (
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Type,
+    precision_of,
+    scale_of,
+)
 from headrace.sdk.struct import Struct
-
-__all__ = [
-    "conform",
-    "from_arrow",
-    "to_array",
-    "to_arrow",
-    "to_arrow_field",
-    "to_arrow_type",
-    "to_batch",
-]
 
 
 def to_arrow(schema: Schema) -> pa.Schema:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.sdk.config import Configured
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
+from headrace.sdk.schema import Schema, Type
 from headrace.sdk.transform import DATA_EXCEPTION
 
 if TYPE_CHECKING:
@@ -25,24 +24,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk.config import Config
     from headrace.sdk.connector import SchemaMemory
-
-__all__ = [
-    "CONVERTER_TYPE",
-    "HEADERS",
-    "ArrowCall",
-    "ArrowDecoder",
-    "Converted",
-    "Converter",
-    "ConverterContext",
-    "Decoded",
-    "ExpressionDecoder",
-    "Fault",
-    "Group",
-    "HeaderConverter",
-    "RecordPart",
-    "RuntimeRegistry",
-    "is_raw",
-]
 
 CONVERTER_TYPE = "converter.type"
 """The key that tells a converter which part it is for; the runtime sets it."""
@@ -242,7 +223,7 @@ class ArrowDecoder(ABC):
 
         Raises ConfigError when there is none: the values of ``new`` are then faults.
         """
-        from headrace.sdk.schema_merge import evolve  # noqa: PLC0415 - spares executors
+        from headrace.sdk.schema_evolution import evolve  # noqa: PLC0415 - spares executors
 
         return evolve(known, new)
 

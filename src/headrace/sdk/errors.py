@@ -7,26 +7,6 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-__all__ = [
-    "Category",
-    "ConfigError",
-    "ConfigErrors",
-    "DataLostError",
-    "HeadraceError",
-    "RangeChangedError",
-    "RecordError",
-    "RejectedError",
-    "RetriableError",
-    "SetupError",
-    "SinkError",
-    "SourceError",
-    "StaleEpochError",
-    "StateError",
-    "StorageUnavailableError",
-    "UnfitRecordError",
-    "error_class",
-]
-
 
 class Category(StrEnum):
     """Who has to act: the author of the definition, the run, or the machine."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.sdk.errors import UnfitRecordError
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
+from headrace.sdk.schema import Schema, Type
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import (
     Change,
@@ -28,9 +27,7 @@ from headrace.sdk.struct_exprs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headrace.sdk.fieldpath import FieldPath
-
-__all__ = ["ERROR_TYPE", "RecordExpr", "ValueExpr"]
+    from headrace.sdk.sqltext import FieldPath
 
 _MAP = Type.MAP
 _NULL = "NULL"

@@ -6,8 +6,6 @@ from typing import Any, TypeVar, final
 
 from typing_extensions import override
 
-__all__ = ["Freezable", "FrozenMap", "freeze", "identity", "thaw"]
-
 K = TypeVar("K")
 V_co = TypeVar("V_co", covariant=True)
 

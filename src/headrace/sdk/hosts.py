@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["is_own"]
-
 
 def is_own(host: str) -> bool:
     """Return whether only this machine reaches a host: localhost, or a loopback address."""

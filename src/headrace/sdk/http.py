@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk.sources import Rows
 
-__all__ = ["HttpClient", "HttpError", "HttpPagedSource", "HttpSettings"]
-
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_DONE = frozenset({429, 503})
 """What says that a request was not carried out."""

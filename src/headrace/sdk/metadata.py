@@ -17,30 +17,19 @@ from typing import Any
 
 from headrace.sdk.errors import ConfigError, HeadraceError
 from headrace.sdk.frozen import FrozenMap
-from headrace.sdk.logical import (
+from headrace.sdk.schema import (
     DATE,
     DECIMAL,
     MAX_PRECISION,
     TIME,
     TIMESTAMP,
     VARIANT,
+    Schema,
+    Type,
     precision_of,
     scale_of,
 )
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
-
-__all__ = [
-    "PREFIX",
-    "ROOT",
-    "Head",
-    "metadata_of",
-    "native_head",
-    "root_metadata_of",
-    "with_metadata",
-    "with_root_metadata",
-]
 
 PREFIX = "headrace."
 ROOT = "headrace.root."

@@ -9,8 +9,6 @@ from typing_extensions import override
 
 from headrace.sdk.errors import StateError
 
-__all__ = ["Lag", "Position", "ReadLimit", "check_range"]
-
 
 @final
 class Position:

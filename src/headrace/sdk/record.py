@@ -13,8 +13,6 @@ from headrace.sdk.errors import RecordError
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
 
-__all__ = ["Header", "Record", "json_value"]
-
 
 @dataclass(frozen=True, slots=True)
 class Header:

@@ -1,29 +1,209 @@
 """Schemas: the types of values, as in Kafka Connect's data API."""
 
+import struct
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
 from typing import Any, TypedDict, final
 
 from typing_extensions import Unpack, override
 
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.frozen import Freezable, FrozenMap, freeze, identity
-from headrace.sdk.logical import (
-    DATE,
-    DECIMAL,
-    LOGICAL_BASES,
-    LOGICAL_VALUES,
-    TIME,
-    TIMESTAMP,
-    VARIANT,
-    decimal_fault,
-    decimal_parameters,
-)
-from headrace.sdk.misfits import misfit, null_misfit
-from headrace.sdk.scalars import SCALAR_VALUES, Type
 
-__all__ = ["Attributes", "Field", "Schema", "StructValue", "Type", "validate_value"]
+Fault = Callable[[object], str | None]
+
+
+class Type(StrEnum):
+    """The types of values, by Kafka Connect's names."""
+
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT64 = "INT64"
+    FLOAT32 = "FLOAT32"
+    FLOAT64 = "FLOAT64"
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    BYTES = "BYTES"
+    ARRAY = "ARRAY"
+    MAP = "MAP"
+    STRUCT = "STRUCT"
+
+
+WHOLE_NUMBERS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
+FLOATS = (Type.FLOAT32, Type.FLOAT64)
+NUMBERS = (*WHOLE_NUMBERS, *FLOATS)
+"""From narrow to wide: each may become any that follows it, as in Kafka Connect."""
+
+
+def _whole(bits: int) -> Fault:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def fault(value: object) -> str | None:
+        # Not isinstance: a bool is an int by inheritance, but no whole number here.
+        fits = type(value) is int and low <= value <= high
+        return None if fits else f"must be a whole number from {low} to {high}"
+
+    return fault
+
+
+def _float32(value: object) -> str | None:
+    if type(value) is not float:
+        return "must be a float"
+    try:
+        struct.pack("<f", value)
+    except OverflowError:
+        return "must be a float that fits into 32 bits"
+    return None
+
+
+def _exactly(title: str, *kinds: type) -> Fault:
+    def fault(value: object) -> str | None:
+        return None if type(value) in kinds else f"must be {title}"
+
+    return fault
+
+
+SCALAR_VALUES: Mapping[Type, Fault] = {
+    Type.INT8: _whole(8),
+    Type.INT16: _whole(16),
+    Type.INT32: _whole(32),
+    Type.INT64: _whole(64),
+    Type.FLOAT32: _float32,
+    Type.FLOAT64: _exactly("a float", float),
+    Type.BOOLEAN: _exactly("true or false", bool),
+    Type.STRING: _exactly("a text", str),
+    Type.BYTES: _exactly("bytes", bytes, bytearray, memoryview),
+}
+"""For each scalar type, what is wrong with a value; None if nothing."""
+
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DATE = "org.apache.kafka.connect.data.Date"
+TIME = "org.apache.kafka.connect.data.Time"
+TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
+VARIANT = "headrace.Variant"
+"""Ours: any JSON value. In Spark's frames it is a VARIANT, everywhere else its JSON text."""
+
+SCALE = "scale"
+LOGICAL_BASES: Mapping[str, Type] = {
+    DECIMAL: Type.BYTES,
+    DATE: Type.INT32,
+    TIME: Type.INT32,
+    TIMESTAMP: Type.INT64,
+    VARIANT: Type.STRING,
+}
+"""The type that each logical type is laid over."""
+
+# Kafka's Decimal has no precision; connectors for databases agree on this parameter.
+PRECISION = "connect.decimal.precision"
+# Spark's and Arrow's decimal128 hold no more digits.
+MAX_PRECISION = 38
+
+
+def scale_of(parameters: Mapping[str, str]) -> int | None:
+    """Give a Decimal's scale, or None if the parameter is missing or no whole number."""
+    return _whole_parameter(parameters.get(SCALE))
+
+
+def precision_of(parameters: Mapping[str, str]) -> int | None:
+    """Give a Decimal's precision, or None if it has none."""
+    return _whole_parameter(parameters.get(PRECISION))
+
+
+def decimal_parameters(scale: int, precision: int | None) -> dict[str, str]:
+    """Give the parameters of a Decimal."""
+    return {SCALE: str(scale)} | ({} if precision is None else {PRECISION: str(precision)})
+
+
+def decimal_fault(parameters: Mapping[str, str]) -> str | None:
+    """Say what is wrong with a Decimal's parameters; None if nothing."""
+    if scale_of(parameters) is None:
+        return "A Decimal needs the parameter scale, a whole number."
+    if PRECISION in parameters and not 1 <= (precision_of(parameters) or 0) <= MAX_PRECISION:
+        return f"The precision of a Decimal must be from 1 to {MAX_PRECISION}."
+    return None
+
+
+def _whole_parameter(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _decimal_fault(value: object, parameters: Mapping[str, str]) -> str | None:
+    if type(value) is not Decimal:
+        return "must be a Decimal"
+    if not value.is_finite():
+        return "must be a finite Decimal"
+    scale, precision = scale_of(parameters), precision_of(parameters)
+    if scale is None:
+        return "cannot be checked, as the schema's parameter scale is no whole number"
+    _, digits, exponent = value.as_tuple()
+    shift = int(exponent) + scale
+    number = int("".join(map(str, digits)))
+    if shift < 0 and number % 10**-shift:
+        return f"must have at most {scale} digits after the point"
+    if precision is not None and number and len(str(number)) + shift > precision:
+        return f"must have at most {precision - scale} digits before the point"
+    return None
+
+
+def _date_fault(value: object, _: Mapping[str, str]) -> str | None:
+    # A datetime is a date by inheritance, but Kafka's Date has no time part.
+    return None if type(value) is date else "must be a date without a time"
+
+
+def _time_fault(value: object, _: Mapping[str, str]) -> str | None:
+    fits = type(value) is time and value.tzinfo is None
+    return None if fits else "must be a time without a time zone"
+
+
+def _timestamp_fault(value: object, _: Mapping[str, str]) -> str | None:
+    fits = isinstance(value, datetime) and value.utcoffset() is not None
+    return None if fits else "must be a datetime with a time zone"
+
+
+def _variant_fault(value: object, _: Mapping[str, str]) -> str | None:
+    return None if type(value) is str else "must be a JSON text"
+
+
+LOGICAL_VALUES: Mapping[str, Callable[[object, Mapping[str, str]], str | None]] = {
+    DECIMAL: _decimal_fault,
+    DATE: _date_fault,
+    TIME: _time_fault,
+    TIMESTAMP: _timestamp_fault,
+    VARIANT: _variant_fault,
+}
+"""For each logical type, what is wrong with a value for given parameters; None if nothing."""
+
+
+def null_misfit(type_: Type, path: str) -> str:
+    """Say that a null stands where a value is required."""
+    return f'Invalid value: null used for required field: "{path}", schema type: {type_.value}'
+
+
+def misfit(type_: Type, name: str | None, value: object, path: str, fault: str) -> str:
+    """Say in Kafka Connect's words, but for the language, that a value does not fit, and why.
+
+    Args:
+        type_: The schema's type.
+        name: The schema's name, if it has one.
+        value: The value.
+        path: Where it stands; empty for the whole.
+        fault: What is wrong with it, as in "must be a text".
+    """
+    named = f' "{name}"' if name else ""
+    where = f' for field: "{path}"' if path else ""
+    return (
+        f"Invalid Python object for schema{named} with type {type_.value}: "
+        f"class {type(value).__name__}{where}: it {fault}."
+    )
 
 
 class Attributes(TypedDict, total=False):

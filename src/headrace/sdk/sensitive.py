@@ -11,8 +11,6 @@ from headrace.sdk.config.values import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["is_sensitive", "masked", "secrets_in"]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

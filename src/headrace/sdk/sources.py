@@ -118,7 +118,7 @@ class FrameSource(ReplayableSource):
 
         The frame has a column ``value`` (the row as a struct, or a single value) and
         may have ``key``, ``headers``, ``timestamp``, ``partition`` and ``error``
-        (see ``headrace.sdk.frames``). The same range must give the same rows again;
+        (see ``headrace.sdk.sqltext``). The same range must give the same rows again;
         raise DataLostError when that is no longer possible, and StateError for a range of
         partitions that this task does not read (see ``check_range``): an unfinished batch
         outlives a change of the configuration. It must not run a job.

@@ -12,8 +12,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.sdk.errors import ConfigError, RetriableError, StateError
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP
-from headrace.sdk.scalars import Type
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, Type
 from headrace.sdk.sink import BatchSink
 
 if TYPE_CHECKING:

@@ -1,18 +1,39 @@
-"""Spark SQL text of identifiers, texts, types and values."""
+"""SQL texts: literals, names, types, paths to fields, and the columns of a frame of records."""
+
+from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP, VARIANT, precision_of, scale_of
+from headrace.sdk.config import (
+    CaseInsensitiveValidString,
+    Importance,
+    Settings,
+    setting,
+)
+from headrace.sdk.errors import ConfigError
 from headrace.sdk.metadata import native_head
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
+from headrace.sdk.schema import (
+    DATE,
+    DECIMAL,
+    TIMESTAMP,
+    VARIANT,
+    Schema,
+    Type,
+    precision_of,
+    scale_of,
+)
 from headrace.sdk.struct import Struct
 
-__all__ = ["literal", "literal_text", "quote", "sql_null", "sql_type", "sql_value"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
 
 _LITERAL = re.compile(r"'((?:[^'\\]|\\['\\])*)'\Z")
 _ESCAPE = re.compile(r"\\(.)")
@@ -137,3 +158,122 @@ _WRITERS: Mapping[type | tuple[type, ...], Callable[[Any], str]] = {
     Decimal: lambda value: literal(format(value, "f")),
     date: lambda value: literal(value.isoformat()),
 }
+
+
+_DOC = (
+    "How fields are named. V1: the whole text is the name of one field at the top. V2: the "
+    "names on the way to a field are separated by dots; a name that holds dots goes in "
+    "back-ticks, as in `foo.bar`.baz."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPath:
+    """The names on the way to a field, from the outside in; at least one.
+
+    Args:
+        steps: The names.
+        text: As the user wrote it, for messages.
+    """
+
+    steps: tuple[str, ...]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str, version: str = "V1") -> FieldPath:
+        """Read a path.
+
+        In V2 a back-tick within back-ticks ends the name where a dot or the text's end
+        follows, unless a backslash is before it.
+
+        Raises:
+            ConfigError: A back-tick is not closed.
+        """
+        if version.upper() == "V1":
+            return cls((text,), text)
+        return cls(tuple(_steps(text)) or ("",), text)
+
+    @property
+    def name(self) -> str:
+        """The name of the field itself."""
+        return self.steps[-1]
+
+    @property
+    def parent(self) -> FieldPath | None:
+        """The path to the struct that holds the field; None at the top."""
+        return FieldPath(self.steps[:-1], self.text) if len(self.steps) > 1 else None
+
+
+class FieldSyntax(Settings):
+    """The setting by which transforms of fields choose the syntax of paths."""
+
+    field_syntax_version: str = setting(
+        _DOC,
+        default="V1",
+        validator=CaseInsensitiveValidString("V1", "V2"),
+        importance=Importance.HIGH,
+    )
+
+    def field_path(self, text: str) -> FieldPath:
+        """Read a path in the syntax that was chosen."""
+        return FieldPath.parse(text, self.field_syntax_version)
+
+    def field_paths(self, texts: Iterable[str]) -> list[FieldPath]:
+        """Read paths in the syntax that was chosen."""
+        return [self.field_path(text) for text in texts]
+
+
+def _steps(text: str) -> list[str]:
+    steps: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] == "`":
+            name, at = _quoted(text, at)
+        else:
+            end = text.find(".", at)
+            end = len(text) if end < 0 else end
+            name, at = text[at:end], end + 1
+        steps.append(name)
+    # A dot at the end is followed by one more name, the empty one.
+    return [*steps, ""] if text.endswith(".") else steps
+
+
+def _quoted(text: str, opening: int) -> tuple[str, int]:
+    """Give the name between back-ticks, and where the next name begins."""
+    name: list[str] = []
+    start = at = opening + 1
+    while (at := text.find("`", at)) >= 0:
+        escaped = text[at - 1] == "\\"
+        last = at == len(text) - 1
+        if last and escaped:
+            break
+        if last or (text[at + 1] == "." and not escaped):
+            return "".join([*name, text[start:at]]), at + 2
+        if text[at + 1] == ".":
+            name += [text[start : at - 1], "`"]
+            start = at + 1
+        at += 1
+    raise ConfigError(
+        problem=f"Incomplete backtick pair in path: [{text}], consider adding a backslash "
+        f"before backtick at position {opening} to escape it",
+        fix="Close the back-tick, or put a backslash before it.",
+    )
+
+
+def rows(
+    frame: DataFrame, *, timestamp: str | None = None, keys: Sequence[str] = ()
+) -> DataFrame:
+    """Turn a frame of plain rows into records, one a row.
+
+    Args:
+        frame: The rows; all columns become fields of the value.
+        timestamp: Name of a TIMESTAMP column to copy into the record's timestamp.
+        keys: Names of columns to copy into the record's key.
+    """
+    columns = ["struct(*) AS value"]
+    if keys:
+        pairs = ", ".join(f"{literal(name)}, {quote(name)}" for name in keys)
+        columns.append(f"named_struct({pairs}) AS key")
+    if timestamp:
+        columns.append(f"CAST({quote(timestamp)} AS TIMESTAMP) AS timestamp")
+    return frame.selectExpr(*columns)

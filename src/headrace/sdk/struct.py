@@ -7,10 +7,7 @@ from typing_extensions import override
 
 from headrace.sdk.errors import RecordError
 from headrace.sdk.frozen import freeze, identity, thaw
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Field, Schema, StructValue, validate_value
-
-__all__ = ["Struct"]
+from headrace.sdk.schema import Field, Schema, StructValue, Type, validate_value
 
 
 @final

@@ -6,8 +6,6 @@ import re
 
 from headrace.sdk.errors import ConfigError
 
-__all__ = ["is_topic_name", "topic_name_error"]
-
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 

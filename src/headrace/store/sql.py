@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position
-from headrace.sdk.stored import schema_from_json, schema_to_json
+from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 from headrace.store import rules
 from headrace.store.connections import Mode, in_mode, lock_name
 from headrace.store.database import memory_database, open_database

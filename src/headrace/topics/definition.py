@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, Schema, Type
 from headrace.sdk.deltalog import write_commit
-from headrace.sdk.logical import DECIMAL, MAX_PRECISION, precision_of, scale_of
+from headrace.sdk.schema import DECIMAL, MAX_PRECISION, precision_of, scale_of
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics.rows import PACKED
 

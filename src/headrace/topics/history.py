@@ -17,8 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk.durability import flush
-from headrace.sdk.sparktypes import from_spark_json
-from headrace.sdk.stored import schema_from_json, schema_to_json
+from headrace.sdk.sparktypes import from_spark_json, schema_from_json, schema_to_json
 from headrace.topics.rows import PACKED
 from headrace.topics.segments import rows_schema
 

@@ -19,7 +19,7 @@ from headrace.sdk import DataLostError, RetriableError, StaleEpochError
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
 from headrace.sdk.deltalog import create_table, flush_commits
 from headrace.sdk.mark import receipt_figures
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
 from headrace.topics.definition import check_kind, check_types, commit_definition
 from headrace.topics.history import SchemaHistory, told_schemas

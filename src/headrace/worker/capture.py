@@ -22,8 +22,8 @@ from headrace.sdk import (
     StaleEpochError,
 )
 from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 from headrace.sdk.storage import storage_error
-from headrace.sdk.stored import schema_from_json, schema_to_json
 from headrace.store import StoreUnavailableError
 from headrace.worker.context import StoredLedger, StoredSchemas
 from headrace.worker.loop import ToleranceGuard

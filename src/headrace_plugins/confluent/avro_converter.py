@@ -12,9 +12,9 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, Converter, RecordError, Schema
 from headrace.sdk.config import Importance, ValidString, setting
 from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sqltext import literal, sql_null
-from headrace.sdk.variants import texts_of_variants, variants_of_texts
+from headrace.sdk.struct_exprs import texts_of_variants, variants_of_texts
 from headrace_plugins.confluent.avro_decoding import Reading, connected, fitted, overflowing
 from headrace_plugins.confluent.avro_encoding import AvroShaper, unwritable
 from headrace_plugins.confluent.avro_framing import Framing, LocalFraming, RemoteFraming

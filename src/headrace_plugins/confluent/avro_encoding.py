@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sdk import RecordError, Type
-from headrace.sdk.logical import TIME
+from headrace.sdk.schema import TIME
 from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 from headrace_plugins.confluent.avro_schemas import connect_of, member_name
 

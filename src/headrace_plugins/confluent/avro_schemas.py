@@ -9,9 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Schema, Type
-from headrace.sdk.connectjson import connect_schema
-from headrace.sdk.connectpayload import json_from_native, native_from_value
-from headrace.sdk.logical import (
+from headrace.sdk.connectjson import connect_schema, json_from_native, native_from_value
+from headrace.sdk.schema import (
     DATE,
     DECIMAL,
     LOGICAL_BASES,

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Type
-from headrace.sdk.scalars import WHOLE_NUMBERS
+from headrace.sdk.schema import WHOLE_NUMBERS
 
 if TYPE_CHECKING:
     from headrace.sdk import Schema

@@ -13,8 +13,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7, specification_with
 
 from headrace.sdk import ConfigError, RecordError, Schema, Type
-from headrace.sdk.connectjson import native_from_json
-from headrace.sdk.connectpayload import value_from_native
+from headrace.sdk.connectjson import native_from_json, value_from_native
 from headrace_plugins.confluent.json_schema_payloads import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,

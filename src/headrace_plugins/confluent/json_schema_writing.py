@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from headrace.sdk import Type
 from headrace.sdk.connectjson import connect_json
-from headrace.sdk.logical import DECIMAL
+from headrace.sdk.schema import DECIMAL
 from headrace.sdk.sqltext import literal, quote
 from headrace_plugins.confluent.json_schema_payloads import (
     CONNECT_INDEX,

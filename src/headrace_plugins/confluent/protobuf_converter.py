@@ -11,7 +11,7 @@ from typing_extensions import override
 from headrace.sdk import Converter, RecordError, Schema, SetupError
 from headrace.sdk.converter import ArrowCall, Converted, Fault
 from headrace.sdk.sqltext import literal
-from headrace.sdk.variants import texts_of_variants
+from headrace.sdk.struct_exprs import texts_of_variants
 from headrace_plugins.confluent.protobuf_options import ProtoOptions
 from headrace_plugins.confluent.protoc import compile_proto
 from headrace_plugins.confluent.remote_schemas import (

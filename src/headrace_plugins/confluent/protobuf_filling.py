@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import RecordError, Type
-from headrace.sdk.logical import DECIMAL, VARIANT
+from headrace.sdk.schema import DECIMAL, VARIANT
 from headrace_plugins.confluent.protobuf_logical import message_filler
 from headrace_plugins.confluent.protobuf_schemas import LOGICAL, is_union, scrubbed
 from headrace_plugins.confluent.protobuf_types import (

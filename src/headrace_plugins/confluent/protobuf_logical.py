@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk.logical import (
+from headrace.sdk.schema import (
     DATE,
     DECIMAL,
     MAX_PRECISION,

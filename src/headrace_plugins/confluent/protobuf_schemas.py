@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from headrace.sdk import RecordError, Schema, Type
-from headrace.sdk.logical import DECIMAL, MAX_PRECISION, PRECISION, SCALE, VARIANT
+from headrace.sdk.schema import DECIMAL, MAX_PRECISION, PRECISION, SCALE, VARIANT
 from headrace_plugins.confluent.protobuf_types import (
     DATE_MESSAGE,
     DECIMAL_MESSAGE,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-__all__ = ["compile_proto"]
-
 _SECONDS = 30
 
 _META = """\

@@ -13,21 +13,6 @@ from typing_extensions import override
 
 from headrace.sdk.errors import Category, HeadraceError
 
-__all__ = [
-    "IncompatibleSchemaError",
-    "InvalidSchemaError",
-    "RegisteredSchema",
-    "RegistryRefusedError",
-    "SchemaNotFoundError",
-    "SchemaReference",
-    "SchemaRegistry",
-    "SchemaRegistryAdmin",
-    "SchemaRegistryError",
-    "SchemaText",
-    "SchemaType",
-    "resolve_references",
-]
-
 
 class SchemaType(StrEnum):
     """The language a schema is written in."""

@@ -15,18 +15,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "NO_HEAD",
-    "framed_sql",
-    "head_of",
-    "head_sql",
-    "heads",
-    "id_of",
-    "payload_sql",
-    "payloads",
-    "unframed_sql",
-]
-
 HEAD_BYTES = 5
 _MAGIC = b"\x00"
 NO_HEAD = "Unknown magic byte!"

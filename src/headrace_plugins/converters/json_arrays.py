@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from headrace.sdk import RecordError, Schema, Type
 from headrace.sdk.arrow import to_arrow_field, to_arrow_type
-from headrace.sdk.connectjson import connect_json, native_from_json
-from headrace.sdk.connectpayload import DAY_MILLIS
-from headrace.sdk.logical import (
+from headrace.sdk.connectjson import DAY_MILLIS, connect_json, native_from_json
+from headrace.sdk.schema import (
     DATE,
     DECIMAL,
     MAX_PRECISION,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.connectjson import connect_json
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT, precision_of, scale_of
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT, precision_of, scale_of
 from headrace.sdk.sparktypes import to_ddl
 from headrace.sdk.sqltext import literal, quote
 

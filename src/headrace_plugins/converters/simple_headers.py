@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import Converter, Schema
+from headrace.sdk.connectjson import to_string
 from headrace.sdk.converter import HEADERS, ArrowCall, Converted, HeaderConverter, RecordPart
 from headrace.sdk.sqltext import literal
-from headrace.sdk.value_text import to_string
 from headrace_plugins.converters.keys import ConverterSettings
 from headrace_plugins.kafka.value_parsing import parse_string
 

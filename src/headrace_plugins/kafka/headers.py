@@ -1,25 +1,22 @@
 """Headers in SQL: `array<struct<key,value,type>>`, in the order in which they were added.
 
-A header's value is a text, as `headrace.sdk.value_text.to_string` writes it, and its type a
-name that `headrace.sdk.value_text.type_name` gives. A header of plain JSON has no type.
+A header's value is a text, as `headrace.sdk.connectjson.to_string` writes it, and its type a
+name that `headrace.sdk.connectjson.type_name` gives. A header of plain JSON has no type.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk.logical import DATE, TIME, TIMESTAMP
-from headrace.sdk.scalars import Type
+from headrace.sdk.connectjson import type_name
+from headrace.sdk.schema import DATE, TIME, TIMESTAMP, Type
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import defaulted
-from headrace.sdk.value_text import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.sdk.schema import Schema
-
-__all__ = ["HEADERS_TYPE", "header_sql", "text_sql", "with_headers", "without_headers"]
 
 HEADERS_TYPE = "array<struct<key:string,value:string,type:string>>"
 
@@ -56,7 +53,7 @@ def header_sql(name: str, value: str, kind: str | None) -> str:
 
 
 def text_sql(sql: str, schema: Schema, *, embedded: bool = False, depth: int = 0) -> str:
-    """Give the SQL of a value's text, in the form of `headrace.sdk.value_text.to_string`.
+    """Give the SQL of a value's text, in the form of `headrace.sdk.connectjson.to_string`.
 
     Args:
         sql: The value. It is used more than once, so it should be short.

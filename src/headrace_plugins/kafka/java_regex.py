@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from headrace.sdk.errors import ConfigError
 
-__all__ = ["JavaRegex", "Replacement", "java_replacement"]
-
 _OPEN = re.compile(
     r"\((?:\?(?:(?P<kind>:|=|!|>|<=|<!)|<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>"
     r"|(?P<on>[a-zA-Z]*)(?P<off>-[a-zA-Z]*)?(?P<end>[:)])))?"

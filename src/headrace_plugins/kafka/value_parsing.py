@@ -7,12 +7,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from headrace.sdk import logical
+from headrace.sdk import schema as logical
+from headrace.sdk.connectjson import to_float32, to_string, type_name
 from headrace.sdk.errors import RecordError
 from headrace.sdk.frozen import freeze
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
-from headrace.sdk.value_text import to_float32, to_string, type_name
+from headrace.sdk.schema import Schema, Type
 
 _TOKEN = re.compile(r'(?:\\(?:[\s\S]|\Z)|[^:,{}\[\]"\\])+|[:,{}\[\]"]')
 # What Java's trim() takes away.

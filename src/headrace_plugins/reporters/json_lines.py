@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.sdk.config import Config
-    from headrace.sdk.metrics import MetricSample
+    from headrace.sdk.provider import MetricSample
 
 _OWNERS = ("connector", "task")
 

@@ -12,8 +12,7 @@ from headrace.sdk.config import (
     Lambda,
     setting,
 )
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.sqltext import sql_null
+from headrace.sdk.sqltext import FieldSyntax, sql_null
 from headrace_plugins.transforms.cast_sql import CAST_TARGETS, sql_cast, supported
 from headrace_plugins.transforms.cast_values import cast_value
 from headrace_plugins.transforms.null_defaults import NullDefaults
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.sdk import RecordExpr, ValueExpr
-    from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.sqltext import FieldPath
     from headrace.sdk.struct_exprs import Column
 
 _PURPOSE = "cast types"

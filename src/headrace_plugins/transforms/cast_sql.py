@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema, Type
-from headrace.sdk.javatypes import java_class
-from headrace.sdk.logical import DATE, DECIMAL, TIME, scale_of
-from headrace.sdk.scalars import FLOATS, NUMBERS
+from headrace.sdk.schema import DATE, DECIMAL, FLOATS, NUMBERS, TIME, scale_of
 from headrace.sdk.sqltext import literal, sql_null, sql_type
+from headrace.sdk.struct_exprs import java_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-__all__ = ["CAST_TARGETS", "SqlCast", "moment_text", "sql_cast", "supported", "unsupported"]
 
 CAST_TARGETS = (*NUMBERS, Type.BOOLEAN, Type.STRING)
 """The types that values can be cast to; those and BYTES can be cast."""

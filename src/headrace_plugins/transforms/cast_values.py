@@ -10,13 +10,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import RecordError, Schema, Type
-from headrace.sdk.value_text import to_string
+from headrace.sdk.connectjson import to_string
 from headrace_plugins.transforms.cast_sql import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = ["cast_value"]
 
 _COMPOUND = (Type.ARRAY, Type.MAP, Type.STRUCT)
 

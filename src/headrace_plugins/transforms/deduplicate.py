@@ -16,8 +16,7 @@ from headrace.sdk.config import (
     Settings,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import FieldPath, literal, quote
 from headrace_plugins.transforms.deduplicate_state import State
 
 if TYPE_CHECKING:

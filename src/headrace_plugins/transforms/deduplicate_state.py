@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["MERGE_FROM", "State"]
-
 _STATE = "id BINARY, at BIGINT"
 MERGE_FROM = 16
 """So many batches, or runs of as many batches each, are merged into one run."""

@@ -9,8 +9,7 @@ from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, UnfitRecordError, ValueExpr
 from headrace.sdk.config import setting
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.sqltext import sql_null
+from headrace.sdk.sqltext import FieldSyntax, sql_null
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.fieldpath import FieldSyntax
+from headrace.sdk.connectjson import type_name
+from headrace.sdk.sqltext import FieldSyntax
 from headrace.sdk.struct_exprs import defaulted
-from headrace.sdk.value_text import type_name
 from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.sdk import RecordExpr, ValueExpr
-    from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.sqltext import FieldPath
 
 
 def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:

@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, ValueExpr
 from headrace.sdk.config import setting
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.sqltext import sql_null
+from headrace.sdk.sqltext import FieldSyntax, sql_null
 
 if TYPE_CHECKING:
     from headrace.sdk import RecordExpr

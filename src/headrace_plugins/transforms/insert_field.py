@@ -8,15 +8,14 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, Transform
 from headrace.sdk.config import setting
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.sqltext import literal, sql_type
+from headrace.sdk.sqltext import FieldSyntax, literal, sql_type
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.sdk import RecordExpr, ValueExpr
-    from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.sqltext import FieldPath
     from headrace.sdk.struct_exprs import Column
 
 _FIELDS = ("topic.field", "partition.field", "offset.field", "timestamp.field", "static.field")

@@ -10,8 +10,6 @@ from headrace_plugins.kafka.date_format import DatePattern, read_sql, write_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UNIX_PRECISIONS", "Instant", "of_text", "of_timestamp", "of_unix"]
-
 UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 
 _MAX = 2**63 - 1

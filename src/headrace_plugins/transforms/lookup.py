@@ -19,7 +19,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.transforms.lookup_service import ServiceLookup
 from headrace_plugins.transforms.lookup_table import TableLookup
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, Type, UnfitRecordError
-from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.sparktypes import parse_ddl
 
 if TYPE_CHECKING:
     from headrace.sdk.config import Config

@@ -25,8 +25,8 @@ from headrace.sdk import (
     UnfitRecordError,
 )
 from headrace.sdk.arrow import to_arrow
-from headrace.sdk.ddl import parse_ddl
-from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.sparktypes import parse_ddl
+from headrace.sdk.sqltext import FieldPath
 from headrace_plugins.transforms.lookup_fields import LookupPart, widened
 from headrace_plugins.transforms.lookup_pace import Pace
 

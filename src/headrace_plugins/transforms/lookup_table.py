@@ -10,9 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, FrameTransform
-from headrace.sdk.ddl import parse_ddl
-from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.sqltext import literal, quote, sql_type
+from headrace.sdk.sparktypes import parse_ddl
+from headrace.sdk.sqltext import FieldPath, literal, quote, sql_type
 from headrace_plugins.transforms.lookup_fields import LookupPart, widened
 
 if TYPE_CHECKING:

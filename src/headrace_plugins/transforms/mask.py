@@ -16,8 +16,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.sqltext import literal
+from headrace.sdk.sqltext import FieldPath, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

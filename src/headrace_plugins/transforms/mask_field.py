@@ -15,11 +15,9 @@ from headrace.sdk.config import (
     NullOr,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath, FieldSyntax
-from headrace.sdk.javatypes import java_class
-from headrace.sdk.logical import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, scale_of
-from headrace.sdk.scalars import FLOATS
-from headrace.sdk.sqltext import literal, sql_null, sql_type, sql_value
+from headrace.sdk.schema import DATE, DECIMAL, FLOATS, MAX_PRECISION, TIME, TIMESTAMP, scale_of
+from headrace.sdk.sqltext import FieldPath, FieldSyntax, literal, sql_null, sql_type, sql_value
+from headrace.sdk.struct_exprs import java_class
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:

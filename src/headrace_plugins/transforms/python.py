@@ -31,7 +31,7 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.sparktypes import parse_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from headrace.sdk.config import (
     Lambda,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath, FieldSyntax
+from headrace.sdk.sqltext import FieldPath, FieldSyntax
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:

@@ -23,10 +23,8 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.logical import DATE, DECIMAL, TIMESTAMP
-from headrace.sdk.scalars import NUMBERS
-from headrace.sdk.sqltext import literal
+from headrace.sdk.schema import DATE, DECIMAL, NUMBERS, TIMESTAMP
+from headrace.sdk.sqltext import FieldPath, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

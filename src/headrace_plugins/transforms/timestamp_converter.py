@@ -12,11 +12,9 @@ from headrace.sdk.config import (
     ValidString,
     setting,
 )
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.javatypes import java_class
-from headrace.sdk.logical import DATE, TIME, TIMESTAMP
-from headrace.sdk.sqltext import literal, sql_null
-from headrace.sdk.struct_exprs import defaulted
+from headrace.sdk.schema import DATE, TIME, TIMESTAMP
+from headrace.sdk.sqltext import FieldSyntax, literal, sql_null
+from headrace.sdk.struct_exprs import defaulted, java_class
 from headrace_plugins.kafka.date_format import DatePattern, reading_fault, unreadable_sql
 from headrace_plugins.transforms.instants import (
     UNIX_PRECISIONS,

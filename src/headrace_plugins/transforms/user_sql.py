@@ -10,8 +10,6 @@ from headrace.sdk import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["check_expression", "enclosed", "tokens"]
-
 _TOKEN = re.compile(
     r"(?P<quoted>[rR](?:'[^']*(?:'|\Z)|\"[^\"]*(?:\"|\Z))|'(?:[^'\\]|\\.?|'')*(?:'|\Z)|"
     r"\"(?:[^\"\\]|\\.?|\"\")*(?:\"|\Z)|`(?:[^`]|``)*(?:`|\Z))"

@@ -13,14 +13,13 @@ from headrace.sdk.config import (
     NonEmptyList,
     setting,
 )
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.sqltext import sql_null
+from headrace.sdk.sqltext import FieldSyntax, sql_null
 from headrace.sdk.struct_exprs import duplicate
 from headrace_plugins.transforms.null_defaults import NullDefaults
 
 if TYPE_CHECKING:
     from headrace.sdk import RecordExpr
-    from headrace.sdk.fieldpath import FieldPath
+    from headrace.sdk.sqltext import FieldPath
     from headrace.sdk.struct_exprs import Column
 
 _PURPOSE = "copying fields from value to key"

@@ -18,7 +18,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
 from headrace.sdk.testing import BrokenPromiseError, Harness, SourceDriver
-from headrace.sdk.testing.capture_checks import (
+from headrace.sdk.testing.captures import (
     check_capture_empty,
     check_capture_killed_after_append,
     check_capture_killed_before_append,

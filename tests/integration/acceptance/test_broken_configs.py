@@ -7,7 +7,7 @@ import pytest
 from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, SourceConnector
 from headrace.sdk.config import Config, ConfigDef, ConfigType
 from headrace.sdk.testing import BadConfig, BrokenPromiseError, Harness, SourceDriver
-from headrace.sdk.testing.config_checks import (
+from headrace.sdk.testing.suite import (
     check_bad_configs,
     check_documented,
     check_required_keys,

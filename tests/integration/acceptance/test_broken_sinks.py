@@ -23,7 +23,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
 from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SinkDriver
-from headrace.sdk.testing.sink_checks import (
+from headrace.sdk.testing.sinks import (
     check_batches,
     check_first_batch_empty,
     check_growing_schema,

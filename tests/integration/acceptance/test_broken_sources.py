@@ -20,30 +20,26 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.frames import rows
+from headrace.sdk.sqltext import rows
 from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SourceDriver
-from headrace.sdk.testing.position_checks import (
-    check_idle,
-    check_limit,
-    check_no_limit,
-    check_positions,
-    check_until,
-)
-from headrace.sdk.testing.running_checks import (
-    check_offline,
-    check_real_time,
-    check_stop_idle,
-    check_stop_reading,
-)
-from headrace.sdk.testing.source_checks import (
+from headrace.sdk.testing.sources import (
     check_empty,
     check_everything_once,
     check_foreign_range,
+    check_idle,
     check_killed,
+    check_limit,
+    check_no_limit,
+    check_offline,
+    check_positions,
+    check_real_time,
     check_replay,
     check_resume,
     check_source_leaks,
+    check_stop_idle,
+    check_stop_reading,
     check_tasks,
+    check_until,
 )
 
 FILE = {"file": "journal"}

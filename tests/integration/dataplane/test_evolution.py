@@ -23,8 +23,8 @@ from tests.task_doubles import Schemas
 from headrace.dataplane import Evolution, Flow, FrameReader, TopicSource
 from headrace.model import Batch, SchemaChangeError
 from headrace.sdk import FrameSource, Position, ReadLimit
-from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
-from headrace.sdk.frames import rows
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.connectors.delta import DeltaSink
 

@@ -29,8 +29,8 @@ from headrace.sdk import (
     SplitSource,
 )
 from headrace.sdk.arrow import from_arrow
-from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
-from headrace.sdk.frames import rows
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.sqltext import rows
 from headrace.topics import Topics
 
 if TYPE_CHECKING:

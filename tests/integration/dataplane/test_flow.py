@@ -27,7 +27,7 @@ from tests.no_keys import NO_KEYS
 from headrace.dataplane import FrameReader, Step, TopicSource
 from headrace.model import Batch, Counts, ToleranceExceededError
 from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, StaleEpochError
-from headrace.sdk.frames import rows
+from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
 from headrace_plugins.transforms.filter import Filter

@@ -37,7 +37,7 @@ from headrace.sdk import (
     SplitSource,
     StreamSplitSource,
 )
-from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.topics import TopicReader, Topics
 
 pytestmark = pytest.mark.spark

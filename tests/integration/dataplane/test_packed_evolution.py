@@ -32,7 +32,7 @@ from tests.task_doubles import Schemas
 from headrace.dataplane import Evolution, StreamReader
 from headrace.model import Counts, SchemaChangeError, ToleranceExceededError
 from headrace.sdk import Position, ReadLimit, Split, StateError, StreamSplitSource
-from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.topics import TopicReader, Topics
 
 if TYPE_CHECKING:

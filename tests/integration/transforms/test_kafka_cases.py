@@ -17,11 +17,16 @@ from tests.integration.transforms.outcomes import (
 )
 
 from headrace.sdk import ConfigErrors, Schema, Transform, ValueExpr
-from headrace.sdk.connectjson import connect_json, connect_schema
-from headrace.sdk.connectpayload import json_from_native, native_from_json, value_from_native
-from headrace.sdk.javatypes import java_class
+from headrace.sdk.connectjson import (
+    connect_json,
+    connect_schema,
+    json_from_native,
+    native_from_json,
+    to_string,
+    value_from_native,
+)
 from headrace.sdk.sqltext import sql_value
-from headrace.sdk.value_text import to_string
+from headrace.sdk.struct_exprs import java_class
 from headrace_plugins import transforms
 from headrace_plugins.converters.json_decoding import EnvelopeDecoder
 from headrace_plugins.kafka.value_parsing import parse_string

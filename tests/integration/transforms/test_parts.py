@@ -6,8 +6,7 @@ from decimal import Decimal
 import pytest
 
 from headrace.sdk import ConfigError, Schema, Struct, UnfitRecordError, ValueExpr
-from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.sqltext import sql_value
+from headrace.sdk.sqltext import FieldPath, sql_value
 
 pytestmark = pytest.mark.spark
 

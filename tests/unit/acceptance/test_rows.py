@@ -17,7 +17,7 @@ from headrace.sdk.testing import (
     sample_rows,
     sample_schema,
 )
-from headrace.sdk.testing.rows import differences, same_order, same_value
+from headrace.sdk.testing.driver import differences, same_order, same_value
 
 ROWS = st.lists(st.fixed_dictionaries({"id": st.integers(0, 3), "text": st.text(max_size=1)}))
 

@@ -12,7 +12,7 @@ from headrace.capture.capture import Gathering
 from headrace.capture.staging import Stager
 from headrace.model import SchemaChangeError
 from headrace.sdk import Mark, Position, Record
-from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 
 
 class Host:

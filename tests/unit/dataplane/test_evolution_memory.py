@@ -9,7 +9,7 @@ from tests.task_doubles import Schemas
 from headrace.dataplane.evolution import Evolution, Target
 from headrace.model import SchemaChangeError
 from headrace.sdk import Schema
-from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 
 BEFORE = Schema.struct({"id": Schema.int64()})
 AFTER = Schema.struct({"id": Schema.int64(), "more": Schema.int64(optional=True)})

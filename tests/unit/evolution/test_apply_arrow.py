@@ -11,7 +11,7 @@ from headrace.evolution import reconcile
 from headrace.evolution.apply_arrow import moved_array
 from headrace.sdk import RecordError, Schema
 from headrace.sdk.arrow import to_array, to_arrow_type
-from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 
 INT8, INT, LONG = Schema.int8(optional=True), Schema.int32(optional=True), Schema.int64()
 TEXT, DOUBLE = Schema.string(optional=True), Schema.float64(optional=True)

@@ -11,7 +11,7 @@ from tests.unit.sdk.strategies import ROWS
 from headrace.evolution import Move, reconcile, schema_changes
 from headrace.model import SchemaChangeError
 from headrace.sdk import Schema
-from headrace.sdk.evolution_policy import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
 
 INT, LONG = Schema.int32(optional=True), Schema.int64(optional=True)
 TEXT = Schema.string(optional=True)

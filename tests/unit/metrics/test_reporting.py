@@ -11,7 +11,7 @@ from tests.unit.metrics.told import AT, empty, told
 from headrace.metrics import Reporter, Reporting, WorkerMetrics
 from headrace.sdk import MetricsReporter
 from headrace.sdk.config import Config, ConfigDef
-from headrace.sdk.metrics import MetricSample
+from headrace.sdk.provider import MetricSample
 
 
 class Kept(MetricsReporter):

@@ -8,9 +8,16 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headrace.sdk.frozen import freeze
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, precision_of, scale_of
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Schema
+from headrace.sdk.schema import (
+    DATE,
+    DECIMAL,
+    TIME,
+    TIMESTAMP,
+    Schema,
+    Type,
+    precision_of,
+    scale_of,
+)
 from headrace.sdk.struct import Struct
 
 TEXTS = st.text(max_size=6)

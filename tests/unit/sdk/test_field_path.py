@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.sdk import ConfigError
-from headrace.sdk.fieldpath import FieldPath, FieldSyntax
+from headrace.sdk.sqltext import FieldPath, FieldSyntax
 
 
 @pytest.mark.parametrize(

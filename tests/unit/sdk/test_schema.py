@@ -13,8 +13,7 @@ from tests.unit.sdk.strategies import SCHEMAS, values
 
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.frozen import FrozenMap
-from headrace.sdk.scalars import Type
-from headrace.sdk.schema import Field, Schema, validate_value
+from headrace.sdk.schema import Field, Schema, Type, validate_value
 from headrace.sdk.struct import Struct
 
 PLACE = Schema.struct({"a": Schema.int32(), "b": Schema.string(optional=True)}, name="Place")

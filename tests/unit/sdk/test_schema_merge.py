@@ -11,7 +11,7 @@ from tests.unit.sdk.strategies import ROWS, values
 
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema import Schema
-from headrace.sdk.schema_merge import carry, evolve
+from headrace.sdk.schema_evolution import carry, evolve
 
 
 def evolved(old: Schema, new: Schema) -> Schema:

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sdk import RecordError, Schema
 from headrace.sdk.arrow import to_arrow_type
-from headrace.sdk.variants import check_variants
+from headrace.sdk.struct_exprs import check_variants
 
 ANY = Schema.variant(optional=True)
 SCHEMA = Schema.struct(

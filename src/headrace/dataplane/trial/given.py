@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace.sdk import RecordError, RecordExpr, Schema, Type, ValueExpr
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import connect_schema, native_from_json
-from headrace.sdk.logical import VARIANT
-from headrace.sdk.variants import has_variant
+from headrace.sdk.schema import VARIANT
+from headrace.sdk.struct_exprs import has_variant
 
 __all__ = ["Given", "Kind", "PartKind", "read_given"]
 

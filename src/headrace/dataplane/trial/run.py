@@ -18,7 +18,7 @@ from headrace.dataplane.trial.given import read_given
 from headrace.dataplane.trial.told import natives, record_json
 from headrace.sdk import HeadraceError, RecordError
 from headrace.sdk.expressions import ERROR_TYPE
-from headrace.sdk.variants import has_variant, texts_of_variants, variants_of_texts
+from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

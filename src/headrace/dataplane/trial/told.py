@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.connectjson import connect_json, json_from_native
-from headrace.sdk.logical import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT
 
 if TYPE_CHECKING:
     from headrace.sdk import ValueExpr

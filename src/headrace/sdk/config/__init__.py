@@ -1,10 +1,18 @@
 """Configuration: what keys there are, what values they take, and the values given."""
 
-from headrace.sdk.config.definition import NO_DEFAULT, ConfigDef, Rule
+from headrace.sdk.config.definition import (
+    NO_DEFAULT,
+    ConfigDef,
+    ConfigInfos,
+    ConfigKey,
+    ConfigValue,
+    Importance,
+    Meaning,
+    Recommender,
+    Rule,
+    Width,
+)
 from headrace.sdk.config.evolution_keys import evolution_config
-from headrace.sdk.config.infos import ConfigInfos, ConfigValue
-from headrace.sdk.config.key import ConfigKey, Importance, Meaning, Recommender, Width
-from headrace.sdk.config.parsing import ConfigType, invalid, missing
 from headrace.sdk.config.settings import Configured, Settings, setting
 from headrace.sdk.config.validators import (
     CaseInsensitiveValidString,
@@ -21,7 +29,7 @@ from headrace.sdk.config.validators import (
     ValidList,
     ValidString,
 )
-from headrace.sdk.config.values import Config, Password
+from headrace.sdk.config.values import Config, ConfigType, Password, invalid, missing
 
 __all__ = [
     "NO_DEFAULT",

@@ -1,9 +1,8 @@
 """The keys that say what a connector's target does when schemas change."""
 
-from headrace.sdk.config.definition import ConfigDef
-from headrace.sdk.config.key import Importance, Width
-from headrace.sdk.config.parsing import ConfigType, invalid
+from headrace.sdk.config.definition import ConfigDef, Importance, Width
 from headrace.sdk.config.validators import Lambda, NullOr, ValidString
+from headrace.sdk.config.values import ConfigType, invalid
 
 __all__ = ["EVOLUTION", "evolution_config"]
 

@@ -13,21 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 from typing_extensions import dataclass_transform, override
 
-from headrace.sdk.config.definition import ConfigDef
-from headrace.sdk.config.key import Importance, Width
-from headrace.sdk.config.parsing import ConfigType
+from headrace.sdk.config.definition import ConfigDef, Importance, Width
 from headrace.sdk.config.validators import ValidString
-from headrace.sdk.config.values import Password
+from headrace.sdk.config.values import ConfigType, Password
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.sdk.config.definition import Rule
-    from headrace.sdk.config.key import Meaning, Recommender
+    from headrace.sdk.config.definition import Meaning, Recommender, Rule
     from headrace.sdk.config.validators import Validator
     from headrace.sdk.config.values import Config
-
-__all__ = ["Configured", "Settings", "setting"]
 
 _TYPES: Mapping[type, ConfigType] = {
     bool: ConfigType.BOOLEAN,

@@ -7,26 +7,8 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from headrace.sdk.config.parsing import invalid, shown
-from headrace.sdk.config.regex import java_regex
+from headrace.sdk.config.values import invalid, java_regex, shown
 from headrace.sdk.errors import ConfigError
-
-__all__ = [
-    "CaseInsensitiveValidString",
-    "Composite",
-    "Lambda",
-    "NonEmptyList",
-    "NonEmptyString",
-    "NonEmptyStringWithoutControlChars",
-    "NonNull",
-    "NullOr",
-    "Range",
-    "Regex",
-    "ValidList",
-    "ValidString",
-    "Validator",
-    "unique",
-]
 
 
 class Validator(Protocol):

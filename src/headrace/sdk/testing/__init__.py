@@ -10,7 +10,20 @@ connector, and run pytest:
 The tests run the connector in the real runtime, which pytest finds by itself.
 """
 
-from headrace.sdk.testing.driver import Arrived, BadConfig, DeadLetter, SinkDriver, SourceDriver
+from headrace.sdk.testing.captures import CaptureAcceptance
+from headrace.sdk.testing.driver import (
+    ALL_KINDS,
+    Arrived,
+    BadConfig,
+    BrokenPromiseError,
+    DeadLetter,
+    Row,
+    SinkDriver,
+    SourceDriver,
+    fitted,
+    sample_rows,
+    sample_schema,
+)
 from headrace.sdk.testing.harness import (
     CaptureBench,
     Configs,
@@ -24,11 +37,8 @@ from headrace.sdk.testing.harness import (
     SinkBench,
     SourceBench,
 )
-from headrace.sdk.testing.promise import BrokenPromiseError
-from headrace.sdk.testing.rows import Row, fitted
-from headrace.sdk.testing.sample import ALL_KINDS, sample_rows, sample_schema
 from headrace.sdk.testing.sinks import SinkAcceptance
-from headrace.sdk.testing.sources import CaptureAcceptance, SourceAcceptance
+from headrace.sdk.testing.sources import SourceAcceptance
 
 __all__ = [
     "ALL_KINDS",

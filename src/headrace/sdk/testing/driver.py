@@ -1,17 +1,27 @@
-"""What a connector's author writes: how the kit reaches the outside system."""
+"""What a connector's author writes, and what a failed check says: drivers, rows, promises."""
 
 from __future__ import annotations
 
+import inspect
+import struct
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
+from headrace.sdk.schema import DECIMAL, TIME, TIMESTAMP, Schema, Type
+from headrace.sdk.struct import Struct
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable
 
     from headrace.sdk.sink import SinkConnector
     from headrace.sdk.sources import SourceConnector
-    from headrace.sdk.testing.rows import Row
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,7 @@ class SinkDriver(Driver):
         """Return a row with the ``id`` that the target refuses; get the target ready for it.
 
         The good rows around it have an ``id`` and a ``text``, see
-        ``headrace.sdk.testing.sink_checks.PLAIN``. Called before each of them is written.
+        ``headrace.sdk.testing.sinks.PLAIN``. Called before each of them is written.
         """
         message = "Override refused, or set cannot_refuse."
         raise AssertionError(message)
@@ -135,3 +145,308 @@ class SinkDriver(Driver):
 
     def repair_target(self) -> None:
         """End the outage."""
+
+
+_ADDRESS = Schema.struct(
+    {"street": Schema.string(optional=True), "number": Schema.int32(optional=True)},
+    optional=True,
+)
+_DEEP = Schema.array(
+    Schema.struct(
+        {
+            "name": Schema.string(),
+            "scores": Schema.map(Schema.string(), Schema.array(Schema.int64())),
+        }
+    ),
+    optional=True,
+)
+
+# By name of column: its schema, and a usual, a null, an empty and two extreme values.
+_SAMPLES: dict[str, tuple[Schema, tuple[Any, ...]]] = {
+    "boolean": (Schema.boolean(optional=True), (True, None, False, True, False)),
+    "int8": (Schema.int8(optional=True), (1, None, 0, -(2**7), 2**7 - 1)),
+    "int16": (Schema.int16(optional=True), (1, None, 0, -(2**15), 2**15 - 1)),
+    "int32": (Schema.int32(optional=True), (1, None, 0, -(2**31), 2**31 - 1)),
+    "int64": (Schema.int64(optional=True), (1, None, 0, -(2**63), 2**63 - 1)),
+    "float32": (
+        Schema.float32(optional=True),
+        (1.5, None, 0.0, -3.4028234663852886e38, 1.1754943508222875e-38),
+    ),
+    "float64": (
+        Schema.float64(optional=True),
+        (0.1, None, 0.0, -1.7976931348623157e308, 2.2250738585072014e-308),
+    ),
+    "not_a_number": (
+        Schema.float64(optional=True),
+        (float("nan"), None, 0.0, float("inf"), float("-inf")),
+    ),
+    "string": (
+        Schema.string(optional=True),
+        ("text", None, "", 'it\'s "a\\b",\n\tc; d', "Ünïcödé 中文 🚀 e\u0301 \u05d0"),
+    ),
+    "bytes": (Schema.bytes(optional=True), (b"ab", None, b"", bytes(range(256)), b"\x00")),
+    "decimal": (
+        Schema.decimal(2, precision=12, optional=True),
+        (Decimal("1.10"), None, Decimal("0.00"), Decimal("-9999999999.99"), Decimal("0.01")),
+    ),
+    "big_decimal": (
+        Schema.decimal(10, precision=38, optional=True),
+        (
+            Decimal("1.1000000000"),
+            None,
+            Decimal("0E-10"),
+            Decimal("-9999999999999999999999999999.9999999999"),
+            Decimal("9999999999999999999999999999.9999999999"),
+        ),
+    ),
+    "date": (
+        Schema.date(optional=True),
+        (date(2024, 2, 29), None, date(1970, 1, 1), date(1900, 1, 1), date(9999, 12, 31)),
+    ),
+    "timestamp": (
+        Schema.timestamp(optional=True),
+        (
+            datetime(2024, 2, 29, 12, 34, 56, 789012, tzinfo=UTC),
+            None,
+            datetime(1970, 1, 1, tzinfo=UTC),
+            datetime(1901, 12, 13, 20, 45, 51, 1, tzinfo=UTC),
+            datetime(2999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        ),
+    ),
+    "time": (
+        Schema.time(optional=True),
+        (time(12, 34, 56, 789012), None, time(), time(23, 59, 59, 999999), time(0, 0, 0, 1)),
+    ),
+    "array": (
+        Schema.array(Schema.string(optional=True), optional=True),
+        (["a", None, ""], None, [], ["b"], ["c", "d"]),
+    ),
+    "map": (
+        Schema.map(Schema.string(), Schema.int64(optional=True), optional=True),
+        ({"a": 1, "b": None}, None, {}, {"": 0}, {"ü": -1}),
+    ),
+    "struct": (
+        _ADDRESS,
+        (
+            {"street": "High St", "number": 1},
+            None,
+            {"street": "", "number": 0},
+            {"street": None, "number": 2},
+            {"street": "x", "number": None},
+        ),
+    ),
+    "nested": (
+        _DEEP,
+        (
+            [{"name": "a", "scores": {"x": [1, 2]}}, {"name": "b", "scores": {}}],
+            None,
+            [],
+            [{"name": "", "scores": {"": []}}],
+            [{"name": "ü", "scores": {"y": [-1]}}],
+        ),
+    ),
+}
+
+ALL_KINDS: tuple[str, ...] = tuple(_SAMPLES)
+"""The names of the sample's columns; each stands for a kind of value."""
+
+
+def sample_schema(kinds: Iterable[str] = ALL_KINDS) -> Schema:
+    """Return the schema of the sample's rows: ``id`` and a column of each kind."""
+    return Schema.struct({"id": Schema.int64(), **{kind: _SAMPLES[kind][0] for kind in kinds}})
+
+
+def sample_rows(kinds: Iterable[str] = ALL_KINDS, *, first: int = 0) -> list[Row]:
+    """Return the sample's five rows: usual, null, empty and extreme values.
+
+    Args:
+        kinds: The columns beside ``id``.
+        first: The first row's ``id``.
+    """
+    names = list(kinds)
+    count = len(_SAMPLES["boolean"][1])
+    return [
+        {"id": first + row, **{kind: _SAMPLES[kind][1][row] for kind in names}}
+        for row in range(count)
+    ]
+
+
+Row = Mapping[str, Any]
+
+_SHOWN = 3
+"""How many rows of a kind a message shows."""
+
+
+def fitted(schema: Schema, value: Any) -> Any:
+    """Return a value in the one form that its schema has here.
+
+    Readers differ: a map may be a dictionary or a list of pairs, a struct a dictionary or
+    a Struct, bytes a bytearray, an instant in any zone. Values of another type than the
+    schema's are left as they are, so that they show as a difference.
+    """
+    if value is None:
+        return None
+    if schema.is_logical:
+        return _LOGICAL.get(str(schema.name), _same)(value)
+    if schema.type is Type.STRUCT:
+        return _struct(schema, value)
+    if schema.type is Type.ARRAY and schema.value_schema is not None:
+        part = schema.value_schema
+        return [fitted(part, item) for item in value] if _is_list(value) else value
+    if schema.type is Type.MAP:
+        return _map(schema, value)
+    if schema.type is Type.BYTES and isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if schema.type is Type.FLOAT32 and isinstance(value, float):
+        return _as_float32(value)
+    return value
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How the rows that were found differ from those that were expected."""
+
+    missing: Sequence[Row] = ()
+    repeated: Sequence[Row] = ()
+    unexpected: Sequence[Row] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.missing or self.repeated or self.unexpected)
+
+    @override
+    def __str__(self) -> str:
+        """Return them as a sentence, with a few rows of each kind."""
+        kinds = {
+            "missing": self.missing,
+            "more often than expected": self.repeated,
+            "never expected": self.unexpected,
+        }
+        parts = [
+            f"{len(rows)} rows are {kind}, such as {_shown(rows)}"
+            for kind, rows in kinds.items()
+            if rows
+        ]
+        return "; ".join(parts) + "." if parts else "No rows differ."
+
+
+def differences(
+    expected: Iterable[Row], found: Iterable[Row], *, repeats: bool = False
+) -> Differences:
+    """Compare rows as multisets; a field that is null is one that is absent.
+
+    Args:
+        expected: The rows that should be there.
+        found: The rows that are.
+        repeats: Whether a row may be there more often than expected.
+    """
+    wanted, have = [(_text(row), row) for row in expected], [(_text(row), row) for row in found]
+    rows = dict([*have, *wanted])
+    want, got = Counter(text for text, _ in wanted), Counter(text for text, _ in have)
+    more = got - want
+    return Differences(
+        missing=[rows[text] for text in (want - got).elements()],
+        repeated=[] if repeats else [rows[text] for text in more.elements() if text in want],
+        unexpected=[rows[text] for text in more if text not in want],
+    )
+
+
+def same_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
+    """Return whether the rows are the same and in the same order."""
+    return [_text(row) for row in expected] == [_text(row) for row in found]
+
+
+def same_value(expected: Any, found: Any) -> bool:
+    """Return whether two fitted values are equal; not-a-number equals itself."""
+    return _text(expected) == _text(found)
+
+
+def _shown(rows: Sequence[Row]) -> str:
+    more = ", ..." if len(rows) > _SHOWN else ""
+    return ", ".join(str(dict(row)) for row in rows[:_SHOWN]) + more
+
+
+def _text(value: Any) -> str:
+    match value:
+        case Mapping():
+            pairs = ((repr(key), _text(item)) for key, item in value.items())
+            held = sorted(pair for pair in pairs if pair[1] != "None")
+            return "{" + ", ".join(f"{key}: {item}" for key, item in held) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_text, value)) + "]"
+        case Decimal():
+            return f"Decimal({value.normalize() + 0:f})"
+        case _:
+            return repr(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _struct(schema: Schema, value: Any) -> Any:
+    if isinstance(value, Struct):
+        value = {m.name: value.get(m.name) for m in schema.fields}
+    if not isinstance(value, Mapping):
+        return value
+    parts = {member.name: member.schema for member in schema.fields}
+    return {
+        name: fitted(parts[name], item) if name in parts else item
+        for name, item in value.items()
+    }
+
+
+def _map(schema: Schema, value: Any) -> Any:
+    keys, values = schema.key_schema, schema.value_schema
+    if keys is None or values is None or not (isinstance(value, Mapping) or _is_list(value)):
+        return value
+    pairs = value.items() if isinstance(value, Mapping) else value
+    return {fitted(keys, key): fitted(values, item) for key, item in pairs}
+
+
+def _as_float32(value: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return value
+
+
+def _instant(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
+
+
+def _micros(value: Any) -> Any:
+    """Return a time of day as Spark carries it, which has no type that fits Delta."""
+    if not isinstance(value, time):
+        return value
+    midnight = datetime.combine(date.min, time())
+    since = datetime.combine(date.min, value) - midnight
+    return since.seconds * 1_000_000 + since.microseconds
+
+
+_LOGICAL = {TIMESTAMP: _instant, TIME: _micros, DECIMAL: _same}
+
+
+class BrokenPromiseError(AssertionError):
+    """A connector does not do what its contract says.
+
+    Args:
+        promise: What should hold, as a sentence.
+        seen: How it showed that it does not hold.
+        read: The class or method of the SDK whose docstring states the promise.
+    """
+
+    def __init__(self, *, promise: str, seen: str, read: object) -> None:
+        self.promise = promise
+        self.seen = seen
+        where = f"{getattr(read, '__module__', '')}.{getattr(read, '__qualname__', read)}"
+        text = inspect.getdoc(read) or ""
+        super().__init__(f"{promise}\nSeen: {seen}\nRead: {where}\n\n{_indented(text)}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

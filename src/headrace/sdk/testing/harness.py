@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from headrace.sdk.schema import Schema
     from headrace.sdk.sink import SinkConnector, SinkTask
     from headrace.sdk.sources import SourceConnector, SourceTask
-    from headrace.sdk.testing.driver import Arrived, DeadLetter
-    from headrace.sdk.testing.rows import Row
+    from headrace.sdk.testing.driver import Arrived, DeadLetter, Row
 
 
 Configs: TypeAlias = "Callable[[], Mapping[str, str]]"

@@ -2,27 +2,459 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from typing_extensions import override
 
-from headrace.sdk.testing import (
-    capture_checks,
-    position_checks,
-    running_checks,
-    source_checks,
+from headrace.sdk.errors import HeadraceError
+from headrace.sdk.position import Position, ReadLimit
+from headrace.sdk.sources import (
+    FrameSource,
+    ReplayableSource,
+    SourceConnector,
+    SourceTask,
+    SplitSource,
 )
-from headrace.sdk.testing.harness import Point
-from headrace.sdk.testing.suite import ConnectorAcceptance, skip_if
+from headrace.sdk.testing.driver import BrokenPromiseError, differences, same_order
+from headrace.sdk.testing.harness import Killed, Point
+from headrace.sdk.testing.suite import ConnectorAcceptance, check_leaks, skip_if
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from headrace.sdk.testing.driver import SourceDriver
-    from headrace.sdk.testing.harness import CaptureBench, Harness, SourceBench
+    from headrace.sdk.testing.driver import Row, SourceDriver
+    from headrace.sdk.testing.harness import Harness, Moved, OpenSource, Running, SourceBench
+
+
+CHUNKS = (1, 3, 4)
+"""How many rows each append has; a source that reads whole appends still gives batches."""
+
+
+def append_chunks(driver: SourceDriver, *, first: int = 0) -> list[Row]:
+    """Append the chunks one by one; return their rows."""
+    rows: list[Row] = []
+    for size in CHUNKS:
+        chunk = [driver.row(first + len(rows) + number) for number in range(size)]
+        driver.append(chunk)
+        rows += chunk
+    return rows
+
+
+def append_more(driver: SourceDriver, *, first: int) -> list[Row]:
+    """Append chunks while a task is open, if the system can."""
+    return [] if driver.fixed else append_chunks(driver, first=first)
+
+
+def append_once(driver: SourceDriver, count: int) -> list[Row]:
+    """Append so many rows at once; return them."""
+    rows = [driver.row(number) for number in range(count)]
+    driver.append(rows)
+    return rows
+
+
+def seen_rows(bench: SourceBench, driver: SourceDriver) -> list[Row]:
+    """Return the rows in the target, as they were appended."""
+    return [driver.seen(record) for record in bench.arrived()]
+
+
+def require_once(
+    bench: SourceBench, driver: SourceDriver, rows: Sequence[Row], promise: str, read: object
+) -> None:
+    """Raise unless the target holds each of the rows once."""
+    found = differences(rows, seen_rows(bench, driver))
+    if found:
+        raise BrokenPromiseError(promise=promise, seen=str(found), read=read)
+
+
+def drain(opened: OpenSource, at_most: int = 30) -> list[Moved]:
+    """Run batches until nothing new is there."""
+    done = []
+    while (moved := opened.step()) is not None:
+        done.append(moved)
+        if len(done) > at_most:
+            raise BrokenPromiseError(
+                promise="latest returns start when nothing new is there, so that a task rests.",
+                seen=f"After {at_most} batches it still went on, last to {moved.end}.",
+                read=ReplayableSource.latest,
+            )
+    return done
+
+
+def check_empty(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that an empty system gives no batch and no error."""
+    opened = bench.open()
+    moved = opened.step()
+    opened.close()
+    if moved is not None:
+        raise BrokenPromiseError(
+            promise="A source with nothing to read gives no batch.",
+            seen=f"It gave a batch of {moved.rows} records, from {moved.start} to {moved.end}.",
+            read=ReplayableSource.latest,
+        )
+    require_once(bench, driver, [], "An empty system has no rows.", ReplayableSource.latest)
+
+
+def check_everything_once(bench: SourceBench, driver: SourceDriver, *, ordered: bool) -> None:
+    """Check that all rows are read, once, and in order where the source has one."""
+    rows = append_chunks(driver)
+    opened = bench.open()
+    drain(opened)
+    rows += append_more(driver, first=len(rows))
+    drain(opened)
+    opened.close()
+    promise = "Everything that is appended is read, once."
+    require_once(bench, driver, rows, promise, ReplayableSource.latest)
+    found = seen_rows(bench, driver)
+    if ordered and not same_order(rows, found):
+        raise BrokenPromiseError(
+            promise="Records arrive in the order in which they were appended.",
+            seen=f"They arrived as {found[:12]}. If the source has no order, set `unordered`.",
+            read=SplitSource.splits,
+        )
+
+
+def check_resume(bench: SourceBench, driver: SourceDriver, rows_limit: int) -> None:
+    """Check that a new process after every batch goes on where the last one stood."""
+    rows = append_chunks(driver)
+    for _ in range(10 * len(rows)):
+        opened = bench.open(rows=rows_limit)
+        moved = opened.step()
+        opened.close()
+        if moved is None:
+            break
+    promise = (
+        f"A restart after every batch (of about {rows_limit} rows) neither loses nor repeats."
+    )
+    require_once(bench, driver, rows, promise, ReplayableSource.latest)
+
+
+def check_killed(bench: SourceBench, driver: SourceDriver, at: Point) -> None:
+    """Check that every batch can be killed at a point and run again by a new process."""
+    rows = append_chunks(driver)
+    for _ in range(10 * len(rows)):
+        try:
+            moved = bench.open(rows=3, hook=killer(at)).step()
+        except Killed:
+            opened = bench.open(rows=3)
+            opened.step()
+            opened.close()
+        else:
+            if moved is None:
+                break
+    promise = f"A batch that was killed {at.value} runs again with the same rows."
+    require_once(bench, driver, rows, promise, FrameSource.read)
+
+
+def check_replay(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that a range of positions kept from a run gives the same rows again, twice."""
+    append_chunks(driver)
+    opened = bench.open(rows=2)
+    batches: list[tuple[Moved, list[Row]]] = []
+    seen = 0
+    while (moved := opened.step()) is not None:
+        arrived = seen_rows(bench, driver)
+        batches.append((moved, arrived[seen:]))
+        seen = len(arrived)
+    append_more(driver, first=seen)  # what comes later belongs to no earlier range
+    _read_again(opened, driver, batches)
+    opened.close()
+    anew = bench.open(rows=2)
+    _read_again(anew, driver, batches)
+    anew.close()
+
+
+def _read_again(
+    opened: OpenSource, driver: SourceDriver, batches: Sequence[tuple[Moved, list[Row]]]
+) -> None:
+    for moved, rows in batches:
+        start, end = _stored(moved.start), _stored(moved.end)
+        again = [driver.seen(record) for record in opened.read(start, end)]
+        found = differences(rows, again)
+        if found:
+            raise BrokenPromiseError(
+                promise="The same range gives the same rows again.",
+                seen=f"Between {moved.start} and {moved.end}: {found}",
+                read=FrameSource.read,
+            )
+
+
+def _stored(position: Position) -> Position:
+    """Return a position as it is after it was kept in a store."""
+    return Position.from_json(position.to_json())
+
+
+def check_foreign_range(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that a range of a partition that the task does not read is an error.
+
+    Such a batch was begun under another configuration: an empty range would finish it.
+    """
+    append_once(driver, 3)
+    opened = bench.open()
+    start = opened.position()
+    end = opened.latest(start, ReadLimit())
+    other = Position(({**partition, "other": 1}, offset) for partition, offset in end.items())
+    try:
+        read = opened.read(start, other)
+    except HeadraceError:
+        return
+    finally:
+        opened.close()
+    raise BrokenPromiseError(
+        promise="A range of partitions that the task does not read is refused: check_range.",
+        seen=f"Between {start} and {other} it read {len(read)} records.",
+        read=FrameSource.read,
+    )
+
+
+def check_tasks(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that several tasks share the work: all rows arrive, each by one task."""
+    rows = append_chunks(driver)
+    count = bench.tasks(2)
+    if not 1 <= count <= 2:  # noqa: PLR2004 - the two that were asked for
+        raise BrokenPromiseError(
+            promise="The work is divided into one task or more, up to as many as allowed.",
+            seen=f"It was 2, and {count} came.",
+            read=SourceConnector.task_configs,
+        )
+    opened = [bench.open(task=number) for number in range(count)]
+    while any([task.step() is not None for task in opened]):  # noqa: C419 - all must step
+        pass
+    for task in opened:
+        task.close()
+    promise = f"The {count} tasks of a connector share its rows: each is read by one of them."
+    require_once(bench, driver, rows, promise, SourceConnector.task_configs)
+
+
+def check_source_leaks(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that nothing is left of a task after it has stopped."""
+    numbers = iter(range(1_000))
+
+    def cycle() -> None:
+        driver.append([driver.row(next(numbers))])
+        opened = bench.open()
+        opened.step()
+        opened.close()
+
+    check_leaks(cycle)
+
+
+def killer(at: Point) -> Callable[[Point], None]:
+    """Return a hook that kills at a point."""
+
+    def kill(point: Point) -> None:
+        if point is at:
+            raise Killed
+
+    return kill
+
+
+_LIMITS = (None, 1, 2, 1_000)
+
+
+def check_until(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that ``latest`` never passes ``limit.until``, and gets there."""
+    append_chunks(driver)
+    opened = bench.open()
+    start = opened.position()
+    until = opened.latest(start, ReadLimit(rows=3))
+    bound = _rows(opened, driver, start, until)
+    append_more(driver, first=sum(CHUNKS))
+    for rows in _LIMITS:
+        limit = ReadLimit(rows=rows, until=until)
+        end = start
+        for _ in range(20):
+            there = opened.latest(end, limit)
+            if there == end:
+                break
+            end = there
+        found = differences(bound, _rows(opened, driver, start, end))
+        if found or end != until:
+            raise BrokenPromiseError(
+                promise="latest never passes limit.until, and comes to it.",
+                seen=f"With {limit}, from {start} it came to {end}: {found}",
+                read=ReplayableSource.latest,
+            )
+    opened.close()
+
+
+def check_idle(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that ``latest`` gives its start when nothing is new, in old and new objects."""
+    append_chunks(driver)
+    opened = bench.open()
+    drain(opened)
+    end = opened.position()
+    again = opened.latest(end, ReadLimit())
+    opened.close()
+    anew = bench.open()
+    found_anew = anew.latest(end, ReadLimit())
+    anew.close()
+    for found in (again, found_anew):
+        if found != end:
+            raise BrokenPromiseError(
+                promise="latest is equal to start when nothing new is there.",
+                seen=f"At {end} it gave {found}.",
+                read=ReplayableSource.latest,
+            )
+
+
+def check_no_limit(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that ``latest`` without a limit is the end of all that is there."""
+    append_chunks(driver)
+    opened = bench.open()
+    end = opened.latest(opened.position(), ReadLimit())
+    further = opened.latest(end, ReadLimit())
+    opened.close()
+    if further != end:
+        raise BrokenPromiseError(
+            promise="latest without a limit is the end of all that is there now: an offline "
+            "run reads as far as that.",
+            seen=f"After {end} came {further}.",
+            read=ReplayableSource.latest,
+        )
+
+
+def check_limit(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that a limit of rows makes several batches of what came in several parts."""
+    append_chunks(driver)
+    opened = bench.open(rows=1)
+    batches = drain(opened)
+    opened.close()
+    if len(batches) < 2:  # noqa: PLR2004 - more than one
+        raise BrokenPromiseError(
+            promise="latest stays near limit.rows, which is the admission control.",
+            seen=f"A limit of 1 row gave batches of {[moved.rows for moved in batches]} rows.",
+            read=ReplayableSource.latest,
+        )
+
+
+def check_positions(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that positions survive storing, and that people may give them back."""
+    append_chunks(driver)
+    opened = bench.open(rows=3)
+    batches = drain(opened)
+    opened.close()
+    connector = driver.connector
+    config = connector.config_def().parse(driver.config())
+    for moved in batches:
+        stored = Position.from_json(moved.end.to_json())
+        if stored != moved.end or not len(stored):
+            raise BrokenPromiseError(
+                promise="A position is JSON, and the same after it was stored and read.",
+                seen=f"{moved.end} became {stored}.",
+                read=Position,
+            )
+        try:
+            connector.alter_offsets(config, moved.end)
+        except HeadraceError as error:
+            raise BrokenPromiseError(
+                promise="alter_offsets takes the positions that the source itself gave.",
+                seen=f"It refused {moved.end}: {error}",
+                read=SourceConnector.alter_offsets,
+            ) from error
+
+
+def _rows(
+    opened: OpenSource, driver: SourceDriver, start: Position, end: Position
+) -> Sequence[Row]:
+    if start == end:
+        return []
+    return [driver.seen(record) for record in opened.read(start, end)]
+
+
+GRACE_SECONDS = 5.0
+"""The grace period of a worker, after which it cancels what is running."""
+_MARGIN_SECONDS = 2.0
+"""What a busy machine may add."""
+_PATIENCE_SECONDS = 30.0
+
+
+def check_offline(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that an offline run reads everything that is there, then ends."""
+    rows = append_chunks(driver)
+    bench.run()
+    promise = "Offline, everything that is there is read, once (the same as in real time)."
+    require_once(bench, driver, rows, promise, ReplayableSource.latest)
+    bench.run()
+    promise = "A second offline run with nothing new adds nothing."
+    require_once(bench, driver, rows, promise, ReplayableSource.latest)
+
+
+def check_real_time(
+    bench: SourceBench, driver: SourceDriver, *, patience_seconds: float = _PATIENCE_SECONDS
+) -> None:
+    """Check that rows appended while the connector runs arrive, once."""
+    rows: list[Row] = []
+    running = bench.start()
+    for _ in range(2):
+        rows += append_chunks(driver, first=len(rows))
+        _wait_for(bench, running, len(rows), patience_seconds)
+    _stop(running)
+    _raise_error(running)
+    promise = "In real time, everything appended is read, once (the same as offline)."
+    require_once(bench, driver, rows, promise, ReplayableSource.latest)
+
+
+def check_stop_idle(
+    bench: SourceBench, driver: SourceDriver, *, grace_seconds: float = GRACE_SECONDS
+) -> None:
+    """Check that a source with nothing to do stops within the grace period."""
+    driver.append([driver.row(0)])
+    running = bench.start()
+    _wait_for(bench, running, 1)
+    _stop(running, grace_seconds)
+    _raise_error(running)
+
+
+def check_stop_reading(bench: SourceBench, driver: SourceDriver) -> None:
+    """Check that a source stops while it reads, and loses nothing by it."""
+    rows = append_once(driver, 100)
+    for _ in range(5):
+        more = driver.row(len(rows))
+        driver.append([more])
+        rows.append(more)
+    running = bench.start(rows=1)
+    _wait_for(bench, running, 1)
+    _stop(running)
+    _raise_error(running)
+    bench.run()
+    promise = "A stop in the middle loses and repeats nothing."
+    require_once(bench, driver, rows, promise, SourceTask.stop)
+
+
+def _stop(running: Running, grace: float = GRACE_SECONDS) -> None:
+    took = running.stop(_PATIENCE_SECONDS)
+    if took is None or took > grace + _MARGIN_SECONDS:
+        after = "never" if took is None else f"after {took:.1f} s"
+        raise BrokenPromiseError(
+            promise=f"A task stops within the grace period of {grace:.0f} s.",
+            seen=f"It stopped {after}. Look at stopping() in long work, and block briefly.",
+            read=SourceTask.stop,
+        )
+
+
+def _wait_for(
+    bench: SourceBench, running: Running, count: int, patience: float = _PATIENCE_SECONDS
+) -> None:
+    """Wait until so many records have arrived, or for long enough: the check then fails."""
+    deadline = time.monotonic() + patience
+    while len(bench.arrived()) < count and time.monotonic() < deadline:
+        if running.error() is not None:
+            return
+        time.sleep(0.02)
+
+
+def _raise_error(running: Running) -> None:
+    error = running.error()
+    if error is not None:
+        raise BrokenPromiseError(
+            promise="A source reads what the driver appends without an error.",
+            seen=f"The task failed: {error!r}",
+            read=ReplayableSource,
+        ) from error
 
 
 class SourceAcceptance(ConnectorAcceptance):
@@ -58,153 +490,95 @@ class SourceAcceptance(ConnectorAcceptance):
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``ReplayableSource.latest``."""
-        source_checks.check_empty(bench, made)
+        check_empty(bench, made)
 
     def test_everything_is_read_once_and_in_order(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``ReplayableSource.latest``; not in order if ``unordered``."""
-        source_checks.check_everything_once(bench, made, ordered=not self.unordered)
+        check_everything_once(bench, made, ordered=not self.unordered)
 
     @pytest.mark.parametrize("rows", [1, 2, 7])
     def test_a_restart_after_every_batch_neither_loses_nor_repeats(
         self, bench: SourceBench, made: SourceDriver, rows: int
     ) -> None:
         """See ``ReplayableSource.latest``."""
-        source_checks.check_resume(bench, made, rows)
+        check_resume(bench, made, rows)
 
     @pytest.mark.parametrize("at", list(Point))
     def test_a_killed_batch_runs_again_with_the_same_rows(
         self, bench: SourceBench, made: SourceDriver, at: Point
     ) -> None:
         """See ``FrameSource.read`` and ``SplitSource.splits``."""
-        source_checks.check_killed(bench, made, at)
+        check_killed(bench, made, at)
 
     def test_the_same_range_gives_the_same_rows_again(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``FrameSource.read`` and ``SplitSource.read``."""
         skip_if(self.cannot_replay)
-        source_checks.check_replay(bench, made)
+        check_replay(bench, made)
 
     def test_a_range_of_another_configuration_is_refused(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``check_range``."""
-        source_checks.check_foreign_range(bench, made)
+        check_foreign_range(bench, made)
 
     def test_tasks_share_the_rows(self, bench: SourceBench, made: SourceDriver) -> None:
         """See ``Connector.task_configs``."""
-        source_checks.check_tasks(bench, made)
+        check_tasks(bench, made)
 
     def test_latest_never_passes_until(self, bench: SourceBench, made: SourceDriver) -> None:
         """See ``ReplayableSource.latest``."""
-        position_checks.check_until(bench, made)
+        check_until(bench, made)
 
     def test_latest_is_start_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
         """See ``ReplayableSource.latest``."""
-        position_checks.check_idle(bench, made)
+        check_idle(bench, made)
 
     def test_latest_without_limit_is_the_end_of_all_that_is_there(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``ReplayableSource.latest``."""
-        position_checks.check_no_limit(bench, made)
+        check_no_limit(bench, made)
 
     def test_a_limit_of_rows_divides_the_work(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``ReplayableSource.latest``."""
         skip_if(self.unlimited)
-        position_checks.check_limit(bench, made)
+        check_limit(bench, made)
 
     def test_positions_survive_storing_and_may_be_given_back(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``Position`` and ``SourceConnector.alter_offsets``."""
-        position_checks.check_positions(bench, made)
+        check_positions(bench, made)
 
     def test_offline_reads_what_is_there_and_ends(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``ReplayableSource.latest``."""
-        running_checks.check_offline(bench, made)
+        check_offline(bench, made)
 
     def test_real_time_reads_what_is_appended_meanwhile(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``ReplayableSource.latest``."""
         skip_if(made.fixed)
-        running_checks.check_real_time(bench, made)
+        check_real_time(bench, made)
 
     def test_it_stops_in_time_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
         """See ``SourceTask.stop``."""
-        running_checks.check_stop_idle(bench, made)
+        check_stop_idle(bench, made)
 
     def test_it_stops_in_time_while_reading_and_loses_nothing(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
         """See ``SourceTask.stop``."""
-        running_checks.check_stop_reading(bench, made)
+        check_stop_reading(bench, made)
 
     def test_nothing_is_left_after_stop(self, bench: SourceBench, made: SourceDriver) -> None:
         """See ``SourceTask.stop``."""
-        source_checks.check_source_leaks(bench, made)
-
-
-class CaptureAcceptance(ConnectorAcceptance):
-    """The tests that a capture passes; see ``SourceAcceptance`` for how to use it."""
-
-    cannot_redeliver: ClassVar[str] = ""
-    """Why what was polled and never made durable does not come again."""
-
-    @override
-    @abstractmethod
-    def driver(self, tmp_path: Path) -> SourceDriver:
-        """Return a driver of an empty outside system; ``tmp_path`` is its own folder."""
-
-    @pytest.fixture
-    def bench(
-        self, headrace_harness: Harness, made: SourceDriver, tmp_path: Path
-    ) -> Iterator[CaptureBench]:
-        """Give a bench for the test."""
-        home = tmp_path / "headrace"
-        with headrace_harness.capture(made.connector, made.config, home) as bench:
-            yield bench
-
-    def test_an_empty_system_gives_nothing_soon(self, bench: CaptureBench) -> None:
-        """See ``CaptureSource.poll``."""
-        capture_checks.check_capture_empty(bench)
-
-    def test_a_restart_after_every_poll_neither_loses_nor_repeats(
-        self, bench: CaptureBench, made: SourceDriver
-    ) -> None:
-        """See ``CaptureSource``."""
-        capture_checks.check_capture_once(bench, made)
-
-    def test_a_kill_before_commit_repeats_nothing_that_is_durable(
-        self, bench: CaptureBench, made: SourceDriver
-    ) -> None:
-        """See ``CaptureSource.commit``."""
-        capture_checks.check_capture_killed_after_append(bench, made)
-
-    def test_a_kill_before_the_append_loses_nothing(
-        self, bench: CaptureBench, made: SourceDriver
-    ) -> None:
-        """See ``CaptureSource.commit``."""
-        skip_if(self.cannot_redeliver)
-        capture_checks.check_capture_killed_before_append(bench, made)
-
-    def test_every_poll_says_where_it_stands(
-        self, bench: CaptureBench, made: SourceDriver
-    ) -> None:
-        """See ``CapturedBatch`` and ``Record``."""
-        capture_checks.check_capture_positions(bench, made)
-
-    def test_it_stops_in_time(self, bench: CaptureBench) -> None:
-        """See ``SourceTask.stop``."""
-        capture_checks.check_capture_stop(bench)
-
-    def test_nothing_is_left_after_stop(self, bench: CaptureBench, made: SourceDriver) -> None:
-        """See ``SourceTask.stop``."""
-        capture_checks.check_capture_leaks(bench, made)
+        check_source_leaks(bench, made)

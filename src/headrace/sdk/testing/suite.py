@@ -2,19 +2,126 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
-from headrace.sdk.testing import config_checks
+from headrace.sdk.config import ConfigDef, ConfigType
+from headrace.sdk.connector import Connector
+from headrace.sdk.sink import SinkTask
+from headrace.sdk.sources import SourceConnector
+from headrace.sdk.testing.driver import BrokenPromiseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from headrace.sdk.errors import HeadraceError
     from headrace.sdk.testing.driver import SinkDriver, SourceDriver
     from headrace.sdk.testing.harness import Harness
+
+
+_NUMBERS = {ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE}
+_TYPED = {*_NUMBERS, ConfigType.BOOLEAN}
+_NONSENSE = "no such value"
+
+
+def check_good_config(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
+    """Check that the driver's configuration is accepted."""
+    found = harness.problems(driver.connector, driver.config())
+    if found:
+        raise BrokenPromiseError(
+            promise="The driver's configuration is valid.",
+            seen="; ".join(map(str, found)),
+            read=Connector.check,
+        )
+
+
+def check_required_keys(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
+    """Check that each required key is missed when it is not there."""
+    keys = driver.connector.config_def().keys.values()
+    for name in (key.name for key in keys if key.required):
+        config = {key: text for key, text in driver.config().items() if key != name}
+        _require_named(harness, driver, config, name, f"{name} is missing")
+
+
+def check_wrong_values(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
+    """Check that each number and each switch refuses a text that is neither."""
+    keys = driver.connector.config_def().keys.values()
+    for name in (key.name for key in keys if key.type in _TYPED):
+        config = {**driver.config(), name: _NONSENSE}
+        _require_named(harness, driver, config, name, f"{name} is {_NONSENSE!r}")
+
+
+def check_bad_configs(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
+    """Check that the driver's bad configurations are refused and the right key is named."""
+    for bad in driver.bad_configs():
+        config = {**driver.config(), **bad.changes}
+        texts = {key: text for key, text in config.items() if text is not None}
+        _require_named(harness, driver, texts, bad.field, f"the changes are {bad.changes}")
+
+
+def check_documented(driver: SourceDriver | SinkDriver) -> None:
+    """Check that every key says what it means, and the connector what it does."""
+    keys = driver.connector.config_def().keys.values()
+    silent = [key.name for key in keys if not key.doc.strip()]
+    if silent:
+        raise BrokenPromiseError(
+            promise="Every key has a doc.",
+            seen=f"These have none: {', '.join(silent)}.",
+            read=ConfigDef.define,
+        )
+    if not (driver.connector.__doc__ or "").strip():
+        raise BrokenPromiseError(
+            promise="A connector's docstring says what it does; lists show its first line.",
+            seen=f"{driver.connector.__name__} has none.",
+            read=Connector,
+        )
+
+
+def check_stop_without_start(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
+    """Check that ``stop`` bears a start that failed or never was."""
+    promise = "stop is called once, also after a failed start, and does not raise."
+    if issubclass(driver.connector, SourceConnector):
+        _stop(driver.connector(), promise, SourceConnector.stop)
+    task = harness.unstarted(driver.connector, driver.config())
+    _stop(task, promise, SinkTask.stop)
+
+
+def _stop(plugin: object, promise: str, read: object) -> None:
+    try:
+        plugin.stop()  # type: ignore[attr-defined]  # connectors and tasks have it alike
+    except Exception as error:
+        seen = f"{type(plugin).__name__}.stop raised {error!r}."
+        raise BrokenPromiseError(promise=promise, seen=seen, read=read) from error
+
+
+def _require_named(
+    harness: Harness,
+    driver: SourceDriver | SinkDriver,
+    config: Mapping[str, str],
+    field: str,
+    change: str,
+) -> None:
+    promise = f"Validation refuses what is wrong and names the key: here {field}, as {change}."
+    try:
+        found = harness.problems(driver.connector, config)
+    except Exception as error:
+        seen = f"Validation itself failed: {error!r}."
+        raise BrokenPromiseError(promise=promise, seen=seen, read=Connector.check) from error
+    if not any(_names(error, field) for error in found):
+        seen = "; ".join(map(str, found)) or "It was accepted."
+        raise BrokenPromiseError(promise=promise, seen=seen, read=Connector.check)
+
+
+def _names(error: HeadraceError, field: str) -> bool:
+    return error.field == field
 
 
 def skip_if(reason: str) -> None:
@@ -45,19 +152,19 @@ class ConnectorAcceptance(ABC):
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
         """See ``Connector.check``."""
-        config_checks.check_good_config(headrace_harness, made)
+        check_good_config(headrace_harness, made)
 
     def test_a_missing_required_key_is_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
         """See ``Connector.config_def``."""
-        config_checks.check_required_keys(headrace_harness, made)
+        check_required_keys(headrace_harness, made)
 
     def test_a_value_of_the_wrong_type_is_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
         """See ``Connector.config_def``."""
-        config_checks.check_wrong_values(headrace_harness, made)
+        check_wrong_values(headrace_harness, made)
 
     def test_a_bad_configuration_is_refused_and_its_key_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
@@ -65,16 +172,72 @@ class ConnectorAcceptance(ABC):
         """See ``Connector.check``."""
         if not made.bad_configs():
             pytest.skip("The driver's bad_configs gives none.")
-        config_checks.check_bad_configs(headrace_harness, made)
+        check_bad_configs(headrace_harness, made)
 
     def test_the_connector_and_its_keys_are_documented(
         self, made: SourceDriver | SinkDriver
     ) -> None:
         """See ``ConfigDef.define``."""
-        config_checks.check_documented(made)
+        check_documented(made)
 
     def test_stop_bears_a_start_that_never_was(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
         """See ``Connector.stop`` and ``SourceTask.stop``."""
-        config_checks.check_stop_without_start(headrace_harness, made)
+        check_stop_without_start(headrace_harness, made)
+
+
+_CYCLES = 4
+"""A leak grows with each start and stop; what a library keeps for good does not. So that
+many more threads, files or children after as many cycles are a leak, and fewer are not."""
+_SETTLE_SECONDS = 5.0
+"""How long what was let go of may take to be gone: closing is not always at once."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    threads: frozenset[threading.Thread]
+    files: int
+    children: frozenset[int]
+
+    @classmethod
+    def now(cls) -> _Held:
+        gc.collect()
+        process = psutil.Process()
+        children = frozenset(child.pid for child in process.children())
+        # Connections have a file descriptor each.
+        return cls(frozenset(threading.enumerate()), process.num_fds(), children)
+
+    def more_than(self, before: _Held) -> str:
+        """Say what is held beyond ``before``, or nothing."""
+        threads = sorted(thread.name for thread in self.threads - before.threads)
+        children = self.children - before.children
+        files = self.files - before.files
+        found = []
+        if len(threads) >= _CYCLES:
+            found.append(f"{len(threads)} threads ({', '.join(threads[:3])}, ...)")
+        if files >= _CYCLES:
+            found.append(f"{files} open files or connections")
+        if len(children) >= _CYCLES:
+            found.append(f"{len(children)} child processes")
+        return " and ".join(found)
+
+
+def check_leaks(cycle: Callable[[], None]) -> None:
+    """Check that what ``cycle`` starts is gone once it has stopped.
+
+    Run once before counting, as libraries keep pools and caches from their first use.
+    """
+    cycle()
+    before = _Held.now()
+    for _ in range(_CYCLES):
+        cycle()
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while more := _Held.now().more_than(before):
+        if time.monotonic() > deadline:
+            raise BrokenPromiseError(
+                promise="After stop nothing is left of a connector and its tasks.",
+                seen=f"{_CYCLES} starts and stops left {more}.",
+                read=SourceConnector.stop,
+            )
+        time.sleep(0.1)

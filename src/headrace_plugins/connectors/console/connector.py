@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite
     from headrace.sdk.config import Config
 
-__all__ = ["ConsoleSink", "ConsoleTask"]
-
 _LINE = (
     "to_json(named_struct('topic', topic, 'timestamp', timestamp, 'key', key, "
     "'headers', headers, 'value', value), map('ignoreNullFields', 'false'))"

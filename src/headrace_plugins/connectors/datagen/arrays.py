@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.connectors.datagen.plan import Plan
 
-__all__ = ["make_rows"]
-
 _HEX = np.frombuffer("".join(f"{number:02X}" for number in range(256)).encode(), np.uint16)
 _HEX_CHARS = 8
 

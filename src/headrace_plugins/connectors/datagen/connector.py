@@ -28,7 +28,7 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
-from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,
     FrameGenerator,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.sdk.config import Config
-
-__all__ = ["DEFAULT_SCHEMA", "DatagenSource"]
 
 DEFAULT_SCHEMA = (
     "id BIGINT NOT NULL, customer_id INT, reference STRING, price DOUBLE, "

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from headrace_plugins.connectors.datagen.plan import Plan
 
-__all__ = ["chance_sql", "value_sql"]
-
 _MOST_SCALE = 15
 """Up to this scale the product of a number and a power of ten is an exact decimal."""
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Position, TaskContext
 
-__all__ = ["CaptureGenerator", "FrameGenerator", "SplitGenerator", "StreamGenerator"]
-
 _POLL_ROWS = 500
 _POLL_SECONDS = 0.1
 _ADDED = "added"

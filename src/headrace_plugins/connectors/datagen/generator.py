@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headrace.sdk import ReadLimit, TaskContext
     from headrace_plugins.connectors.datagen.plan import Plan
 
-__all__ = ["BATCH_ROWS", "Generator", "GeneratorOptions"]
-
 BATCH_ROWS = 65_536
 """The most rows of one Arrow batch."""
 _SAMPLE_ROWS = 100

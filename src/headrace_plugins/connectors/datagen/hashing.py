@@ -12,8 +12,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Hashes", "hashes", "salt"]
-
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 _SPARK_SEED = 42

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BLOCK_ROWS", "Lane", "Rate"]
-
 BLOCK_ROWS = 10_000
 """Tasks take turns at blocks of so many rows."""
 

@@ -13,19 +13,6 @@ from headrace_plugins.connectors.datagen.hashing import salt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "DAYS",
-    "ITEMS",
-    "RANGES",
-    "STEP_MICROS",
-    "UNIT",
-    "Plan",
-    "decimal_sizes",
-    "kind",
-    "map_keys",
-    "part",
-]
-
 ITEMS = 3
 """The most items of an array or map; each length from 0 on is as likely."""
 RANGES = {Type.INT8: 100, Type.INT16: 10_000, Type.INT32: 1_000_000, Type.INT64: 2**53}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.sdk import ConfigError
-from headrace.sdk.evolution_policy import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace_plugins.connectors.delta.types import Json, ddl, nullable, same, widens
 
 if TYPE_CHECKING:

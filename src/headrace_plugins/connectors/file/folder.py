@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, StagedWrite, StaleEpochError, Type
 from headrace.sdk.durability import flush, replace_text
-from headrace.sdk.logical import VARIANT
-from headrace.sdk.variants import has_variant, texts_of_variants
+from headrace.sdk.schema import VARIANT
+from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,

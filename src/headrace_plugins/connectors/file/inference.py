@@ -17,7 +17,7 @@ import pyarrow.json as pa_json
 
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.arrow import from_arrow, to_arrow_field
-from headrace.sdk.schema_merge import evolve
+from headrace.sdk.schema_evolution import evolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, Schema
-from headrace.sdk.ddl import parse_ddl
 from headrace.sdk.folders import bare_path
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
 from headrace_plugins.connectors.file.keys import configured_path

@@ -17,7 +17,7 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.config import missing
-from headrace.sdk.variants import has_variant
+from headrace.sdk.struct_exprs import has_variant
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.connectors.file.formats import Format, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over

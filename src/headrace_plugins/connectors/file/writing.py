@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from headrace.sdk import Counting, FrameSink, RecordError, Refusal, Schema, Type
 from headrace.sdk.folders import fixed_folder, require_writable
-from headrace.sdk.logical import VARIANT
+from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import literal
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite
     from headrace.sdk.config import Config
 
-__all__ = ["NoopSink"]
-
 
 class NoopSink(SinkConnector):
     """Computes every record and throws it away: what is left is what a source costs.

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from headrace.sdk import Transform
 from headrace.sdk.config import Importance, Settings, ValidString, setting
-from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.sqltext import FieldPath
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:

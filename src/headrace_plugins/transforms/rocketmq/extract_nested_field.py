@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from headrace.sdk import Transform, UnfitRecordError
 from headrace.sdk.config import Importance, setting
-from headrace.sdk.fieldpath import FieldPath, FieldSyntax
+from headrace.sdk.sqltext import FieldPath, FieldSyntax
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from headrace.sdk.config import (
     Regex,
     setting,
 )
-from headrace.sdk.fieldpath import FieldSyntax
-from headrace.sdk.sqltext import literal
+from headrace.sdk.sqltext import FieldSyntax, literal
 from headrace_plugins.kafka.java_regex import JavaRegex
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from headrace.sdk.config import (
     ValidList,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath
+from headrace.sdk.sqltext import FieldPath
 from headrace_plugins.kafka.java_regex import JavaRegex, java_replacement
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 

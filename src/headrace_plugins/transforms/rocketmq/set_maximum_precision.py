@@ -13,9 +13,8 @@ from headrace.sdk.config import (
     Settings,
     setting,
 )
-from headrace.sdk.fieldpath import FieldPath
-from headrace.sdk.logical import DECIMAL, MAX_PRECISION, PRECISION, precision_of, scale_of
-from headrace.sdk.sqltext import sql_type
+from headrace.sdk.schema import DECIMAL, MAX_PRECISION, PRECISION, precision_of, scale_of
+from headrace.sdk.sqltext import FieldPath, sql_type
 from headrace_plugins.transforms.rocketmq.structs import require_struct
 
 if TYPE_CHECKING:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from headrace.sdk import UnfitRecordError, ValueExpr
-from headrace.sdk.logical import LOGICAL_BASES
-
-__all__ = ["require_struct"]
+from headrace.sdk.schema import LOGICAL_BASES
 
 
 def require_struct(part: ValueExpr) -> ValueExpr:

@@ -9,8 +9,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from headrace.sdk import FrameSink, Mark, SinkBatch
-from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
 from headrace.sdk.mark import receipt_figures
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from headrace.dataplane import FrameReader, SplitReader
 from headrace.sdk import Position
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA
 from headrace_plugins.connectors.datagen.gears import FrameGenerator, SplitGenerator
 from headrace_plugins.connectors.datagen.generator import GeneratorOptions

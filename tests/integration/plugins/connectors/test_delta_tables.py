@@ -20,7 +20,7 @@ from tests.integration.plugins.connectors.delta_writing import (
 )
 
 from headrace.sdk import ConfigError, Mark, RecordError, StaleEpochError
-from headrace.sdk.evolution_policy import Handling
+from headrace.sdk.schema_evolution import Handling
 
 pytestmark = pytest.mark.spark
 

@@ -23,7 +23,7 @@ from headrace.sdk import (
     Struct,
 )
 from headrace.sdk.arrow import to_arrow
-from headrace.sdk.ddl import parse_ddl
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA, DatagenSource
 from headrace_plugins.connectors.datagen.gears import (
     CaptureGenerator,

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError, ConfigErrors
-from headrace.sdk.evolution_policy import EvolutionPolicy, Handling
 from headrace.sdk.filestats import file_stats
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.fitting import Fit, fit
 from headrace_plugins.connectors.delta.types import Json, ddl, moved, nullable, required, widens

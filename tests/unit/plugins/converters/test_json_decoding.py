@@ -12,8 +12,7 @@ from tests.unit.sdk.strategies import SCHEMAS, values
 
 from headrace.sdk import Schema
 from headrace.sdk.arrow import conform, to_arrow, to_arrow_type
-from headrace.sdk.connectjson import connect_json, json_from_native
-from headrace.sdk.connectpayload import native_from_value
+from headrace.sdk.connectjson import connect_json, json_from_native, native_from_value
 from headrace.sdk.converter import Decoded
 from headrace_plugins.converters.json_decoding import (
     EnvelopeDecoder,

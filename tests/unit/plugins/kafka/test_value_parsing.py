@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sdk import Schema, Struct
-from headrace.sdk.value_text import to_string, type_name
+from headrace.sdk.connectjson import to_string, type_name
 from headrace_plugins.kafka.value_parsing import parse_string
 
 # Text, type, text in its normal form. All were taken from Kafka Connect 4.3.

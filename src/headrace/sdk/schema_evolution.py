@@ -1,26 +1,37 @@
-"""One schema for the values of two, and values of either as values of it."""
+"""How the schema of a stream grows: what takes two schemas, and what a policy allows."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.frozen import thaw
-from headrace.sdk.logical import (
+from headrace.sdk.schema import (
     DECIMAL,
     MAX_PRECISION,
+    NUMBERS,
     PRECISION,
     SCALE,
     VARIANT,
+    WHOLE_NUMBERS,
+    Field,
+    Schema,
+    Type,
     precision_of,
     scale_of,
+    validate_value,
 )
-from headrace.sdk.scalars import NUMBERS, WHOLE_NUMBERS, Type
-from headrace.sdk.schema import Field, Schema, validate_value
 from headrace.sdk.struct import Struct
 
-__all__ = ["carry", "evolve"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sdk.config import Config
+
 
 # The digits that a whole number of a type may have.
 _DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
@@ -108,12 +119,12 @@ def _with_parts(merged: Schema, old: Schema, new: Schema, path: str) -> Schema:
 
 def _fields(old: Schema, new: Schema, path: str) -> dict[str, Schema]:
     fields: dict[str, Schema] = {}
-    for field in old.fields:
-        other = new.field(field.name)
-        fields[field.name] = (
-            field.schema.replaced(optional=True)
+    for own in old.fields:
+        other = new.field(own.name)
+        fields[own.name] = (
+            own.schema.replaced(optional=True)
             if other is None
-            else _merged(field.schema, other.schema, f"{path}.{field.name}".strip("."))
+            else _merged(own.schema, other.schema, f"{path}.{own.name}".strip("."))
         )
     added = (field for field in new.fields if field.name not in fields)
     return fields | {field.name: field.schema.replaced(optional=True) for field in added}
@@ -258,17 +269,17 @@ def _parts(source: Schema, value: Any, target: Schema, path: str) -> Any:
 
 def _struct(source: Schema, value: Struct, target: Schema, path: str) -> Struct:
     struct = Struct(target)
-    for field in target.fields:
-        where = f"{path}.{field.name}".strip(".")
-        written = source.field(field.name)
+    for own in target.fields:
+        where = f"{path}.{own.name}".strip(".")
+        written = source.field(own.name)
         if written is None:
-            item = _missing(field, where)
-        elif written.schema == field.schema:
+            item = _missing(own, where)
+        elif written.schema == own.schema:
             item = value.get_without_default(written)
         else:
-            item = _carried(written.schema, value.get(written), field.schema, where)
+            item = _carried(written.schema, value.get(written), own.schema, where)
         if item is not None:
-            struct.put(field, item)
+            struct.put(own, item)
     return struct
 
 
@@ -281,3 +292,99 @@ def _missing(field: Field, path: str) -> Any:
             field=path,
         )
     return thaw(field.schema.default)
+
+
+class ChangeKind(StrEnum):
+    """The kinds of change between an old schema and a new one."""
+
+    ADD = "add"
+    """A field is there that was not."""
+    WIDEN = "widen"
+    """A field's type takes all the values that it took, and more; null is one of them."""
+    NARROW = "narrow"
+    """A field's type takes fewer values than it did, and no others."""
+    RETYPE = "retype"
+    """A field has another type, which is neither wider nor narrower."""
+    RENAME = "rename"
+    """A field has another name; this cannot be seen, only declared."""
+    DROP = "drop"
+    """A field is no longer there."""
+    REORDER = "reorder"
+    """The fields that were there stand in another order."""
+    ANNOTATE = "annotate"
+    """The name, version, doc, default or a parameter is another: the values are not."""
+
+
+EVOLUTION_KINDS = tuple(kind for kind in ChangeKind if kind is not ChangeKind.ANNOTATE)
+"""The kinds of change that have a policy: an annotation changes no values and is taken."""
+
+
+class Handling(StrEnum):
+    """What is done about a change; docs/how-to/handle-schema-changes.md has the table."""
+
+    EVOLVE = "evolve"
+    """The target follows the change."""
+    LENIENT = "lenient"
+    """The target takes old and new side by side; nothing that it has goes away."""
+    IGNORE = "ignore"
+    """The target stays as it is, and takes what fits."""
+    REJECT = "reject"
+    """The task stops, with nothing of the batch written."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionPolicy:
+    """How a target handles each kind of change.
+
+    Args:
+        otherwise: How it handles the kinds that have no handling of their own.
+        handlings: How it handles single kinds.
+        renames: The old path of each field that has been renamed, and its new path.
+    """
+
+    otherwise: Handling = Handling.EVOLVE
+    handlings: Mapping[ChangeKind, Handling] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_config(cls, config: Config) -> EvolutionPolicy:
+        """Read the keys that begin with ``schema.evolution``."""
+        given = {kind: config.find_str(f"schema.evolution.{kind}") for kind in EVOLUTION_KINDS}
+        pairs = (text.partition(":") for text in config.get_list("schema.evolution.renames"))
+        return cls(
+            Handling(config.get_str("schema.evolution")),
+            {kind: Handling(text) for kind, text in given.items() if text},
+            {old.strip(): new.strip() for old, _, new in pairs},
+        )
+
+    @classmethod
+    def agreed(cls, policies: Sequence[EvolutionPolicy]) -> EvolutionPolicy:
+        """Return what all of these say; where they differ it follows every change."""
+        first, *others = policies
+        handlings: dict[ChangeKind, Handling] = {
+            kind: first.of(kind)
+            for kind in EVOLUTION_KINDS
+            if all(other.of(kind) is first.of(kind) for other in others)
+        }
+        alike = all(other.renames == first.renames for other in others)
+        return cls(handlings=handlings, renames=first.renames if alike else {})
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> EvolutionPolicy:
+        """Read what `to_json` gave."""
+        handlings = {ChangeKind(k): Handling(h) for k, h in told["handlings"].items()}
+        return cls(Handling(told["otherwise"]), handlings, told["renames"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that travels to other processes."""
+        return {
+            "otherwise": self.otherwise.value,
+            "handlings": {kind.value: h.value for kind, h in self.handlings.items()},
+            "renames": dict(self.renames),
+        }
+
+    def of(self, kind: ChangeKind) -> Handling:
+        """Return how a kind of change is handled."""
+        if kind is ChangeKind.ANNOTATE:
+            return Handling.EVOLVE
+        return self.handlings.get(kind, self.otherwise)

@@ -1,29 +1,31 @@
-"""Checks of a capture: polled records are durable, or come again."""
+"""The tests of a capture, as a pytest class to subclass."""
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+from typing_extensions import override
 
 from headrace.sdk.arrow import from_arrow
 from headrace.sdk.position import Position
 from headrace.sdk.sources import CapturedBatch, CaptureSource, SourceTask
-from headrace.sdk.testing.driver import Arrived
-from headrace.sdk.testing.leaks import check_leaks
-from headrace.sdk.testing.promise import BrokenPromiseError
-from headrace.sdk.testing.rows import differences, fitted
-from headrace.sdk.testing.running_checks import GRACE_SECONDS
-from headrace.sdk.testing.source_checks import append_chunks, append_more
+from headrace.sdk.testing.driver import Arrived, BrokenPromiseError, differences, fitted
+from headrace.sdk.testing.sources import GRACE_SECONDS, append_chunks, append_more
+from headrace.sdk.testing.suite import ConnectorAcceptance, check_leaks, skip_if
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from headrace.sdk.record import Record
-    from headrace.sdk.testing.driver import SourceDriver
-    from headrace.sdk.testing.harness import CaptureBench
-    from headrace.sdk.testing.rows import Row
+    from headrace.sdk.testing.driver import Row, SourceDriver
+    from headrace.sdk.testing.harness import CaptureBench, Harness
+
 
 _POLL_SECONDS = 1.0
 _MARGIN_SECONDS = 1.0
@@ -239,3 +241,61 @@ def _require(pump: _Pump, driver: SourceDriver, rows: Sequence[Row], promise: st
     found = differences(rows, map(driver.seen, pump.arrived))
     if found:
         raise BrokenPromiseError(promise=promise, seen=str(found), read=CaptureSource)
+
+
+class CaptureAcceptance(ConnectorAcceptance):
+    """The tests that a capture passes; see ``SourceAcceptance`` for how to use it."""
+
+    cannot_redeliver: ClassVar[str] = ""
+    """Why what was polled and never made durable does not come again."""
+
+    @override
+    @abstractmethod
+    def driver(self, tmp_path: Path) -> SourceDriver:
+        """Return a driver of an empty outside system; ``tmp_path`` is its own folder."""
+
+    @pytest.fixture
+    def bench(
+        self, headrace_harness: Harness, made: SourceDriver, tmp_path: Path
+    ) -> Iterator[CaptureBench]:
+        """Give a bench for the test."""
+        home = tmp_path / "headrace"
+        with headrace_harness.capture(made.connector, made.config, home) as bench:
+            yield bench
+
+    def test_an_empty_system_gives_nothing_soon(self, bench: CaptureBench) -> None:
+        """See ``CaptureSource.poll``."""
+        check_capture_empty(bench)
+
+    def test_a_restart_after_every_poll_neither_loses_nor_repeats(
+        self, bench: CaptureBench, made: SourceDriver
+    ) -> None:
+        """See ``CaptureSource``."""
+        check_capture_once(bench, made)
+
+    def test_a_kill_before_commit_repeats_nothing_that_is_durable(
+        self, bench: CaptureBench, made: SourceDriver
+    ) -> None:
+        """See ``CaptureSource.commit``."""
+        check_capture_killed_after_append(bench, made)
+
+    def test_a_kill_before_the_append_loses_nothing(
+        self, bench: CaptureBench, made: SourceDriver
+    ) -> None:
+        """See ``CaptureSource.commit``."""
+        skip_if(self.cannot_redeliver)
+        check_capture_killed_before_append(bench, made)
+
+    def test_every_poll_says_where_it_stands(
+        self, bench: CaptureBench, made: SourceDriver
+    ) -> None:
+        """See ``CapturedBatch`` and ``Record``."""
+        check_capture_positions(bench, made)
+
+    def test_it_stops_in_time(self, bench: CaptureBench) -> None:
+        """See ``SourceTask.stop``."""
+        check_capture_stop(bench)
+
+    def test_nothing_is_left_after_stop(self, bench: CaptureBench, made: SourceDriver) -> None:
+        """See ``SourceTask.stop``."""
+        check_capture_leaks(bench, made)
