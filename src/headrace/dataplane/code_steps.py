@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.code_rows import CodeRows, takes_spared
-from headrace.dataplane.constant import constant_text
 from headrace.dataplane.nulllists import map_in_arrow
 from headrace.dataplane.records import RecordFrame
+from headrace.dataplane.sql import constant_text
 from headrace.dataplane.variants import with_texts, with_variants
 from headrace.sdk import (
     ArrowTransform,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headrace.dataplane.constant import constant_text
+from headrace.dataplane.sql import Sql, constant_text
 from headrace.sdk import RecordExpr, Schema, ValueExpr
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.sparktypes import from_spark_json
@@ -27,7 +26,6 @@ _DEFAULTS = {
 _DECLARED = "headrace.connect"
 RAW_COLUMNS = ("raw_key", "raw_value")
 """The bytes that converters could not read; other records may have theirs or null."""
-_REFERENCE = re.compile(r"(\w+|`(``|[^`])*`)(\.`(``|[^`])*`)?\Z")
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class RecordFrame:
         """
         if self.shape.shared:
             return self._sharing().named()
-        if all(_REFERENCE.match(sql) for sql in _expressions(self.shape)):
+        if all(Sql(sql).is_column for sql in _expressions(self.shape)):
             return self
         return self.named()
 
@@ -248,9 +246,7 @@ def _with_columns(shape: RecordExpr, columns: Mapping[str, str]) -> RecordExpr:
     """Put columns in place of the calls that they hold."""
 
     def over(sql: str) -> str:
-        for call, name in columns.items():
-            sql = sql.replace(call, name)
-        return sql
+        return Sql(sql).replaced(columns)
 
     def part(one: ValueExpr) -> ValueExpr:
         fields = {name: over(sql) for name, sql in one.fields.items()}

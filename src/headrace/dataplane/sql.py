@@ -1,0 +1,96 @@
+"""SQL expressions over the columns of a frame: what they name, and what is put in them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+
+from headrace.sdk.sqltext import literal_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+_TEXT = r"""(?:\b[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_COMMENT = r"(?:--[^\n]*|/\*.*?\*/)"
+_NAME = r"(?:\w+|`(?:``|[^`])*`)"
+_COLUMN = re.compile(rf"{_NAME}(?:\.{_NAME})*\Z")
+_NAMES = re.compile(rf"{_TEXT}|{_COMMENT}|({_NAME})", re.DOTALL)
+_MOST = 1000
+_known: dict[tuple[Sql, frozenset[str]], str | None] = {}
+
+
+class Sql(str):
+    """An SQL expression.
+
+    Plugins make expressions as plain texts. Whatever has to look into one does it here,
+    where texts, comments and quoted names are taken for what they are.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_column(self) -> bool:
+        """Return whether it is only a column, or a field of one."""
+        return _COLUMN.match(self) is not None
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Return the names that it may refer to, in lower case, and those of functions."""
+        names = (found[1] for found in _NAMES.finditer(self) if found[1])
+        return frozenset(
+            (n[1:-1].replace("``", "`") if n[0] == "`" else n).lower() for n in names
+        )
+
+    def replaced(self, columns: Mapping[str, str]) -> Sql:
+        """Return it with columns in place of the expressions that they hold.
+
+        Args:
+            columns: Names of columns by expressions, which are found where they stand to the
+                letter as a whole, and not within a text, a comment or a quoted name.
+        """
+        found = _any_of(tuple(sorted(columns, key=len, reverse=True)))
+        return Sql(found.sub(lambda at: columns[at[1]] if at[1] else at[0], self))
+
+
+@lru_cache(maxsize=_MOST)
+def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
+    each = "|".join(rf"(?<!\w){re.escape(sql)}(?!\w)" for sql in expressions)
+    return re.compile(rf"({each})|{_TEXT}|{_COMMENT}|`(?:``|[^`])*`", re.DOTALL)
+
+
+def constant_text(frame: DataFrame, sql: str) -> str | None:
+    """Return the text that an expression over ``frame`` gives for all rows, if it is one.
+
+    None when it depends on a column. Called for each batch: a literal and a column are
+    known by their text, and whatever else was looked at once is known by it.
+    """
+    expression = Sql(sql)
+    text = literal_text(sql)
+    if text is not None or expression.is_column:
+        return text
+    # Which names are columns decides what the expression means.
+    columns = frozenset(name.lower() for name in frame.columns)
+    key = expression, columns & expression.references
+    if key not in _known:
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[key] = _folded(frame, sql)
+    return _known[key]
+
+
+def _folded(frame: DataFrame, sql: str) -> str | None:
+    try:
+        analyzed = frame.selectExpr(f"{sql} AS text")._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark shows no expressions
+    except AnalysisException:
+        return None  # running the step says what is wrong, with its name
+    expression = analyzed.expressions().head()
+    if not (expression.child().foldable() and expression.deterministic()):
+        return None
+    row = frame.sparkSession.sql("SELECT 1").selectExpr(f"CAST({sql} AS STRING)").head()
+    text: str | None = row[0] if row else None
+    return text
