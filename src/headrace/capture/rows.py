@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from typing_extensions import override
 
+from headrace.evolution.apply_arrow import Slices, sieve
 from headrace.evolution.values import brought, widen
 from headrace.sdk import CapturedBatch, Record, RecordError, Schema, SourceError, Struct
 from headrace.sdk.arrow import conform, from_arrow, to_array, to_arrow
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from headrace.capture.capture import Polled
     from headrace.sdk import Header
-
-T = TypeVar("T")
-S = TypeVar("S")
 
 TEXT = Schema.string(optional=True)
 _ROWS = to_arrow(LETTERS)
@@ -197,29 +194,6 @@ class Sorter:
         return self.inferred[topic]
 
 
-def sieve(
-    items: Sequence[T], make: Callable[[Sequence[T]], S]
-) -> tuple[list[S], list[tuple[int, RecordError]]]:
-    """Make something of all items, but for those that raise RecordError, by halves.
-
-    Returns what was made, in order, and the index and the error of each bad item.
-    """
-    made: list[S] = []
-    bad: list[tuple[int, RecordError]] = []
-    waiting = [(0, len(items))]
-    while waiting:
-        start, end = waiting.pop()
-        try:
-            made.append(make(items[start:end]))
-        except RecordError as error:
-            if end - start == 1:
-                bad.append((start, error))
-                continue
-            middle = (start + end) // 2
-            waiting += [(middle, end), (start, middle)]
-    return made, bad
-
-
 def fit(
     topic: str, rows: TopicRows, schema: pa.Schema
 ) -> tuple[list[pa.RecordBatch], list[Rejected]]:
@@ -232,21 +206,6 @@ def fit(
         good += batches
         rejected += [rejected_row(topic, whole.slice(at, 1), error) for at, error in bad]
     return good, rejected
-
-
-class Slices(Sequence[Any]):
-    """An Arrow batch as a sequence of which slices are taken."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-
-    @override
-    def __len__(self) -> int:
-        return int(self.batch.num_rows)
-
-    @override
-    def __getitem__(self, index: Any) -> Slices:
-        return Slices(self.batch.slice(index.start, index.stop - index.start))
 
 
 def letters(

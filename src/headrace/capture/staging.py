@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.capture.evolving import HostEvolution
-from headrace.capture.rows import Sorter, TopicRows, fit, letters
+from headrace.capture.rows import Sorter, TopicRows, fit, letters, rejected_row
 from headrace.capture.targets import Addition
+from headrace.evolution import Reconciliations
+from headrace.evolution.apply_arrow import Slices, moved_array, sieve
 from headrace.model import MOST_LINES, Counts, ErrorLog, ToleranceExceededError
 from headrace.sdk import Schema
-from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow import conform, to_arrow, to_arrow_field
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.folders import folder_name
 from headrace.sdk.sparktypes import schema_to_json
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.capture.capture import Gathering
-    from headrace.capture.rows import Rejected
+    from headrace.capture.rows import Part, Rejected
     from headrace.capture.spec import CaptureSpec
     from headrace.capture.targets import Targets
+    from headrace.evolution import Move
     from headrace.sdk import SchemaMemory
     from headrace.topics import Topic
 
@@ -62,7 +65,7 @@ class Stager:
     targets: Targets
     schemas: SchemaMemory
     _sorter: Sorter = field(init=False)
-    _evolution: HostEvolution = field(init=False)
+    _reconciled: Reconciliations = field(default_factory=Reconciliations)
     _prepared: dict[tuple[str, Schema], pa.Schema] = field(default_factory=dict)
     _stored: dict[str, Schema | None] = field(default_factory=dict)
 
@@ -71,7 +74,6 @@ class Stager:
         self._sorter = Sorter(
             self.spec.topic, self._shape, self.spec.evolution, self.spec.stream
         )
-        self._evolution = HostEvolution(self.spec.evolution)
 
     def stage(self, gathering: Gathering) -> Staged:
         """Write the files of a batch.
@@ -84,7 +86,7 @@ class Stager:
         topics: dict[str, TopicRows] = {}
         for name, rows in came.items():  # all of them, before the first table changes
             known = self.targets.topic(name).value_schema()
-            topics[name], bad = self._evolution.fitted(name, rows, known)
+            topics[name], bad = self._evolved(name, rows, known)
             rejected += bad
         fitted: dict[str, tuple[list[pa.RecordBatch], pa.Schema]] = {}
         for name, rows in topics.items():
@@ -149,6 +151,36 @@ class Stager:
         fields = {f.name: f.schema for f in topic.schema().fields}
         return fields.get("key"), fields.get("value")
 
+    def _evolved(
+        self, topic: str, rows: TopicRows, known: Schema | None
+    ) -> tuple[TopicRows, list[Rejected]]:
+        """Return rows with the schemas that their topic is to be given, and what does not fit.
+
+        Schemas are taken up in the order of the rows: each is a change of the one before.
+
+        Args:
+            topic: The topic.
+            rows: What it is to get.
+            known: The schema of its values; None while it has none.
+
+        Raises:
+            SchemaChangeError: The policy rejects a change.
+        """
+        fitted, rejected = TopicRows(), []
+        for part in rows.parts:
+            if known is None or known == part.value:
+                known = part.value
+                fitted.parts.append(part)
+                continue
+            policy = self.spec.evolution
+            reconciled = self._reconciled.of(topic, topic, known, part.value, policy)
+            move = partial(_moved, part, reconciled.move)
+            parts, bad = sieve(Slices(part.batch), move)
+            known = reconciled.schema
+            fitted.parts += parts
+            rejected += [rejected_row(topic, part.batch.slice(at, 1), why) for at, why in bad]
+        return fitted, rejected
+
     def _reject(self, rejected: Sequence[Rejected], now: datetime) -> list[Addition]:
         if not rejected:
             return []
@@ -204,3 +236,12 @@ def _write(
     return AddedFile(
         path.relative_to(topic.path).as_posix(), path.stat().st_size, table.num_rows
     )
+
+
+def _moved(part: Part, move: Move, some: Any) -> Part:
+    if move.source is None or not move.is_needed:
+        return replace(part, batch=some.batch, value=move.target)
+    column = pa.schema([to_arrow_field("value", move.source.replaced(optional=True))])
+    value = moved_array(move, conform(some.batch.select(["value"]), column).column(0))
+    place = some.batch.schema.get_field_index("value")
+    return replace(part, batch=some.batch.set_column(place, "value", value), value=move.target)

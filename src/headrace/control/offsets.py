@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.control.config_infos import definition_of
-from headrace.control.evolution_keys import plugin_keys
 from headrace.control.offset_changes import (
     Offset,
     OffsetChange,
@@ -19,6 +18,7 @@ from headrace.control.offset_changes import (
     task_of,
 )
 from headrace.control.planning import REPLAYS
+from headrace.evolution import plugin_keys
 from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
 from headrace.sdk import ConfigError, Position, SourceConnector, StateError
 from headrace.store import ConnectorChangedError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.control.connector_settings import CommonConfig, parse_common
 from headrace.control.converters import ConverterPlan, plan_converters, resolved
-from headrace.control.evolution_keys import evolution_of, plugin_keys
 from headrace.control.validation import check_access
+from headrace.evolution import evolution_of, plugin_keys
 from headrace.model import TaskId
 from headrace.sdk import (
     CaptureSource,

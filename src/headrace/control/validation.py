@@ -14,7 +14,7 @@ from headrace.control.connector_settings import (
     parse_common,
 )
 from headrace.control.converters import CONVERTER_PREFIXES, resolvable, unknown_keys
-from headrace.control.evolution_keys import evolution_keys, plugin_keys
+from headrace.evolution import evolution_keys, plugin_keys
 from headrace.model import Definition, PluginNotFoundError
 from headrace.plugins import PluginTimeoutError, within
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError

@@ -7,7 +7,6 @@ from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.deadletters import DeadLetters
 from headrace.dataplane.delivery import sink_marks
-from headrace.dataplane.evolution import Evolution
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.preview import Stage, preview
@@ -29,7 +28,6 @@ __all__ = [
     "Claimed",
     "ConvertingReader",
     "DeadLetters",
-    "Evolution",
     "Flow",
     "FrameReader",
     "LetterFilter",

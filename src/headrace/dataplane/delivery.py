@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from headrace.dataplane.evolution import Target
     from headrace.dataplane.records import RecordFrame
+    from headrace.evolution import Target
     from headrace.model import Batch
     from headrace.sdk import FrameSink, RecordExpr, Refusal, Schema, StagedWrite
     from headrace.sdk.sink import Refused

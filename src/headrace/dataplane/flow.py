@@ -36,13 +36,13 @@ from headrace.dataplane.delivery import (
     held_receipt,
     sink_marks,
 )
-from headrace.dataplane.evolution import Evolution, Target
 from headrace.dataplane.failures import translated
 from headrace.dataplane.packedcopy import PackedCopy
 from headrace.dataplane.records import record_frame
 from headrace.dataplane.refusing import refused_of, refusing, with_refused
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.topic_sinks import TopicWriter
+from headrace.evolution import Evolution, Target
 from headrace.model import Counts, TooManyRejectedError
 from headrace.sdk import (
     CodeTransform,
@@ -311,7 +311,7 @@ class Flow:
             for laid in chains:
                 for part in () if laid.records.shape.unfit else self._parts(laid, batch):
                     if part.receipt(batch) is None:
-                        rehearsal.fitted(laid.records, part.target)
+                        rehearsal.fitted(laid.records.shape, part.target)
         if self.judge is not None and self.steps:
             surveyed = [counted(laid.records, ()) for laid in chains]
             self.judge(batch, reduce(Counts.plus, surveyed, Counts()))
@@ -366,7 +366,7 @@ class Flow:
     def _stage(self, laid: LaidChain, part: SinkPart, batch: Batch) -> StagedRows:
         """Give the sink the records that are good, in the schema that it is to have."""
         tolerant, sink = self.dead_letters is not None, part.sink
-        fitted = self.evolution.fitted(laid.records, part.target)
+        fitted = self._fitted(laid.records, part.target)
         value, key = _schemas(fitted)
         policy = self.evolution.policy(part.target.number)
         to = SinkBatch(part.mark, part.target.topic, value, key, policy)
@@ -396,6 +396,11 @@ class Flow:
             write=write, counts=counts, schema=value, refusals=refusals, refused=refused
         )
 
+    def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
+        """Return the records with the schema that a target is to be given. No job runs."""
+        shape = self.evolution.fitted(records.shape, target)
+        return records if shape is records.shape else replace(records, shape=shape).settled()
+
     def _rejected(
         self, laid: LaidChain, part: SinkPart, rows: StagedRows, batch: Batch
     ) -> RejectedFrame:
@@ -406,7 +411,7 @@ class Flow:
             again = self._chained(whole, laid.stream, laid.routes, batch)[0]
         again = again.keeping("__told", again.shape.error or _NO_ERROR)
         if rows.schema is not None:
-            again = self.evolution.fitted(again, part.target)
+            again = self._fitted(again, part.target)
         records = refusing(again, rows.refusals, part.title)
         records = with_refused(records, rows.refused, part.title)
         error = records.shape.error or _NO_ERROR

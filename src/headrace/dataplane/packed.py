@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.packedmoves import MISFIT, misfit_rows, moved_rows
+from headrace.evolution.apply_arrow import MISFIT, misfit_rows, moved_rows
 from headrace.sdk.arrow import conform, from_arrow, to_arrow
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.schema_evolution import evolve
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.dataplane.packedmoves import Moves
+    from headrace.evolution.apply_arrow import Moves
     from headrace.sdk import Schema
     from headrace.topics import RowRange
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.dataplane.deadletters import Letters, RejectedFrame
 from headrace.dataplane.delivery import check_balance, held_receipt
-from headrace.dataplane.evolution import PLUGIN, STAGE
 from headrace.dataplane.failures import not_tolerated
+from headrace.evolution.apply_sql import PLUGIN, STAGE
 from headrace.model import Counts
 from headrace.sdk import Schema
 from headrace.sdk.expressions import ERROR_TYPE
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.dataplane.deadletters import DeadLetterPart
-    from headrace.dataplane.evolution import Evolution
     from headrace.dataplane.packed import Packed, StagedPacked
-    from headrace.dataplane.packedmoves import Moves
     from headrace.dataplane.topic_sinks import TopicWriter
+    from headrace.evolution import Evolution
+    from headrace.evolution.apply_arrow import Moves
     from headrace.model import Batch
 
 __all__ = ["PackedCopy"]
@@ -105,7 +105,9 @@ class PackedCopy:
         table, folder = self.topic.packed_folder(self.letters.mark)
         moves = self.evolution.guessed_moves(self.number)
         done = self.packed.stage(self.spark, table, folder, moves)
-        needed = self.evolution.stream_moves(self.topic, self.number, done.brought)
+        needed = self.evolution.stream_moves(
+            self.topic.stream_schema, self.number, done.brought
+        )
         if needed != {pair: moves[pair] for pair in done.brought if pair in moves}:
             done.discard(table)
             done = self.packed.stage(self.spark, table, folder, needed)

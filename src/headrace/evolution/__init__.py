@@ -1,10 +1,25 @@
 """What happens when the schema of records is not the target's.
 
-In it: differences, the plan that a policy makes of them, and the plan applied as SQL and as
-Arrow. Never: Spark itself, connectors, the store.
+In it: the keys of a policy, differences, the plan that a policy makes of them, the plan applied
+as SQL and as Arrow, and what targets have taken. Never: Spark itself, connectors, the store.
 """
 
 from headrace.evolution.diff import SchemaChange, schema_changes
+from headrace.evolution.keys import evolution_keys, evolution_of, plugin_keys
 from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
+from headrace.evolution.targets import Evolution, Reconciliations, Target
 
-__all__ = ["Handled", "Move", "Reconciled", "SchemaChange", "reconcile", "schema_changes"]
+__all__ = [
+    "Evolution",
+    "Handled",
+    "Move",
+    "Reconciled",
+    "Reconciliations",
+    "SchemaChange",
+    "Target",
+    "evolution_keys",
+    "evolution_of",
+    "plugin_keys",
+    "reconcile",
+    "schema_changes",
+]

@@ -7,23 +7,36 @@ does what the SQL does elsewhere.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from headrace.evolution.apply_sql import castable
-from headrace.sdk import RecordError, Type
-from headrace.sdk.arrow import to_array, to_arrow_field, to_arrow_type
+from headrace.sdk import RecordError, Schema, Type
+from headrace.sdk.arrow import conform, to_array, to_arrow, to_arrow_field, to_arrow_type
 from headrace.sdk.connectjson import to_string
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import sql_type
 
 if TYPE_CHECKING:
     from headrace.evolution.plan import Move
-    from headrace.sdk import Schema
 
-__all__ = ["json_text", "moved_array"]
+__all__ = [
+    "MISFIT",
+    "Moves",
+    "Slices",
+    "json_text",
+    "misfit_rows",
+    "moved_array",
+    "moved_rows",
+    "sieve",
+]
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 _INT64_DIGITS = 19
 _MOST_DIGITS = 38
@@ -178,3 +191,75 @@ def _is_nested(schema: Schema) -> bool:
 def _misfit(path: str, kind: str) -> RecordError:
     where = f"The field {path}" if path else "The value"
     return RecordError(f"{where} does not fit the target's {kind}, which ignores the change.")
+
+
+Moves = Mapping[tuple[str, Schema], "Move"]
+"""How rows of a stream, with the schema that they have, get the one that they are to have."""
+
+MISFIT = "stream string, raw string, message string"
+"""The columns of ``misfit_rows``."""
+
+
+def moved_rows(
+    batch: pa.RecordBatch, move: Move
+) -> tuple[list[pa.RecordBatch], list[tuple[int, RecordError]]]:
+    """Return rows in the target's schema, and the number and the error of each that cannot."""
+    assert move.source is not None
+    target = to_arrow(move.target.replaced(optional=False))
+    rows = conform(batch, to_arrow(move.source.replaced(optional=False)))
+
+    def moved(some: Any) -> pa.RecordBatch:
+        fields = list(some.batch.schema)
+        value = pa.StructArray.from_arrays(some.batch.columns, fields=fields)
+        return conform(pa.RecordBatch.from_struct_array(moved_array(move, value)), target)
+
+    return sieve(Slices(rows), moved)
+
+
+def misfit_rows(stream: str, batch: pa.RecordBatch, move: Move) -> pa.RecordBatch:
+    """Return the rows that do not fit, as JSON, each with the reason."""
+    _, bad = moved_rows(batch, move)
+    told = [
+        {"stream": stream, "raw": json_text(batch.slice(at, 1).to_pylist()[0]), "message": why}
+        for at, why in ((at, error.problem) for at, error in bad)
+    ]
+    names = [name.partition(" ")[0] for name in MISFIT.split(", ")]
+    return pa.RecordBatch.from_pylist(told, pa.schema([(n, pa.string()) for n in names]))
+
+
+def sieve(
+    items: Sequence[T], make: Callable[[Sequence[T]], S]
+) -> tuple[list[S], list[tuple[int, RecordError]]]:
+    """Make something of all items, but for those that raise RecordError, by halves.
+
+    Returns what was made, in order, and the index and the error of each bad item.
+    """
+    made: list[S] = []
+    bad: list[tuple[int, RecordError]] = []
+    waiting = [(0, len(items))]
+    while waiting:
+        start, end = waiting.pop()
+        try:
+            made.append(make(items[start:end]))
+        except RecordError as error:
+            if end - start == 1:
+                bad.append((start, error))
+                continue
+            middle = (start + end) // 2
+            waiting += [(middle, end), (start, middle)]
+    return made, bad
+
+
+class Slices(Sequence[Any]):
+    """An Arrow batch as a sequence of which slices are taken."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    @override
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @override
+    def __getitem__(self, index: Any) -> Slices:
+        return Slices(self.batch.slice(index.start, index.stop - index.start))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.sdk import Type
@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.evolution.plan import Move
-    from headrace.sdk import Schema
+    from headrace.sdk import RecordExpr, Schema
 
-__all__ = ["Misfit", "castable", "misfits", "moved"]
+__all__ = ["PLUGIN", "STAGE", "Misfit", "castable", "misfits", "moved", "moved_shape"]
+
+STAGE = "TASK_PUT"
+PLUGIN = "schema.evolution"
+"""Where records are rejected that do not fit, and by whom, as dead letters say."""
 
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
@@ -33,6 +37,43 @@ class Misfit:
     path: str
     kind: str
     condition: str
+
+
+def moved_shape(shape: RecordExpr, move: Move) -> RecordExpr:
+    """Return the shape whose value has the target's schema, and rejects what does not fit."""
+    part = shape.value
+    if not move.is_needed:
+        same = part.schema == move.target
+        return shape if same else replace(shape, value=replace(part, schema=move.target))
+    if not (part.is_struct and move.members):
+        shape = _rejecting(shape, move, part.sql(), "", part.missing)
+        return replace(shape, value=part.with_whole(moved(move, part.sql()), move.target))
+    columns = {}
+    for member in move.members:
+        sql = None if member.source is None else part.fields[member.source]
+        columns[member.name] = moved(member.move, sql), member.move.target
+        if sql is not None:
+            shape = _rejecting(shape, member.move, sql, member.name, part.missing)
+    return replace(shape, value=part.with_fields(columns))
+
+
+def _rejecting(
+    shape: RecordExpr, move: Move, sql: str, path: str, missing: str | None
+) -> RecordExpr:
+    for found in misfits(move, sql, path):
+        condition = found.condition
+        if missing is not None:  # a tombstone has no fields that could be amiss
+            condition = f"NOT ({missing}) AND {condition}"
+        where = f"The field {found.path}" if found.path else "The value"
+        message = f"{where} does not fit the target's {found.kind}, which ignores the change."
+        shape = shape.failing(
+            condition,
+            stage=STAGE,
+            plugin=PLUGIN,
+            exception="RecordError",
+            message=literal(message),
+        )
+    return shape
 
 
 def moved(move: Move, sql: str | None, depth: int = 0) -> str:

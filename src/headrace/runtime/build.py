@@ -16,7 +16,6 @@ from headrace.capture import CaptureSpec, Pace
 from headrace.dataplane import (
     ConvertingReader,
     DeadLetters,
-    Evolution,
     Flow,
     FrameReader,
     PartConverter,
@@ -27,6 +26,7 @@ from headrace.dataplane import (
     TopicsWriter,
     as_frame_sink,
 )
+from headrace.evolution import Evolution
 from headrace.model import ErrorLog, file_name
 from headrace.sdk import (
     CaptureSource,

@@ -20,7 +20,8 @@ from tests.integration.dataplane.flow_doubles import (
 )
 from tests.task_doubles import Schemas
 
-from headrace.dataplane import Evolution, Flow, FrameReader, TopicSource
+from headrace.dataplane import Flow, FrameReader, TopicSource
+from headrace.evolution import Evolution
 from headrace.model import Batch, SchemaChangeError
 from headrace.sdk import FrameSource, Position, ReadLimit
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling

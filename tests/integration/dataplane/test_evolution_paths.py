@@ -14,7 +14,8 @@ from tests.task_doubles import Schemas, copying
 from headrace.capture import Targets
 from headrace.capture.capture import Gathering
 from headrace.capture.staging import Stager
-from headrace.dataplane import Evolution, FrameReader, SplitReader
+from headrace.dataplane import FrameReader, SplitReader
+from headrace.evolution import Evolution
 from headrace.model import SchemaChangeError
 from headrace.sdk import (
     CapturedBatch,

@@ -22,7 +22,8 @@ from tests.integration.dataplane.flow_doubles import (
 )
 from tests.no_keys import NO_KEYS
 
-from headrace.dataplane import Evolution, SplitReader, StreamReader, TopicSource
+from headrace.dataplane import SplitReader, StreamReader, TopicSource
+from headrace.evolution import Evolution
 from headrace.model import Batch, Counts, SchemaChangeError
 from headrace.sdk import (
     BatchSink,

@@ -29,7 +29,8 @@ from tests.integration.dataplane.test_evolution_paths import (
 )
 from tests.task_doubles import Schemas
 
-from headrace.dataplane import Evolution, StreamReader
+from headrace.dataplane import StreamReader
+from headrace.evolution import Evolution
 from headrace.model import Counts, SchemaChangeError, ToleranceExceededError
 from headrace.sdk import Position, ReadLimit, Split, StateError, StreamSplitSource
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling

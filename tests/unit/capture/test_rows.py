@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.capture.rows import Sorter, TopicRows, fit, letters, sieve
+from headrace.capture.rows import Sorter, TopicRows, fit, letters
+from headrace.evolution.apply_arrow import sieve
 from headrace.sdk import CapturedBatch, Position, Record, RecordError, Schema, SourceError
 from headrace.sdk.arrow import to_arrow
 from headrace.topics import LETTERS

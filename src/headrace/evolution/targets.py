@@ -7,26 +7,58 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.evolution import reconcile, schema_changes
-from headrace.evolution.apply_sql import misfits, moved
+from headrace.evolution.apply_sql import moved_shape
+from headrace.evolution.diff import schema_changes
+from headrace.evolution.plan import reconcile
 from headrace.sdk.schema_evolution import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
-from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from headrace.dataplane.packedmoves import Moves
-    from headrace.dataplane.records import RecordFrame
-    from headrace.dataplane.topic_sinks import TopicWriter
-    from headrace.evolution import Handled, Move, Reconciled
+    from headrace.evolution.apply_arrow import Moves
+    from headrace.evolution.plan import Handled, Move, Reconciled
     from headrace.sdk import FrameSink, RecordExpr, Schema, SchemaMemory
 
-__all__ = ["PLUGIN", "STAGE", "Evolution", "Target"]
+__all__ = ["Evolution", "Reconciliations", "Target"]
 
 log = structlog.get_logger(__name__)
 
-STAGE = "TASK_PUT"
-PLUGIN = "schema.evolution"
+
+@dataclass
+class Reconciliations:
+    """What became of the newest schemas of some targets. Each change is logged once."""
+
+    _newest: dict[str, tuple[Schema, Schema, Reconciled]] = field(default_factory=dict)
+    _logged: set[tuple[str, Handled]] = field(default_factory=set)
+
+    def of(
+        self, key: str, topic: str, known: Schema, brought: Schema, policy: EvolutionPolicy
+    ) -> Reconciled:
+        """Reconcile the schema of a target with the one that its records bring.
+
+        Args:
+            key: Names the target, which always has the same policy.
+            topic: What the log calls it.
+            known: Its schema.
+            brought: That of the records.
+            policy: How changes are handled.
+
+        Raises:
+            SchemaChangeError: The policy rejects a change.
+        """
+        # Whether the value as a whole may be null is no matter of the target's schema.
+        known = known.replaced(optional=brought.optional)
+        before = self._newest.get(key)
+        if before is None or before[:2] != (known, brought):
+            before = known, brought, reconcile(known, brought, policy)
+            self._newest[key] = before
+        for handled in before[2].handled:
+            if (key, handled) not in self._logged:
+                self._logged.add((key, handled))
+                level = log.warning if handled.handling is Handling.IGNORE else log.info
+                change, handling = str(handled.change), handled.handling.value
+                level("schema change", topic=topic, change=change, handling=handling)
+        return before[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +105,7 @@ class Evolution:
     policies: Sequence[EvolutionPolicy] = ()
     memory: SchemaMemory | None = None
     _known: dict[str, Schema] = field(default_factory=dict)
-    _reconciled: dict[str, tuple[Schema, Schema, Reconciled]] = field(default_factory=dict)
-    _told: set[tuple[str, Handled]] = field(default_factory=set)
+    _reconciled: Reconciliations = field(default_factory=Reconciliations)
     _moves: dict[int, Moves] = field(default_factory=dict)
     _assumed: dict[str, Schema] | None = None
 
@@ -82,41 +113,36 @@ class Evolution:
         """Return the policy of a sink."""
         return self.policies[number] if self.policies else EvolutionPolicy()
 
-    def fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
-        """Return the records with the schema that a target is to be given. No job runs.
+    def fitted(self, shape: RecordExpr, target: Target) -> RecordExpr:
+        """Return records with the schema that a target is to be given.
 
         Raises:
             SchemaChangeError: The policy rejects a change.
         """
-        brought = records.shape.value.schema
-        known = self._known_schema(target)
-        key, number = target.key, target.number
+        brought, known = shape.value.schema, self._known_schema(target)
+        key = target.key
         if known is None or brought is None:
             self._assume(key, brought)
-            return records
-        # Whether the value as a whole may be null is no matter of the target's schema.
-        known = known.replaced(optional=brought.optional)
-        before = self._reconciled.get(key)
-        if before is None or before[:2] != (known, brought):
-            before = known, brought, reconcile(known, brought, self.policy(number))
-            self._reconciled[key] = before
-        for handled in before[2].handled:
-            self._tell(key, target.topic, handled)
-        self._assume(key, before[2].schema)
-        shape = _moved(records.shape, before[2].move)
-        return records if shape is records.shape else replace(records, shape=shape).settled()
+            return shape
+        policy = self.policy(target.number)
+        reconciled = self._reconciled.of(key, target.topic, known, brought, policy)
+        self._assume(key, reconciled.schema)
+        return moved_shape(shape, reconciled.move)
 
     def guessed_moves(self, number: int) -> Moves:
         """Return the moves that the streams of a packed topic needed last."""
         return self._moves.get(number, {})
 
     def stream_moves(
-        self, topic: TopicWriter, number: int, brought: Sequence[tuple[str, Schema]]
+        self,
+        schema_of: Callable[[str], Schema | None],
+        number: int,
+        brought: Sequence[tuple[str, Schema]],
     ) -> Moves:
-        """Say which rows of a packed topic need another schema than they have.
+        """Return which rows of a packed topic need another schema than they have.
 
         Args:
-            topic: The topic.
+            schema_of: Returns the newest schema of a stream in the topic.
             number: Which of the task's sinks it is.
             brought: Each stream with each schema that its rows have, in their order.
 
@@ -126,15 +152,13 @@ class Evolution:
         known: dict[str, Schema] = {}
         needed: dict[tuple[str, Schema], Move] = {}
         for stream, schema in dict.fromkeys(brought):
-            before = known.get(stream) or topic.stream_schema(stream)
+            before = known.get(stream) or schema_of(stream)
             if before is None:
                 known[stream] = schema
                 continue
-            before = before.replaced(optional=schema.optional)
-            reconciled = reconcile(before, schema, self.policy(number))
+            key, policy = f"sink {number}: {stream}", self.policy(number)
+            reconciled = self._reconciled.of(key, stream, before, schema, policy)
             known[stream] = reconciled.schema
-            for handled in reconciled.handled:
-                self._tell(f"sink {number}: {stream}", stream, handled)
             if reconciled.move.is_needed:
                 needed[stream, schema] = reconciled.move
         others = {k: m for k, m in self.guessed_moves(number).items() if k not in brought}
@@ -200,53 +224,3 @@ class Evolution:
         """
         alone = len(self.policies) == 1
         return memory.get(f"sink {target.number}: {target.topic}") if alone else None
-
-    def _tell(self, key: str, topic: str, handled: Handled) -> None:
-        """Say once in a run what becomes of a change."""
-        if (key, handled) in self._told:
-            return
-        self._told.add((key, handled))
-        level = log.warning if handled.handling is Handling.IGNORE else log.info
-        level(
-            "schema change",
-            topic=topic,
-            change=str(handled.change),
-            handling=handled.handling.value,
-        )
-
-
-def _moved(shape: RecordExpr, move: Move) -> RecordExpr:
-    """Return the shape whose value has the target's schema, and rejects what does not fit."""
-    part = shape.value
-    if not move.is_needed:
-        same = part.schema == move.target
-        return shape if same else replace(shape, value=replace(part, schema=move.target))
-    if not (part.is_struct and move.members):
-        shape = _rejecting(shape, move, part.sql(), "", part.missing)
-        return replace(shape, value=part.with_whole(moved(move, part.sql()), move.target))
-    columns = {}
-    for member in move.members:
-        sql = None if member.source is None else part.fields[member.source]
-        columns[member.name] = moved(member.move, sql), member.move.target
-        if sql is not None:
-            shape = _rejecting(shape, member.move, sql, member.name, part.missing)
-    return replace(shape, value=part.with_fields(columns))
-
-
-def _rejecting(
-    shape: RecordExpr, move: Move, sql: str, path: str, missing: str | None
-) -> RecordExpr:
-    for found in misfits(move, sql, path):
-        condition = found.condition
-        if missing is not None:  # a tombstone has no fields that could be amiss
-            condition = f"NOT ({missing}) AND {condition}"
-        where = f"The field {found.path}" if found.path else "The value"
-        message = f"{where} does not fit the target's {found.kind}, which ignores the change."
-        shape = shape.failing(
-            condition,
-            stage=STAGE,
-            plugin=PLUGIN,
-            exception="RecordError",
-            message=literal(message),
-        )
-    return shape
