@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.conversion import ConvertingReader, PartConverter, encoded
+from headrace.dataplane.python_frames import with_texts, with_variants
 from headrace.dataplane.records import frame_schema, record_frame
 from headrace.dataplane.sources import SourceFrame
-from headrace.dataplane.variants import with_texts, with_variants
 from headrace.plugins import Registry
 from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema
 from headrace.sdk.arrow import to_arrow, to_arrow_type

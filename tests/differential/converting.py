@@ -24,7 +24,7 @@ from tests.differential.fitting import ordered
 
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.records import record_frame
-from headrace.dataplane.trial.told import natives
+from headrace.dataplane.trial import natives
 from headrace.plugins import Registry
 from headrace.sdk import Schema
 from headrace.sdk.arrow import from_arrow

@@ -20,7 +20,7 @@ from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic
 
 from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
-from headrace.dataplane.deadletters import (
+from headrace.dataplane.dead_letters import (
     DeadLetters,
     LetterMarks,
     Letters,

@@ -5,15 +5,14 @@ In it: all that makes or runs a DataFrame. Never: which connector it is, or a st
 
 from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
-from headrace.dataplane.deadletters import DeadLetters
+from headrace.dataplane.dead_letter_queue import Claimed, Letterbox, LetterFilter
+from headrace.dataplane.dead_letter_replay import ReplayReader
+from headrace.dataplane.dead_letters import DeadLetters
 from headrace.dataplane.delivery import sink_marks
 from headrace.dataplane.flow import Flow
-from headrace.dataplane.letterbox import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.preview import Stage, preview
-from headrace.dataplane.refusing import refused_of
-from headrace.dataplane.replays import ReplayReader
-from headrace.dataplane.sinkfront import SinkFront, sink_title
-from headrace.dataplane.sinks import as_frame_sink
+from headrace.dataplane.refusals import refused_of
+from headrace.dataplane.sinks import SinkFront, as_frame_sink, sink_title
 from headrace.dataplane.sources import (
     FrameReader,
     SourceReader,

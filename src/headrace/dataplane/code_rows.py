@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.rows import header_rows
-from headrace.dataplane.recordrows import records_of
+from headrace.dataplane.python_frames import records_of
 from headrace.sdk import ArrowTransform, RecordError, RecordTransform, RetriableError, Type
 from headrace.sdk import Schema as RecordSchema
 from headrace.sdk.arrow import conform, to_array, to_arrow

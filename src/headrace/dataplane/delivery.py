@@ -9,10 +9,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.deadletters import DeadLetterPart, Letters
+from headrace.dataplane.dead_letters import DeadLetterPart, Letters
 from headrace.dataplane.failures import REJECTED
-from headrace.dataplane.refusing import record_id
-from headrace.dataplane.sinkfront import sink_title
+from headrace.dataplane.refusals import record_id
+from headrace.dataplane.sinks import sink_title
 from headrace.model import Counts
 from headrace.sdk import Counting, Mark, SourceError, StateError
 from headrace.sdk.sink import RECORD_ID

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from headrace.dataplane.chain import apply_chain, constant_topic
 from headrace.dataplane.conversion import encoded
-from headrace.dataplane.deadletters import (
+from headrace.dataplane.dead_letters import (
     DeadLetterPart,
     Letters,
     RejectedFrame,
@@ -37,9 +37,9 @@ from headrace.dataplane.delivery import (
     sink_marks,
 )
 from headrace.dataplane.failures import translated
-from headrace.dataplane.packedcopy import PackedCopy
+from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import record_frame
-from headrace.dataplane.refusing import refused_of, refusing, with_refused
+from headrace.dataplane.refusals import refused_of, refusing, with_refused
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.chain import Step
     from headrace.dataplane.conversion import PartConverter
-    from headrace.dataplane.deadletters import DeadLetters
+    from headrace.dataplane.dead_letters import DeadLetters
     from headrace.dataplane.packed import Packed
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.sources import SourceFrame, SourceReader

@@ -1,4 +1,4 @@
-"""The record frame: a DataFrame with the record columns, and its RecordExpr."""
+"""The record frame: a DataFrame with the record columns, and its expressions."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.dataplane.delivery import held_receipt
-from headrace.dataplane.refusing import receipt_with, refused_in, refused_of, without_refused
-from headrace.dataplane.sinkfront import SinkFront
+from headrace.dataplane.refusals import receipt_with, refused_in, refused_of, without_refused
+from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.sql import constant_text
 from headrace.dataplane.topic_sinks import (
     ByTopic,

@@ -1,36 +1,396 @@
-"""Runs the batch and record gears of a sink as frame sinks."""
+"""Runs sinks of every gear as frame sinks, and finds the records that their targets refuse."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 import uuid
+from bisect import bisect_right
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import structlog
 from typing_extensions import override
 
-from headrace.dataplane.bisecting import PartBisection, Spool, put_records
-from headrace.dataplane.framebisecting import FrameGear
-from headrace.dataplane.nulllists import map_in_arrow
-from headrace.dataplane.recordrows import records_of
-from headrace.dataplane.sinkfront import SinkFront
-from headrace.dataplane.variants import with_texts
-from headrace.sdk import BatchSink, RecordSink, Schema, SinkBatch, Type
+from headrace.dataplane.python_frames import map_in_arrow, records_of, with_texts
+from headrace.sdk import (
+    BatchSink,
+    FrameSink,
+    RecordSink,
+    RejectedError,
+    RetriableError,
+    Schema,
+    SinkBatch,
+    SinkError,
+    Type,
+)
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import durability, set_durability
-from headrace.sdk.sink import RECORD_ID, Refused
+from headrace.sdk.sink import RECORD_ID, Refused, class_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import FrameSink, Mark, StagedWrite
+    from headrace.sdk import Mark, Record, Refusal, SinkTask, StagedWrite
     from headrace.sdk.durability import Durability
 
+
 log = structlog.get_logger(__name__)
+
+
+class SinkFront(FrameSink):
+    """Stands before another sink, and says of itself what the class of that one says."""
+
+    def __init__(self, inner: FrameSink | BatchSink | RecordSink) -> None:
+        """Stand before ``inner``."""
+        self.ordered = inner.ordered  # type: ignore[misc]  # the class attribute of this one sink
+        self.takes_many_topics = inner.takes_many_topics  # type: ignore[misc]
+        self.title = sink_title(inner)
+        if isinstance(inner, FrameSink):
+            self.counting = inner.counting  # type: ignore[misc]
+            self.verifies = inner.verifies  # type: ignore[misc]
+
+
+def sink_title(sink: FrameSink | BatchSink | RecordSink) -> str:
+    """Return the name of the sink's class, as dead letters tell it."""
+    return sink.title if isinstance(sink, SinkFront) else class_name(type(sink))
+
+
+def put_records(sink: RecordSink, records: Sequence[Record]) -> dict[int, Exception]:
+    """Put records, and return what the target says of those that it refuses, by number.
+
+    All others are durable. Any other error of the sink is raised.
+    """
+    try:
+        sink.put(records)
+        sink.flush()
+    except Exception as error:
+        if not _is_refusal(sink, error):
+            raise
+        if isinstance(error, RejectedError):
+            sink.flush()
+            return _checked(error, len(records))
+        if len(records) == 1:
+            return {0: error}
+    else:
+        return {}
+    half = len(records) // 2
+    found = put_records(sink, records[:half])
+    return found | {half + n: e for n, e in put_records(sink, records[half:]).items()}
+
+
+class Spool:
+    """The rows of a Spark partition, which Spark gives once, to be given again.
+
+    They are kept in a file of the executor's, for as long as the context lasts.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Keep ``batches``, which have ``schema``."""
+        self._batches = batches
+        self._schema = schema
+        self._lengths: list[int] = []
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Make the file."""
+        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory("-headrace")))
+        self._path = folder / "rows.arrow"
+        self._writer = self._open.enter_context(pa.ipc.new_file(self._path, self._schema))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove it."""
+        self._open.close()
+
+    def first(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows as they come."""
+        for batch in self._batches:
+            self._writer.write_batch(batch)
+            self._lengths.append(batch.num_rows)
+            yield batch
+
+    def finish(self) -> int:
+        """Keep what ``first`` has not come to; return how many rows there are."""
+        for _ in self.first():
+            pass
+        self._writer.close()
+        return sum(self._lengths)
+
+    def rows(
+        self, start: int, end: int, without: Mapping[int, object]
+    ) -> Iterator[pa.RecordBatch]:
+        """Give rows again, without some."""
+        holes = sorted(n for n in without if start <= n < end)
+        with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+            at = 0
+            for number, length in enumerate(self._lengths):
+                low, high = max(start, at), min(end, at + length)
+                if low < high:
+                    batch = reader.get_batch(number)
+                    cuts = [low - 1, *(n for n in holes if low <= n < high), high]
+                    for before, after in pairwise(cuts):
+                        if after - before > 1:
+                            yield batch.slice(before + 1 - at, after - before - 1)
+                at += length
+
+
+_Rows = TypeVar("_Rows")
+_Rows_co = TypeVar("_Rows_co", covariant=True)
+_Done = TypeVar("_Done")
+
+
+class KeptRows(Protocol[_Rows_co]):
+    """Rows that can be given again, numbered from 0."""
+
+    def first(self) -> _Rows_co:
+        """Give all of them; called first."""
+
+    def finish(self) -> int:
+        """Return how many there are; called next."""
+
+    def rows(self, start: int, end: int, without: Mapping[int, object]) -> _Rows_co:
+        """Give those from ``start`` to before ``end`` again, without some."""
+
+
+class PartBisection(Generic[_Rows, _Done]):
+    """Writes one part without the rows that the target refuses.
+
+    Every attempt is a part of its own, and only the last one counts: the sink's transaction
+    never learns of the others.
+    """
+
+    def __init__(
+        self,
+        sink: SinkTask,
+        spool: KeptRows[_Rows],
+        write: Callable[[_Rows], _Done],
+    ) -> None:
+        """Write by calling ``write`` with the rows of an attempt; it returns its message."""
+        self._sink, self._spool, self._write = sink, spool, write
+        self.refused: dict[int, Exception] = {}
+
+    def run(self) -> _Done:
+        """Return the message of the part; then ``refused`` has what it is without."""
+        done = self._attempt(self._spool.first())
+        rows = self._spool.finish()
+        while isinstance(done, Exception):
+            if len(self.refused) == rows:
+                raise done  # not even a part without rows is taken
+            known = len(self.refused)
+            self._halve(0, rows, done)
+            if len(self.refused) == known:
+                # Each half by itself is good: they refuse each other, as equal keys do.
+                last = self._first_refused(rows)
+                self.refused[last] = done
+            done = self._part(0, rows)
+        return done
+
+    def _attempt(self, rows: _Rows) -> _Done | Exception:
+        try:
+            return self._write(rows)
+        except Exception as error:
+            if _is_refusal(self._sink, error):
+                return error
+            raise
+
+    def _part(self, start: int, end: int) -> _Done | Exception:
+        return self._attempt(self._spool.rows(start, end, self.refused))
+
+    def _halve(self, start: int, end: int, error: Exception) -> None:
+        """Find refused rows in a range whose part was refused."""
+        good = [n for n in range(start, end) if n not in self.refused]
+        if isinstance(error, RejectedError):
+            found = _checked(error, len(good))
+            self.refused |= {good[n]: each for n, each in found.items()}
+            return
+        if len(good) == 1:
+            self.refused[good[0]] = error
+            return
+        middle = good[len(good) // 2]
+        for low, high in ((start, middle), (middle, end)):
+            done = self._part(low, high)
+            if isinstance(done, Exception):
+                self._halve(low, high, done)
+
+    def _first_refused(self, rows: int) -> int:
+        """Return the first row that is refused after those before it."""
+        low, high = 0, rows
+        while high - low > 1:
+            middle = (low + high) // 2
+            if isinstance(self._part(0, middle), Exception):
+                high = middle
+            else:
+                low = middle
+        return high - 1
+
+
+def _is_refusal(sink: SinkTask, error: Exception) -> bool:
+    """Return whether an error is about records; an outage never is."""
+    return not isinstance(error, RetriableError) and isinstance(
+        error, (RejectedError, *sink.rejects)
+    )
+
+
+def _checked(error: RejectedError, count: int) -> dict[int, Exception]:
+    if not error.rows or not all(0 <= row < count for row in error.rows):
+        problem = f"A sink rejects the rows {sorted(error.rows)} of {count}."
+        raise SinkError(
+            problem,
+            fix="RejectedError counts the records of the call, from 0.",
+        ) from error
+    return dict(error.rows)
+
+
+_NUMBER = "__headrace_number"
+_PARTITION_BITS = 33
+"""The lower bits of monotonically_increasing_id count the rows of a partition."""
+
+
+class FrameGear(SinkFront):
+    """A frame sink with ``rejects``, as one that verifies."""
+
+    def __init__(self, sink: FrameSink) -> None:
+        """Stand before ``sink``."""
+        super().__init__(sink)
+        self.verifies = True  # type: ignore[misc]
+        self._sink = sink
+
+    @override
+    def committed(self, mark: Mark, topic: str) -> str | None:
+        return self._sink.committed(mark, topic)
+
+    @override
+    def known_schema(self, topic: str) -> Schema | None:
+        return self._sink.known_schema(topic)
+
+    @override
+    def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
+        return self._sink.refusals(frame, batch)
+
+    @override
+    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
+        return self._sink.write_mark(spark, mark, topic)
+
+    @override
+    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        if RECORD_ID not in frame.columns:  # nothing is tolerated
+            return self._sink.write(frame, batch)
+        # Kept, as each attempt would compute the records anew, and count them again.
+        kept = frame.selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").persist()
+        try:
+            rows = _FrameRows.of(kept)
+            attempts = _Attempts(self._sink, batch)
+            bisection = PartBisection(self._sink, rows, attempts.write)
+            try:
+                staged = bisection.run()
+            except BaseException:
+                attempts.abort()
+                raise
+            return _Staged(staged, rows.refused(bisection.refused))
+        finally:
+            kept.unpersist()
+
+
+class _Attempts:
+    """Writes parts of a batch, of which only the last one is to stay."""
+
+    def __init__(self, sink: FrameSink, batch: SinkBatch) -> None:
+        self._sink, self._batch = sink, batch
+        self._last: StagedWrite | None = None
+
+    def write(self, frame: DataFrame) -> StagedWrite:
+        self.abort()
+        try:
+            self._last = self._sink.write(frame, self._batch)
+        except RejectedError as error:
+            problem = "A frame sink has named the rows that it refuses by their numbers."
+            fix = "Rows of a frame have none: raise an error that is in `rejects`."
+            raise SinkError(problem, fix=fix) from error
+        return self._last
+
+    def abort(self) -> None:
+        if self._last is not None:
+            self._last.abort()
+        self._last = None
+
+
+@dataclass(frozen=True)
+class _FrameRows:
+    """The rows of a frame that is kept, numbered from 0."""
+
+    frame: DataFrame
+    partitions: Sequence[int]
+    ends: Sequence[int]
+    """For each of ``partitions``, how many rows there are up to its end."""
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> _FrameRows:
+        """Compute the frame, and count its rows."""
+        number = f"shiftright({_NUMBER}, {_PARTITION_BITS}) AS p"
+        rows = sorted(
+            tuple(row) for row in frame.selectExpr(number).groupBy("p").count().collect()
+        )
+        return cls(frame, [p for p, _ in rows], list(accumulate(n for _, n in rows)))
+
+    def first(self) -> DataFrame:
+        return self._given("true")
+
+    def finish(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def rows(self, start: int, end: int, without: Mapping[int, object]) -> DataFrame:
+        if start >= end:
+            return self._given("false")
+        holes = [str(self._number(n)) for n in without if start <= n < end]
+        rest = f" AND {_NUMBER} NOT IN ({', '.join(holes)})" if holes else ""
+        low, high = self._number(start), self._number(end - 1)
+        return self._given(f"{_NUMBER} BETWEEN {low} AND {high}{rest}")
+
+    def refused(self, errors: Mapping[int, Exception]) -> list[Refused]:
+        """Return the rows that are refused by the ids of their records."""
+        if not errors:
+            return []
+        by_number = {self._number(n): error for n, error in errors.items()}
+        which = f"{_NUMBER} IN ({', '.join(map(str, by_number))})"
+        found = self.frame.where(which).select(_NUMBER, RECORD_ID).collect()
+        return [Refused.by(record, by_number[number]) for number, record in found]
+
+    def _given(self, condition: str) -> DataFrame:
+        return self.frame.where(condition).drop(_NUMBER, RECORD_ID)
+
+    def _number(self, row: int) -> int:
+        place = bisect_right(self.ends, row)
+        before = self.ends[place - 1] if place else 0
+        return (self.partitions[place] << _PARTITION_BITS) + row - before
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """What is staged without the records that were refused."""
+
+    write: StagedWrite
+    found: Sequence[Refused]
+
+    @property
+    def rows(self) -> int:
+        return self.write.rows
+
+    def refused(self) -> Sequence[Refused]:
+        return self.found
+
+    def commit(self, receipt: str) -> None:
+        self.write.commit(receipt)
+
+    def abort(self) -> None:
+        self.write.abort()
+
 
 _MESSAGE = "message string, rows bigint, refused string"
 _ID = "__headrace_record"

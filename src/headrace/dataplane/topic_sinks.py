@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.dataplane.variants import with_texts
+from headrace.dataplane.python_frames import with_texts
 from headrace.sdk import ConfigError, Counting, FrameSink
 from headrace.sdk.delta import discard_staged, stage_parquet, staged_files, staging_folder
 from headrace.sdk.folders import folder_name

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.nulllists import map_in_arrow
+from headrace.dataplane.python_frames import map_in_arrow
 
 pytestmark = pytest.mark.spark
 

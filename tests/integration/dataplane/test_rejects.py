@@ -18,7 +18,7 @@ from tests.integration.dataplane.flow_doubles import (
 from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader
-from headrace.dataplane.portable import CORRUPT, json_sql, parse_sql, value_sql
+from headrace.dataplane.json_sql import CORRUPT, json_sql, parse_sql, value_sql
 from headrace.dataplane.records import frame_schema
 from headrace.model import Counts, ErrorLog, TooManyRejectedError
 from headrace.sdk import FrameSource

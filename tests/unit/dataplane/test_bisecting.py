@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.no_keys import NO_KEYS
 
-from headrace.dataplane.bisecting import PartBisection, Spool, put_records
+from headrace.dataplane.sinks import PartBisection, Spool, put_records
 from headrace.sdk import (
     BatchSink,
     HeadraceError,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.dataplane.letterbox import sink_of
+from headrace.dataplane.dead_letter_queue import sink_of
 
 NAMED = {"sink": 1, "sink_name": "b"}
 

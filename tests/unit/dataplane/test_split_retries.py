@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.dataplane.split_retries import SPLIT_RETRIES, read_patiently
+from headrace.dataplane.sources import SPLIT_RETRIES, read_patiently
 from headrace.model import Backoff
 from headrace.sdk import RetriableError
 

@@ -5,8 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.dataplane.trial.given import read_given
-from headrace.dataplane.trial.told import natives, record_json
+from headrace.dataplane.trial import natives, read_input, record_json
 from headrace.sdk import RecordError, Schema, Type
 from headrace.sdk.connectjson import connect_json
 
@@ -35,7 +34,7 @@ VALUE = {
 
 def _again(record: dict[str, Any]) -> dict[str, Any]:
     """Read a record, carry it through Arrow, and write it."""
-    given = read_given(record)
+    given = read_input(record)
     columns = given.kind.table([given.row])
     state = {name: natives(columns[name].combine_chunks())[0] for name in columns.column_names}
     shape = given.kind.shape()
@@ -68,7 +67,7 @@ def test_a_record_without_schemas_comes_back() -> None:
 
 def test_records_of_one_form_are_of_one_kind_and_others_are_not() -> None:
     kinds = [
-        read_given({"value": value}).kind
+        read_input({"value": value}).kind
         for value in ({"a": 1}, {"a": 2}, {"a": 2.5}, {"a": None}, {}, None, {"b": 1})
     ]
     assert kinds[0] == kinds[1]
@@ -76,20 +75,20 @@ def test_records_of_one_form_are_of_one_kind_and_others_are_not() -> None:
 
 
 def test_a_value_without_schema_is_told_from_one_whose_schema_is_the_same() -> None:
-    plain = read_given({"value": 1}).kind.value
-    typed = read_given({"value": 1, "value_schema": {"type": "int64"}}).kind.value
+    plain = read_input({"value": 1}).kind.value
+    typed = read_input({"value": 1, "value_schema": {"type": "int64"}}).kind.value
     assert plain.schema == typed.schema
     assert (plain.schemaless, typed.schemaless) == (True, False)
 
 
 def test_only_a_record_with_an_offset_has_a_place() -> None:
-    assert read_given({"offset": 7}).kind.shape().offset == "offset"
-    assert read_given({}).kind.shape().offset is None
+    assert read_input({"offset": 7}).kind.shape().offset == "offset"
+    assert read_input({}).kind.shape().offset is None
 
 
 def test_headers_that_are_no_text_get_their_type() -> None:
     headers = [{"key": "h", "value": value} for value in ("x", 1, 1.5, True, None)]
-    given = read_given({"headers": headers}).row["headers"]
+    given = read_input({"headers": headers}).row["headers"]
     assert [(header["value"], header["type"]) for header in given] == [
         ("x", "string"),
         ("1", "int64"),
@@ -117,7 +116,7 @@ def test_a_record_that_is_none_is_refused_with_its_field(
     record: object, field: str | None, problem: str
 ) -> None:
     with pytest.raises(RecordError, match=problem) as caught:
-        read_given(record)
+        read_input(record)
     assert caught.value.field == field
 
 
@@ -140,12 +139,12 @@ def test_times_without_schema_are_told_in_the_form_of_iso() -> None:
     schema = Schema.struct(
         {"day": Schema.date(), "noon": Schema.time(), "at": Schema.timestamp()}
     )
-    part = read_given({"value": {"a": 1}}).kind.value
+    part = read_input({"value": {"a": 1}}).kind.value
     whole = type(part)(schema, schemaless=True).part("value")
     assert schema.type is Type.STRUCT
     state = dict.fromkeys(["topic", "partition", "key", "headers", "timestamp"])
     state["value"] = {"day": 1, "noon": 43_200_000_000, "at": 1_483_228_801_456_000}
-    told = record_json(state, read_given({}).kind.key.part("key"), whole)
+    told = record_json(state, read_input({}).kind.key.part("key"), whole)
     assert told["value"] == {
         "day": "1970-01-02",
         "noon": "12:00:00.000",

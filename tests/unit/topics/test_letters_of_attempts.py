@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.dataplane.deadletters import (
+from headrace.dataplane.dead_letters import (
     DeadLetterPart,
     DeadLetters,
     LetterMarks,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.portable import json_sql
+from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import MOST_LINES, Counts
 from headrace.sdk import DataLostError, Mark, SourceError, StaleEpochError, StateError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.model import Batch, ErrorLog, TaskId
     from headrace.sdk import Schema
     from headrace.topics import Topic
+
 
 _FIGURES = ("count(1)", "any_value(cause.message)")
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.portable import json_sql
+from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.records import RecordFrame
 from headrace.sdk import RecordExpr, Type, ValueExpr
 from headrace.sdk.expressions import ERROR_TYPE
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Refusal, Schema
 
-__all__ = [
-    "STAGE",
-    "receipt_with",
-    "record_id",
-    "refused_in",
-    "refused_of",
-    "refusing",
-    "with_refused",
-    "without_refused",
-]
 
 STAGE = "TASK_PUT"
 _REFUSED = "refused"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.letterbox import claim_in, claims_of, sink_of
-from headrace.dataplane.nulllists import map_in_arrow
-from headrace.dataplane.portable import CORRUPT, parse_sql, value_sql
+from headrace.dataplane.dead_letter_queue import claim_in, claims_of, sink_of
+from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
+from headrace.dataplane.python_frames import map_in_arrow
 from headrace.dataplane.sources import SourceFrame
 from headrace.sdk import Lag, Position, Schema, StateError, check_range
 from headrace.sdk.arrow import conform, to_arrow
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import ReadLimit
+
 
 _TEXT = Schema.string(optional=True)
 _ERROR = Schema.struct(

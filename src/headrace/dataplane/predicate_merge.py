@@ -1,8 +1,8 @@
-"""One shape for the records that a step changes and for those that its predicate spares.
+"""One shape for the records that a step changes and for those that its predicate leaves out.
 
 Kafka Connect's records have a schema each; those of a stream here have one. A field that one
 side lacks is null there, numbers take the wider type, and where the types share nothing the
-step's own counts: a spared record that holds a value of the other type is rejected.
+step's own counts: a record that is left out and holds a value of the other type is rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Transform
     from headrace.sdk.struct_exprs import Column
 
-__all__ = ["merged_where"]
 
 _INTS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
 # For each type, those whose values it holds without a loss; the narrowest comes first.

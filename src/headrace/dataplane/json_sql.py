@@ -11,6 +11,7 @@ from headrace.sdk.sqltext import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 CORRUPT = "corrupt"
 """The field of a parsed text that says that it did not fit."""
 

@@ -1,0 +1,588 @@
+"""Tries a chain of transforms on a few records that a user writes as JSON.
+
+A record is ``{"topic", "partition", "key", "value", "headers": [{"key", "value", "type"}],
+"timestamp", "offset", "key_schema", "value_schema"}``; all may be missing. The timestamp is in
+milliseconds since 1970. A schema is in Kafka Connect's JSON form, and the payload with it; a
+key or value without one is schemaless: it goes through the chain as plain JSON would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.failures import translate
+from headrace.dataplane.records import RecordFrame
+from headrace.sdk import HeadraceError, RecordError, RecordExpr, Schema, Type, ValueExpr
+from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.connectjson import (
+    connect_json,
+    connect_schema,
+    json_from_native,
+    native_from_json,
+)
+from headrace.sdk.expressions import ERROR_TYPE
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT
+from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace.dataplane.chain import Step
+
+
+DEFAULT_TOPIC = "topic"
+
+_KEYS = (
+    "topic",
+    "partition",
+    "key",
+    "value",
+    "headers",
+    "timestamp",
+    "offset",
+    "key_schema",
+    "value_schema",
+)
+_HEADERS = pa.list_(
+    pa.struct([("key", pa.string()), ("value", pa.string()), ("type", pa.string())])
+)
+_LOWEST = -(1 << 63)
+_SCALARS = {
+    bool: Schema.boolean(),
+    int: Schema.int64(),
+    float: Schema.float64(),
+    str: Schema.string(),
+}
+_HEADER_TYPES = {bool: "boolean", int: "int64", float: "float64"}
+
+
+@dataclass(frozen=True)
+class PartKind:
+    """What the keys or values of a group of records have in common.
+
+    Args:
+        schema: Their schema, given or inferred; None where there is nothing.
+        schemaless: Whether it was inferred.
+    """
+
+    schema: Schema | None = None
+    schemaless: bool = False
+
+    def part(self, column: str) -> ValueExpr:
+        """Return the part that a column of this kind holds."""
+        if self.schema is None:
+            return ValueExpr(None)
+        return ValueExpr.of(column, self.schema, schemaless=self.schemaless)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Return the type of the column."""
+        return pa.string() if self.schema is None else to_arrow_type(self.schema)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the records of one group have in common: they go through Spark together."""
+
+    key: PartKind
+    value: PartKind
+    placed: bool
+
+    def completed(self, others: Iterable[Kind]) -> Kind:
+        """Return the kind with what the first of others says of values that are null here.
+
+        In a stream tombstones are among records with values, and have their fields.
+        """
+        if self.value.schema is not None:
+            return self
+        value = next((kind.value for kind in others if kind.value.schemaless), self.value)
+        if value.schema is None:
+            return self
+        return replace(self, value=replace(value, schema=value.schema.replaced(optional=True)))
+
+    def shape(self) -> RecordExpr:
+        """Return the shape of the records in the columns of ``table``."""
+        return RecordExpr(
+            key=self.key.part("key"),
+            value=self.value.part("value"),
+            topic="topic",
+            partition="partition",
+            headers="headers",
+            timestamp="timestamp",
+            offset="offset" if self.placed else None,
+        )
+
+    def table(self, rows: list[dict[str, Any]]) -> pa.Table:
+        """Return the rows as Arrow has them, numbered in the column ``__number``."""
+        fields = {
+            "topic": pa.string(),
+            "partition": pa.int32(),
+            "key": self.key.arrow,
+            "value": self.value.arrow,
+            "headers": _HEADERS,
+            "timestamp": pa.timestamp("us", tz="UTC"),
+            "offset": pa.int64(),
+        }
+        columns = {
+            name: pa.array([row[name] for row in rows], kind) for name, kind in fields.items()
+        }
+        return pa.table({**columns, "__number": pa.array(range(len(rows)), pa.int32())})
+
+
+@dataclass(frozen=True)
+class Input:
+    """One record: its kind, and its cells by column."""
+
+    kind: Kind
+    row: dict[str, Any]
+
+
+def read_input(record: object) -> Input:
+    """Read one record.
+
+    Raises:
+        RecordError: It is not of the form, or does not fit its schema; `field` is the path.
+    """
+    if not isinstance(record, Mapping):
+        raise RecordError(
+            problem=f"A record is a JSON object, not {_word(record)}.",
+            fix='Write it as {"value": ...}.',
+        )
+    _check_keys(record)
+    key_kind, key = _part(record, "key")
+    value_kind, value = _part(record, "value")
+    row = {
+        "topic": _text(record, "topic", DEFAULT_TOPIC),
+        "partition": _whole(record, "partition", 32),
+        "key": key,
+        "value": value,
+        "headers": _headers(record.get("headers")),
+        "timestamp": _micros(_whole(record, "timestamp", 54)),  # micros fit 64 bits
+        "offset": _whole(record, "offset", 64),
+    }
+    return Input(Kind(key_kind, value_kind, row["offset"] is not None), row)
+
+
+def _check_keys(record: Mapping[str, Any]) -> None:
+    for name in record:
+        if name not in _KEYS:
+            close = get_close_matches(str(name), _KEYS, n=1)
+            fix = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(_KEYS)}."
+            raise RecordError(problem="A record has no such key.", field=str(name), fix=fix)
+
+
+def _text(record: Mapping[str, Any], name: str, default: str) -> str:
+    value = record.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise RecordError(problem=f"Should be a text, not {_word(value)}.", field=name)
+    return value
+
+
+def _whole(record: Mapping[str, Any], name: str, bits: int) -> int | None:
+    value = record.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise RecordError(problem=f"Should be a whole number, not {value!r}.", field=name)
+    return value
+
+
+def _micros(millis: int | None) -> int | None:
+    return None if millis is None else millis * 1_000
+
+
+def _headers(headers: object) -> list[dict[str, str | None]]:
+    if headers is None:
+        return []
+    if not isinstance(headers, list) or not all(
+        isinstance(header, Mapping) and isinstance(header.get("key"), str) for header in headers
+    ):
+        raise RecordError(
+            problem="Headers are a list of objects with a key and a value.", field="headers"
+        )
+    return [_header(header) for header in headers]
+
+
+def _header(header: Mapping[str, Any]) -> dict[str, str | None]:
+    value = header.get("value")
+    kind = header.get("type") or _HEADER_TYPES.get(type(value), "string")
+    text = value if value is None or isinstance(value, str) else json.dumps(value)
+    return {"key": header["key"], "value": text, "type": str(kind)}
+
+
+def _part(record: Mapping[str, Any], name: str) -> tuple[PartKind, Any]:
+    payload = record.get(name)
+    given = f"{name}_schema"
+    if record.get(given) is None:
+        return (PartKind(), None) if payload is None else _inferred(payload, name)
+    try:
+        schema = connect_schema(record[given])
+    except RecordError as error:
+        where = ".".join(part for part in (given, error.field) if part)
+        raise RecordError(error.problem, field=where) from error
+    assert schema is not None
+    return PartKind(schema), native_from_json(schema, payload, path=name)
+
+
+def _inferred(payload: object, name: str) -> tuple[PartKind, Any]:
+    schema = _finished(_shape_of(payload, name))
+    plain = payload if not has_variant(schema) else _with_texts(schema, payload)
+    return PartKind(schema, schemaless=True), native_from_json(schema, plain, path=name)
+
+
+def _with_texts(schema: Schema, value: Any) -> Any:
+    """Return a value with JSON texts for what is a Variant in it."""
+    if value is None:
+        return None
+    if schema.is_logical and schema.name == VARIANT:
+        return json.dumps(value)
+    if isinstance(value, list) and schema.value_schema is not None:
+        return [_with_texts(schema.value_schema, item) for item in value]
+    if isinstance(value, dict):
+        parts = ((field, value.get(field.name)) for field in schema.fields)
+        return {field.name: _with_texts(field.schema, part) for field, part in parts}
+    return value
+
+
+def _finished(schema: Schema | None) -> Schema:
+    # Of what is only ever null nothing is known; a text is what Spark takes it for, too.
+    return schema or Schema.string(optional=True)
+
+
+def _shape_of(value: object, path: str) -> Schema | None:
+    """Return the schema of a JSON value; None of a null."""
+    if isinstance(value, list):
+        items: Schema | None = None
+        for index, item in enumerate(value):
+            found = _shape_of(item, f"{path}[{index}]")
+            items = found if index == 0 else _merged(items, found)
+        return Schema.array(_finished(items))
+    if isinstance(value, dict):
+        shapes = {key: _shape_of(item, f"{path}.{key}") for key, item in value.items()}
+        if "" in shapes:
+            raise RecordError(problem="A field needs a name.", field=path)
+        return Schema.struct({key: _finished(shape) for key, shape in shapes.items()})
+    if type(value) is int and not _LOWEST <= value <= ~_LOWEST:
+        raise RecordError(problem=f"{value} does not fit 64 bits.", field=path)
+    return None if value is None else _SCALARS[type(value)]
+
+
+def _merged(one: Schema | None, other: Schema | None) -> Schema | None:
+    """Return the schema that two items of a list fit."""
+    if one is None or other is None:
+        known = one or other
+        return known and known.replaced(optional=True)
+    optional = one.optional or other.optional
+    kinds = {one.type, other.type}
+    if kinds == {Type.INT64, Type.FLOAT64}:
+        return Schema.float64(optional=optional)
+    variant = VARIANT in {one.name, other.name} and one.is_logical | other.is_logical
+    if len(kinds) > 1 or variant:
+        return Schema.variant(optional=True)
+    if one.type is Type.STRUCT:
+        return _merged_structs(one, other).replaced(optional=optional)
+    if one.value_schema is not None and other.value_schema is not None:
+        items = _merged(one.value_schema, other.value_schema)
+        return Schema.array(_finished(items), optional=optional)
+    return one.replaced(optional=optional)
+
+
+def _merged_structs(one: Schema, other: Schema) -> Schema:
+    fields: dict[str, Schema] = {}
+    for name in dict.fromkeys(field.name for field in (*one.fields, *other.fields)):
+        mine, theirs = one.field(name), other.field(name)
+        merged = _merged(mine.schema if mine else None, theirs.schema if theirs else None)
+        fields[name] = _finished(merged)
+    return Schema.struct(fields)
+
+
+def _word(value: object) -> str:
+    return "null" if value is None else json.dumps(value)[:50]
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def natives(array: pa.Array) -> list[Any]:
+    """Return the values of an array as `headrace.sdk.connectjson` has them.
+
+    Unlike ``to_pylist`` it gives dates and timestamps as numbers, which have no bounds.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        columns = [natives(column) for column in array.flatten()]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(array)
+        found: list[Any] = [dict(zip(names, row, strict=True)) for row in rows]
+    elif pa.types.is_map(kind):
+        pairs = list(zip(natives(array.keys), natives(array.items), strict=True))
+        found = _sliced(pairs, array)
+    elif pa.types.is_list(kind):
+        found = _sliced(natives(array.values), array)
+    elif pa.types.is_date32(kind):
+        return natives(array.cast(pa.int32()))
+    elif pa.types.is_timestamp(kind):
+        return natives(array.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64()))
+    else:
+        return list(array.to_pylist())
+    valid = array.is_valid().to_pylist()
+    return [value if here else None for value, here in zip(found, valid, strict=True)]
+
+
+def _sliced(values: list[Any], array: pa.Array) -> list[list[Any]]:
+    ends = array.offsets.to_pylist()
+    return [values[start:end] for start, end in pairwise(ends)]
+
+
+def record_json(state: dict[str, Any], key: ValueExpr, value: ValueExpr) -> dict[str, Any]:
+    """Return a record in the form in which records are given.
+
+    Args:
+        state: Its cells: topic, partition, key, value, headers and timestamp.
+        key: What its key is.
+        value: What its value is.
+    """
+    record: dict[str, Any] = {
+        "topic": state["topic"],
+        "partition": state["partition"],
+        "key": _payload(key, state["key"]),
+        "value": _payload(value, state["value"]),
+        "headers": [_header_json(header) for header in state["headers"] or ()],
+        "timestamp": None if state["timestamp"] is None else state["timestamp"] // 1_000,
+    }
+    for name, part in (("key_schema", key), ("value_schema", value)):
+        if part.schema is not None and not part.schemaless:
+            record[name] = connect_json(part.schema)
+    return record
+
+
+def _header_json(header: dict[str, str | None]) -> dict[str, str | None]:
+    told = {"key": header["key"], "value": header["value"]}
+    return told if header["type"] in {None, "string"} else {**told, "type": header["type"]}
+
+
+def _payload(part: ValueExpr, native: Any) -> Any:
+    if part.schema is None:
+        return None
+    if part.schemaless:
+        return _schemaless(part.schema, native)
+    return json_from_native(part.schema, native)
+
+
+def _schemaless(schema: Schema, native: Any) -> Any:
+    """Return a value that travels without its schema: times are told in ISO's form."""
+    if native is None:
+        return None
+    if schema.is_logical and schema.name == VARIANT:
+        return json.loads(native)
+    if schema.is_logical and schema.name != DECIMAL:
+        return _iso(str(schema.name), native)
+    match schema.type:
+        case Type.STRUCT:
+            return {f.name: _schemaless(f.schema, native[f.name]) for f in schema.fields}
+        case Type.ARRAY if schema.value_schema is not None:
+            return [_schemaless(schema.value_schema, item) for item in native]
+        case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
+            keys, values = schema.key_schema, schema.value_schema
+            return {
+                str(_schemaless(keys, key)): _schemaless(values, item) for key, item in native
+            }
+        case _:
+            return json_from_native(schema, native)
+
+
+def _iso(name: str, native: int) -> str | int:
+    try:
+        unit = timedelta(days=native) if name == DATE else timedelta(microseconds=native)
+        moment = _EPOCH + unit
+    except OverflowError:
+        return native
+    millis = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    day, clock = millis.split("T")
+    return {DATE: day, TIME: clock.removesuffix("Z"), TIMESTAMP: millis}[name]
+
+
+_NUMBER = "__number"
+
+
+def try_chain(
+    spark: SparkSession, steps: Sequence[Step], records: Sequence[object]
+) -> list[dict[str, Any]]:
+    """Tell what each step makes of each record; nothing is read or written.
+
+    Records of one schema go through Spark together, all steps in one plan, as in a batch.
+
+    Args:
+        spark: The session.
+        steps: The chain.
+        records: Records as `headrace.dataplane.trial` describes them.
+
+    Returns:
+        For each record ``{"steps": [...]}`` with one of ``record``, ``dropped`` (the alias of
+        the step) and ``error`` (``{"class", "message"}``); a step is ``{"name"}`` with one of
+        the same three. Steps after a record was dropped or rejected are not listed.
+    """
+    results: list[dict[str, Any]] = [{} for _ in records]
+    found: dict[int, Input] = {}
+    for number, record in enumerate(records):
+        try:
+            found[number] = read_input(record)
+        except RecordError as error:
+            results[number] = {"steps": [], "error": _error(error)}
+    groups: dict[Kind, list[tuple[int, Input]]] = defaultdict(list)
+    kinds = [given.kind for given in found.values()]
+    for number, given in found.items():
+        groups[given.kind.completed(kinds)].append((number, given))
+    for kind, members in groups.items():
+        rows = [given.row for _, given in members]
+        told = _Trial(spark, kind, steps).outcomes(rows)
+        for (number, _), outcome in zip(members, told, strict=True):
+            results[number] = outcome
+    return results
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """The steps laid over the records of one kind.
+
+    Args:
+        records: The records after the last step; each step's outcome is kept in a column.
+        shapes: The shape after each step.
+        failure: Why the step after the last cannot take these records.
+    """
+
+    records: RecordFrame
+    shapes: tuple[RecordExpr, ...] = ()
+    failure: HeadraceError | None = None
+
+
+@dataclass(frozen=True)
+class _Trial:
+    spark: SparkSession
+    kind: Kind
+    steps: Sequence[Step]
+
+    def outcomes(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            return self.run(rows)
+        except (PySparkException, Py4JError) as error:
+            # Spark failed at one of the records: each goes alone, so the others are told.
+            if len(rows) > 1:
+                return [outcome for row in rows for outcome in self.outcomes([row])]
+            return [self._failed(rows, translate(error, "trying a record"))]
+
+    def run(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        laid = self._laid(rows)
+        kept = laid.records.kept
+        # toArrow() itself fails at a map inside a struct, which it casts to its own type.
+        frame: Any = laid.records.frame.select(*kept)
+        table = pa.Table.from_batches(frame._collect_as_arrow())  # noqa: SLF001
+        cells = {name: natives(table[name].combine_chunks()) for name in kept}
+        outcomes: list[dict[str, Any]] = [{} for _ in rows]
+        for place, number in enumerate(cells[_NUMBER]):
+            states = [cells[name][place] for name in kept[1:]]
+            outcomes[number] = self._told(laid, states)
+        return outcomes
+
+    def _failed(self, rows: list[dict[str, Any]], error: HeadraceError) -> dict[str, Any]:
+        """Return the outcome of a record at which Spark fails, by finding the step."""
+        for count in range(len(self.steps) - 1, -1, -1):
+            before = _Trial(self.spark, self.kind, self.steps[:count])
+            try:
+                (outcome,) = before.run(rows)
+            except (PySparkException, Py4JError) as earlier:
+                error = translate(earlier, "trying a record")
+            else:
+                return _ended(outcome, self.steps[count].transform.alias, error)
+        return {"steps": [], "error": _error(error)}
+
+    def _laid(self, rows: list[dict[str, Any]]) -> _Laid:
+        frame = self.spark.createDataFrame(self.kind.table(rows))
+        for part, of in (("key", self.kind.key), ("value", self.kind.value)):
+            if of.schema is not None and has_variant(of.schema):
+                frame = frame.withColumn(part, F.expr(variants_of_texts(part, of.schema)))
+        records = RecordFrame(frame, self.kind.shape(), kept=(_NUMBER,))
+        records = _with_state(records, "__given")
+        shapes = [records.shape]
+        for number, step in enumerate(self.steps):
+            try:
+                records = _with_state(apply_chain(records, [step]), f"__step{number}")
+            except HeadraceError as error:
+                return _Laid(records, tuple(shapes), error)
+            shapes.append(records.shape)
+        return _Laid(records, tuple(shapes))
+
+    def _told(self, laid: _Laid, states: list[dict[str, Any]]) -> dict[str, Any]:
+        given, *after = zip(states, laid.shapes, strict=True)
+        fate = _fate(*given)
+        told = []
+        for step, (state, shape) in zip(self.steps, after, strict=False):
+            fate = _fate(state, shape)
+            told.append({"name": step.transform.alias, **fate})
+            if "record" not in fate:
+                return {"steps": told, **fate}
+        if laid.failure is None:
+            return {"steps": told, **fate}
+        failed = self.steps[len(after)]
+        return _ended({"steps": told}, failed.transform.alias, laid.failure)
+
+
+def _with_state(records: RecordFrame, name: str) -> RecordFrame:
+    """Keep what the record is now in a column of its own."""
+    shape = records.shape
+    cells = {
+        "key": _arrow_sql(shape.key),
+        "value": _arrow_sql(shape.value),
+        "topic": shape.topic,
+        "partition": shape.partition,
+        "headers": shape.headers,
+        "timestamp": shape.timestamp,
+        "dropped": shape.dropped or "CAST(NULL AS STRING)",
+        "error": shape.error or f"CAST(NULL AS {ERROR_TYPE})",
+    }
+    pairs = ", ".join(f"'{cell}', {sql}" for cell, sql in cells.items())
+    frame = records.frame.selectExpr("*", f"named_struct({pairs}) AS {name}")
+    return replace(records, frame=frame, kept=(*records.kept, name))
+
+
+def _arrow_sql(part: ValueExpr) -> str:
+    """Return SQL for a part as Arrow can have it: variants are JSON texts there."""
+    return part.sql() if part.schema is None else texts_of_variants(part.sql(), part.schema)
+
+
+def _fate(state: dict[str, Any], shape: RecordExpr) -> dict[str, Any]:
+    if state["error"] is not None:
+        error = state["error"]
+        return {"error": {"class": error["exception"], "message": error["message"]}}
+    if state["dropped"] is not None:
+        return {"dropped": state["dropped"]}
+    return {"record": record_json(state, shape.key, shape.value)}
+
+
+def _ended(outcome: dict[str, Any], alias: str, error: HeadraceError) -> dict[str, Any]:
+    if "dropped" in outcome or "error" in outcome:
+        return outcome
+    told = {"error": _error(error)}
+    return {"steps": [*outcome["steps"], {"name": alias, **told}], **told}
+
+
+def _error(error: HeadraceError) -> dict[str, str]:
+    where = f"{error.field}: " if error.field else ""
+    return {"class": type(error).__name__, "message": f"{where}{error.problem}"}
