@@ -22,7 +22,7 @@ from tests.contract.converting import (
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.transform import DATA_EXCEPTION
-from headrace_plugins.confluent.wireform import head_of
+from headrace_plugins.confluent.remote_schemas import head_of
 from headrace_registry.embedded import EmbeddedRegistry, service_in
 
 pytestmark = pytest.mark.spark

@@ -55,7 +55,7 @@ def is_object(schema: Schema) -> bool:
     return keys is not None and keys.type is Type.STRING and not keys.optional
 
 
-_KINDS: Mapping[Type, tuple[type, ...]] = {
+_PAYLOAD_KINDS: Mapping[Type, tuple[type, ...]] = {
     **dict.fromkeys(WHOLE_NUMBERS, (int,)),
     **dict.fromkeys((Type.FLOAT32, Type.FLOAT64), (int, float, Decimal)),
     Type.BOOLEAN: (bool,),
@@ -127,4 +127,4 @@ def _of_union(schema: Schema, tree: Any) -> dict[str, Any]:
 def _fits(schema: Schema, tree: Any) -> bool:
     if schema.type is Type.MAP:
         return isinstance(tree, Mapping if is_object(schema) else list)
-    return type(tree) in _KINDS[schema.type]
+    return type(tree) in _PAYLOAD_KINDS[schema.type]

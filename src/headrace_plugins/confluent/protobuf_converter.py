@@ -19,11 +19,11 @@ from headrace_plugins.confluent.remote_schemas import (
     HeadedDecoder,
     RemoteSchemas,
     RemoteSettings,
+    head_of,
     refusing,
 )
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
-from headrace_plugins.confluent.wireform import head_of
-from headrace_plugins.converters.keys import ConverterSettings
+from headrace_plugins.converters.scalars import ConverterSettings
 
 if TYPE_CHECKING:
     from headrace.sdk import ConverterContext

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from headrace.sdk import RecordError, Type
 from headrace.sdk.schema import DECIMAL, VARIANT
-from headrace_plugins.confluent.protobuf_logical import message_filler
 from headrace_plugins.confluent.protobuf_schemas import LOGICAL, is_union, scrubbed
 from headrace_plugins.confluent.protobuf_types import (
     DECIMAL_MESSAGE,
@@ -21,6 +20,7 @@ from headrace_plugins.confluent.protobuf_types import (
     MAP,
     MESSAGE,
     WRAPPERS,
+    message_filler,
 )
 
 if TYPE_CHECKING:

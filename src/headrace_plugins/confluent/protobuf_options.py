@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.sdk.config import Importance, Settings, setting
-from headrace_plugins.converters.keys import unused_cache
+from headrace_plugins.converters.scalars import unused_cache
 
 
 class ProtoOptions(Settings, group="Schemas"):

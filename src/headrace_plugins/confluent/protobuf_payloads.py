@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,22 +19,271 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from headrace.sdk import ConfigError, RecordError
+from headrace.sdk import ConfigError, RecordError, Type
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.converter import Decoded, Group
 from headrace.sdk.transform import DATA_EXCEPTION
-from headrace_plugins.confluent.protobuf_columns import record_column
 from headrace_plugins.confluent.protobuf_filling import natives, record_filler
-from headrace_plugins.confluent.protobuf_schemas import connect_of
-from headrace_plugins.confluent.protobuf_types import ProtoFile
+from headrace_plugins.confluent.protobuf_schemas import connect_of, is_union
+from headrace_plugins.confluent.protobuf_types import (
+    ENUM,
+    MAP,
+    MESSAGE,
+    ProtoFile,
+    native_reader,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from headrace.sdk import Schema
-    from headrace_plugins.confluent.protobuf_columns import Column
+    from headrace.sdk import Field, Schema
     from headrace_plugins.confluent.protobuf_filling import Filler
     from headrace_plugins.confluent.protobuf_options import ProtoOptions
+    from headrace_plugins.confluent.protobuf_types import ProtoField, ProtoType
+
+    Faults = dict[int, str]
+    Column = Callable[[Sequence[Any], Sequence[int], Faults], pa.Array]
+    Getter = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+_SMALL = {Type.INT8: 1 << 7, Type.INT16: 1 << 15}
+
+
+def record_column(type_: ProtoType, schema: Schema, options: ProtoOptions) -> Column:
+    """Return what makes an array of messages, whose schema ``connect_of`` gave.
+
+    It takes the messages, the number of each one's row, and where to say why a row is bad:
+    what it gives for that row means nothing.
+    """
+    columns = _Columns(options)
+    if schema.type is Type.STRUCT:
+        return columns.message(type_, schema, "")
+    return columns.field(type_.fields[0], schema, "")
+
+
+class _Columns:
+    def __init__(self, options: ProtoOptions) -> None:
+        self._options = options
+
+    def message(self, type_: ProtoType, schema: Schema, path: str) -> Column:
+        arrow = to_arrow_type(schema)
+        made = [self._member(type_, each, path) for each in schema.fields]
+
+        def column(messages: Sequence[Any], rows: Sequence[int], faults: Faults) -> pa.Array:
+            there = [place for place, each in enumerate(messages) if each is not None]
+            size = len(messages)
+            if len(there) == size:
+                parts = [member(messages, rows, faults) for member in made]
+                return _struct(parts, arrow, size)
+            given = [messages[place] for place in there]
+            own = [rows[place] for place in there]
+            parts = [member(given, own, faults) for member in made]
+            return _spread(_struct(parts, arrow, len(given)), there, size)
+
+        return column
+
+    def _member(self, type_: ProtoType, member: Field, path: str) -> Column:
+        field = type_.field(member.name)
+        if field is not None and not is_union(member.schema):
+            return self.field(field, member.schema, path)
+        arrow = to_arrow_type(member.schema)
+        pairs = [(type_.field(each.name), each.schema) for each in member.schema.fields]
+        made = [self.field(own, schema, path) for own, schema in pairs if own is not None]
+        oneof = next(own.oneof[0] for own, _ in pairs if own is not None and own.oneof)
+
+        def column(messages: Sequence[Any], rows: Sequence[int], faults: Faults) -> pa.Array:
+            parts = [part(messages, rows, faults) for part in made]
+            absent = pa.array([each.WhichOneof(oneof) is None for each in messages], pa.bool_())
+            return _struct(parts, arrow, len(messages), absent)
+
+        return column
+
+    def field(self, field: ProtoField, schema: Schema, path: str) -> Column:
+        """Return what makes an array of a field's values."""
+        get, where = self._getter(field, schema), f"{path}.{field.name}".strip(".")
+        if field.repeated and schema.value_schema is not None:
+            item = self._value(field.type, schema.value_schema, where)
+            make = _list(item, to_arrow_type(schema))
+        elif field.type.kind == MAP:
+            make = self._map(field.type, schema, where)
+        else:
+            make = self._value(field.type, schema, where)
+        return lambda messages, rows, faults: make(get(messages), rows, faults)
+
+    def _getter(self, field: ProtoField, schema: Schema) -> Getter:
+        name, get = field.name, attrgetter(field.name)
+        if self._is_always_there(field, schema):
+            return lambda messages: list(map(get, messages))
+        if field.type.kind == MESSAGE or field.old:
+            return lambda messages: [
+                get(each) if each.HasField(name) else None for each in messages
+            ]
+        # What is not there is read as zero, so that of any other value it need not be asked.
+        return lambda messages: [
+            value if value or each.HasField(name) else None
+            for value, each in zip(map(get, messages), messages, strict=True)
+        ]
+
+    def _is_always_there(self, field: ProtoField, schema: Schema) -> bool:
+        """Return whether a field that was not written has its default."""
+        if not field.present:
+            return True
+        if field.oneof is not None or schema.is_logical:
+            return False
+        scalar = field.type.kind != MESSAGE
+        ignored = scalar and field.old and not self._options.proto2_words
+        return self._options.structs_for_nulls or ignored
+
+    def _value(self, type_: ProtoType, schema: Schema, path: str) -> Column:
+        arrow = to_arrow_type(schema)
+        if schema.is_logical:
+            return _checked(native_reader(schema), arrow, path)
+        if type_.kind == MESSAGE and schema.type is Type.STRUCT:
+            return self.message(type_, schema, path)
+        if type_.kind == MESSAGE:
+            make = _scalar(type_.fields[0].type, schema, path)
+            return lambda values, rows, faults: make(_unwrapped(values), rows, faults)
+        if type_.kind == ENUM and schema.type is Type.STRING:
+            names = _Names(type_)
+            return lambda values, _, __: pa.array(
+                [None if value is None else names[value] for value in values], arrow
+            )
+        return _scalar(type_, schema, path)
+
+    def _map(self, type_: ProtoType, schema: Schema, path: str) -> Column:
+        keys, values = schema.key_schema, schema.value_schema
+        assert keys is not None
+        assert values is not None
+        arrow = to_arrow_type(schema)
+        key_field, value_field = type_.fields
+        key = self._value(key_field.type, keys, f"{path} key")
+        value = self._value(value_field.type, values, f"{path} value")
+        get_key, get_value = self._getter(key_field, keys), self._getter(value_field, values)
+
+        def pairs(given: Any) -> list[tuple[Any, Any]]:
+            if type_.native:
+                return list(given.items())
+            # Of entries with one key the last is meant, as in Protobuf's own maps.
+            both = zip(get_key(given), get_value(given), strict=True)
+            return list({_same(pair[0]): pair for pair in both}.values())
+
+        return lambda given, rows, faults: _entries(
+            list(map(pairs, given)), rows, faults, (key, value), arrow
+        )
+
+
+def _unwrapped(values: Sequence[Any]) -> Sequence[Any]:
+    return [None if each is None else each.value for each in values]
+
+
+def _same(key: Any) -> Any:
+    """Return what is equal for equal keys."""
+    return key.SerializeToString(deterministic=True) if hasattr(key, "ListFields") else key
+
+
+class _Names(dict[int, str]):
+    """The names of an enum's values; of several for one number the first."""
+
+    def __init__(self, type_: ProtoType) -> None:
+        symbols = list(type_.symbols.items())
+        super().__init__({number: name for name, number in reversed(symbols)})
+        self._name = type_.short_name
+
+    def __missing__(self, number: int) -> str:
+        # As Protobuf's Java library calls it.
+        return f"UNKNOWN_ENUM_VALUE_{self._name}_{number}"
+
+
+def _struct(
+    parts: list[pa.Array], arrow: pa.DataType, rows: int, absent: pa.Array | None = None
+) -> pa.Array:
+    if not parts:
+        return pa.array([{}] * rows, arrow)
+    return pa.StructArray.from_arrays(parts, fields=list(arrow), mask=absent)
+
+
+def _spread(array: pa.Array, places: Sequence[int], size: int) -> pa.Array:
+    """Return an array with nulls between its values."""
+    indices: list[int | None] = [None] * size
+    for number, place in enumerate(places):
+        indices[place] = number
+    return array.take(pa.array(indices, pa.int64()))
+
+
+def _scalar(type_: ProtoType, schema: Schema, path: str) -> Column:
+    arrow, name = to_arrow_type(schema), schema.type
+    if type_.kind in {"uint64", "fixed64"}:
+        # Kafka Connect has no type for them, and Confluent's converter takes their bits.
+        return lambda values, _, __: pa.array(values, pa.uint64()).view(arrow)
+    limit = _SMALL.get(name)
+    if limit is None:
+        return lambda values, _, __: pa.array(values, arrow)
+
+    def small(value: int) -> int:
+        if not -limit <= value < limit:
+            problem = f"{value} is no {name.value}"
+            raise ValueError(problem)
+        return value
+
+    return _checked(small, arrow, path)
+
+
+def _checked(read: Callable[[Any], Any], arrow: pa.DataType, path: str) -> Column:
+    """Return what makes an array of what ``read`` gives, which may raise ValueError."""
+    plain = pa.int64() if pa.types.is_timestamp(arrow) else arrow
+    plain = pa.int32() if pa.types.is_date32(arrow) else plain
+
+    def column(values: Sequence[Any], rows: Sequence[int], faults: Faults) -> pa.Array:
+        made: list[Any] = [None] * len(values)
+        for place, value in enumerate(values):
+            if value is None:
+                continue
+            try:
+                made[place] = read(value)
+            except ValueError as error:
+                faults[rows[place]] = f"{error}, at {path}"
+        array = pa.array(made, plain)
+        return array if plain == arrow else array.view(arrow)
+
+    return column
+
+
+def _list(item: Column, arrow: pa.DataType) -> Column:
+    def column(values: Sequence[Any], rows: Sequence[int], faults: Faults) -> pa.Array:
+        flat, own = _flat(values, rows)
+        return pa.ListArray.from_arrays(_offsets(values), item(flat, own, faults), type=arrow)
+
+    return column
+
+
+def _entries(
+    pairs: Sequence[Sequence[tuple[Any, Any]]],
+    rows: Sequence[int],
+    faults: Faults,
+    columns: tuple[Column, Column],
+    arrow: pa.DataType,
+) -> pa.Array:
+    flat, own = _flat(pairs, rows)
+    keys = columns[0]([pair[0] for pair in flat], own, faults)
+    values = columns[1]([pair[1] for pair in flat], own, faults)
+    if keys.null_count:
+        for place in pc.indices_nonzero(keys.is_null()).to_pylist():
+            faults.setdefault(own[place], "a map has an entry without a key")
+        keys = pa.array([], keys.type)
+        values = pa.array([], values.type)
+        return pa.MapArray.from_arrays([0] * (len(pairs) + 1), keys, values, type=arrow)
+    return pa.MapArray.from_arrays(_offsets(pairs), keys, values, type=arrow)
+
+
+def _flat(values: Sequence[Any], rows: Sequence[int]) -> tuple[list[Any], Sequence[int]]:
+    flat = list(chain.from_iterable(values))
+    own = [row for row, each in zip(rows, values, strict=True) for _ in range(len(each))]
+    return flat, own
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    return pa.array([0, *accumulate(map(len, values))], pa.int32())
+
 
 RESULT = "struct<bytes: binary, problem: string>"
 """What a writer gives, as Spark has it."""

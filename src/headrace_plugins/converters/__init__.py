@@ -3,14 +3,15 @@
 from headrace_plugins.converters.json_converter import JsonConverter
 from headrace_plugins.converters.scalars import (
     BooleanConverter,
+    ByteArrayConverter,
     DoubleConverter,
     FloatConverter,
     IntegerConverter,
     LongConverter,
     ShortConverter,
+    SimpleHeaderConverter,
+    StringConverter,
 )
-from headrace_plugins.converters.simple_headers import SimpleHeaderConverter
-from headrace_plugins.converters.text import ByteArrayConverter, StringConverter
 
 __all__ = [
     "BooleanConverter",

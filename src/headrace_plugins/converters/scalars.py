@@ -1,22 +1,83 @@
-"""Converters of single values: booleans, whole numbers and floating point numbers.
-
-The bytes are those of Kafka's own serializers: big-endian, of a fixed length.
-"""
+"""Converters of texts, bytes and single numbers, and of headers, as Kafka Connect has them."""
 
 from __future__ import annotations
 
+import codecs
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import Converter, Schema, Type
-from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
+from headrace.sdk.config import (
+    CaseInsensitiveValidString,
+    Importance,
+    Range,
+    Settings,
+    ValidString,
+    setting,
+)
+from headrace.sdk.connectjson import to_string
+from headrace.sdk.converter import (
+    CONVERTER_TYPE,
+    HEADERS,
+    ArrowCall,
+    ArrowDecoder,
+    Converted,
+    Decoded,
+    ExpressionDecoder,
+    Fault,
+    Group,
+    HeaderConverter,
+    RecordPart,
+)
 from headrace.sdk.sqltext import literal
-from headrace_plugins.converters.keys import ConverterSettings
+from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class ConverterSettings(Settings):
+    """For every converter."""
+
+    converter_type: str = setting(
+        "Which part it converts; it follows from the key that names the converter.",
+        key=CONVERTER_TYPE,
+        default=RecordPart.VALUE.value,
+        validator=ValidString(*(part.value for part in RecordPart)),
+        importance=Importance.LOW,
+    )
+
+
+class DecimalSettings(Settings, group="Serialization"):
+    """For converters of JSON."""
+
+    decimal_format: str = setting(
+        "How Decimals are written: as BASE64 or NUMERIC. Both are read.",
+        default="BASE64",
+        validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
+        importance=Importance.LOW,
+    )
+
+    @property
+    def decimals_as_numbers(self) -> bool:
+        """Whether Decimals become numbers, and not base64."""
+        return self.decimal_format.upper() == "NUMERIC"
+
+
+def unused_cache(sake: str, importance: Importance = Importance.LOW) -> Any:
+    """Declare the size of a cache that another system has, and converters here do not need."""
+    return setting(
+        f"Taken for {sake}'s sake; the schemas of a batch are kept anyway.",
+        default=1000,
+        validator=Range(at_least=0),
+        importance=importance,
+        group="Schemas",
+    )
 
 
 _BYTES = Schema.bytes(optional=True)
@@ -199,3 +260,247 @@ class DoubleConverter(_FloatingConverter):
     type = Type.FLOAT64
     takes = frozenset({Type.FLOAT32})
     length = 8
+
+
+# The characters that an encoding has; Java writes a question mark for any other.
+_RANGES = {"US-ASCII": "\\x00-\\x7F", "ISO-8859-1": "\\x00-\\xFF"}
+_ENCODINGS = ("UTF-8", "UTF-16", "UTF-16BE", "UTF-16LE", *_RANGES)
+_WORDLESS = {Type.BYTES, Type.ARRAY, Type.MAP, Type.STRUCT}
+
+
+class StringSettings(ConverterSettings):
+    """The encoding of texts."""
+
+    converter_encoding: str = setting(
+        f"The encoding of the text: {', '.join(_ENCODINGS)}.",
+        default="UTF-8",
+        validator=ValidString(*_ENCODINGS),
+        importance=Importance.HIGH,
+    )
+
+
+class StringConverter(Converter, HeaderConverter):
+    """Converts a value to its text, and bytes to a text.
+
+    Bytes that are no text in the encoding become replacement characters, as in Java.
+    Structs, arrays and maps are refused: JSON says what they hold.
+    """
+
+    aliases = (
+        "org.apache.kafka.connect.storage.StringConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.StringConverter",
+    )
+    parts = frozenset(RecordPart)
+
+    settings: StringSettings
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        if schema.type in _WORDLESS and not schema.is_logical:
+            raise self.refused(schema, "texts, numbers, booleans, dates and times")
+        text = f"CAST({column} AS STRING)"
+        encoding = self.settings.converter_encoding
+        if encoding in _RANGES:
+            text = f"regexp_replace({text}, {literal(f'[^{_RANGES[encoding]}]')}, '?')"
+        code = "CAST({} AS BINARY)" if encoding == "UTF-8" else f"encode({{}}, '{encoding}')"
+        return Converted(code.format(text), Schema.bytes(optional=True))
+
+    @override
+    def decoder(self) -> ExpressionDecoder | ArrowDecoder:
+        encoding = self.settings.converter_encoding
+        return _Utf8Decoder() if encoding == "UTF-8" else _CodecDecoder(encoding)
+
+    @override
+    def encode_headers(self, headers: str, made: str) -> Converted:
+        return _with_type(headers, "CAST(NULL AS STRING)")
+
+    @override
+    def decode_headers(self, headers: str, made: str) -> Converted:
+        return _with_type(headers, "'string'")
+
+
+def _with_type(headers: str, type_: str) -> Converted:
+    header = f"named_struct('key', h.key, 'value', h.value, 'type', {type_})"
+    return Converted(f"transform({headers}, h -> {header})", HEADERS)
+
+
+class _Utf8Decoder(ExpressionDecoder):
+    @override
+    def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
+        text = f"make_valid_utf8(CAST({raw} AS STRING))"
+        return Converted(text, Schema.string(optional=True))
+
+
+@dataclass
+class _CodecDecoder(ArrowDecoder):
+    encoding: str
+
+    @override
+    def decode(self, raw: pa.Array) -> Decoded:
+        texts = [None if value is None else self._text(value) for value in raw.to_pylist()]
+        return Decoded([Group(Schema.string(optional=True), pa.array(texts, pa.string()))])
+
+    def _text(self, raw: bytes) -> str:
+        if self.encoding not in _WIDE:
+            return raw.decode(self.encoding, "replace")
+        # Without a mark the order is big-endian in Java, and the machine's own in Python.
+        encoding = self.encoding
+        if encoding == "UTF-16":
+            encoding = "UTF-16LE" if raw.startswith(codecs.BOM_UTF16_LE) else "UTF-16BE"
+            marked = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            raw = raw[_UNIT:] if marked else raw
+        # A mark that is turned round is no character to Java.
+        return raw.decode(encoding, _REPLACING).replace("\ufffe", "\ufffd")
+
+
+_WIDE = ("UTF-16", "UTF-16BE", "UTF-16LE")
+_UNIT = 2
+_LOW_HALVES = range(0xDC00, 0xE000)
+_REPLACING = "headrace.utf16"
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """Skip as many bytes for a replacement character as Java does."""
+    assert isinstance(error, UnicodeDecodeError)
+    rest = error.object[error.start :]
+    first = rest[:_UNIT][::-1] if error.encoding.endswith("le") else rest[:_UNIT]
+    low = len(rest) >= _UNIT and int.from_bytes(first) in _LOW_HALVES
+    return "\ufffd", error.start + min(len(rest), _UNIT if low else 2 * _UNIT)
+
+
+codecs.register_error(_REPLACING, _replaced)
+
+
+class ByteArrayConverter(Converter):
+    """Leaves bytes as they are."""
+
+    aliases = (
+        "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "org.apache.rocketmq.connect.runtime.converter.record.ByteArrayConverter",
+    )
+
+    settings: ConverterSettings
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> Converted:
+        if schema.type is not Type.BYTES or schema.is_logical:
+            raise self.refused(schema, "bytes")
+        return Converted(column, Schema.bytes(optional=True))
+
+    @override
+    def decoder(self) -> ExpressionDecoder:
+        return _AsItIs()
+
+
+class _AsItIs(ExpressionDecoder):
+    @override
+    def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
+        return Converted(raw, Schema.bytes(optional=True))
+
+
+_HARD = "?"  # the type of a text that only the parser can tell
+_HEADER = "struct<key:string,value:string,type:string>"
+_READ = "struct<value:string,type:string>"
+_READ_TYPE = pa.struct([("value", pa.string()), ("type", pa.string())])
+
+_BITS = (("int8", 7), ("int16", 15), ("int32", 31))
+_DAY = "[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"  # one that any month has
+_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{3}Z"
+_DATE, _TIME, _TIMESTAMP = rf"^{_DAY}\z", rf"^{_CLOCK}\z", rf"^{_DAY}T{_CLOCK}\z"
+# What no number, list, map, literal or blank begins with stands for itself.
+_STRING = r"^(?!true|false|null)[^\x00-\x20\p{Nd}+\-\[{]"
+_WHOLE = r"^[+-]?[0-9]{1,18}\z"
+# Numbers whose fewest digits as a float are those that they are written with.
+_FRACTION = r"^[+-]?[0-9]{1,3}[.][0-9]{0,2}[1-9]\z"
+
+
+class SimpleHeaderConverter(Converter, HeaderConverter):
+    """Converts the values of headers to texts, and reads what a text stands for.
+
+    A number has the narrowest type that holds it, dates and times in ISO form and lists and
+    maps are read as such, anything else is a text. A header that has a type already keeps it.
+    """
+
+    aliases = ("org.apache.kafka.connect.storage.SimpleHeaderConverter",)
+    parts = frozenset({RecordPart.HEADER})
+
+    settings: ConverterSettings
+
+    @override
+    def encode_headers(self, headers: str, made: str) -> Converted:
+        # A header's value is the text of `Values.convertToString` as it is.
+        header = "named_struct('key', h.key, 'value', h.value, 'type', CAST(NULL AS STRING))"
+        return Converted(f"transform({headers}, h -> {header})", HEADERS)
+
+    @override
+    def decode_headers(self, headers: str, made: str) -> Converted:
+        called = ArrowCall.called(made)
+        hard = f"h.type = '{_HARD}'"
+        # Spark hands out null lists a hundred times slower than lists of nulls.
+        texts = f"coalesce(transform({made}, h -> IF({hard}, h.value, NULL)), array())"
+        read = "named_struct('key', h.key, 'value', r.value, 'type', r.type)"
+        return Converted(
+            f"zip_with({made}, {called}, (h, r) -> IF({hard}, {read}, h))",
+            HEADERS,
+            made=f"transform({headers}, h -> {_by_expression('h')})",
+            call=ArrowCall(texts, read_texts, f"array<{_READ}>"),
+        )
+
+    @override
+    def encode(self, column: str, made: str, schema: Schema) -> NoReturn:
+        raise self.refused(schema, "headers")
+
+    @override
+    def decoder(self) -> NoReturn:
+        raise self.refused(Schema.bytes(), "headers")
+
+
+def _by_expression(header: str) -> str:
+    """Return SQL for a header, of the type `?` where no expression can tell."""
+    text = f"{header}.value"
+    number = f"try_cast({text} AS BIGINT)"
+    widths = " ".join(
+        f"WHEN {number} BETWEEN {-(1 << bits)} AND {(1 << bits) - 1} THEN '{name}'"
+        for name, bits in _BITS
+    )
+    fraction = f"CAST(try_cast({text} AS FLOAT) AS STRING)"
+    cases = (
+        (f"{text} IS NULL OR {header}.type IS NOT NULL", text, f"{header}.type"),
+        (f"{text} = '' OR {text} RLIKE {literal(_STRING)}", text, "'string'"),
+        (f"{text} IN ('true', 'false')", text, "'boolean'"),
+        (
+            f"{text} RLIKE {literal(_WHOLE)}",
+            f"CAST({number} AS STRING)",
+            f"CASE {widths} ELSE 'int64' END",
+        ),
+        (f"{text} RLIKE {literal(_FRACTION)}", fraction, "'float32'"),
+        (f"{text} RLIKE {literal(_DATE)}", text, "'date'"),
+        (f"{text} RLIKE {literal(_TIMESTAMP)}", text, "'timestamp'"),
+        (f"{text} RLIKE {literal(_TIME)}", text, "'time'"),
+        (f"{text} = 'null'", "CAST(NULL AS STRING)", "CAST(NULL AS STRING)"),
+    )
+    whens = " ".join(
+        f"WHEN {condition} THEN named_struct('key', {header}.key, 'value', {value}, "
+        f"'type', {kind})"
+        for condition, value, kind in cases
+    )
+    unknown = f"named_struct('key', {header}.key, 'value', {text}, 'type', '{_HARD}')"
+    return f"CAST(CASE {whens} ELSE {unknown} END AS {_HEADER})"
+
+
+def read_texts(texts: pa.Array) -> pa.Array:
+    """Parse lists of texts; a null for a null in a list. No list is null."""
+    given = texts.flatten().dictionary_encode()
+    different = [_read(text) for text in given.dictionary.to_pylist()]
+    read = pa.array(different, _READ_TYPE).take(given.indices)
+    ends = pc.cumulative_sum(pc.list_value_length(texts))
+    return pa.ListArray.from_arrays(pa.concat_arrays([pa.array([0], ends.type), ends]), read)
+
+
+def _read(text: str) -> dict[str, str | None]:
+    try:
+        parsed = parse_string(text)
+    except RecursionError:
+        # Kafka Connect hands on the bytes of what its parser breaks at; their text is this.
+        return {"value": to_string(text.encode()), "type": "bytes"}
+    return {"value": parsed.text, "type": parsed.kind}

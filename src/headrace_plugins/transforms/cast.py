@@ -1,8 +1,15 @@
-"""Changes the types of fields."""
+"""Cast: fields to other types, as SQL, or as values where one is constant."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import re
+import struct
+import sys
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -12,17 +19,357 @@ from headrace.sdk.config import (
     Lambda,
     setting,
 )
-from headrace.sdk.sqltext import FieldSyntax, sql_null
-from headrace_plugins.transforms.cast_sql import CAST_TARGETS, sql_cast, supported
-from headrace_plugins.transforms.cast_values import cast_value
-from headrace_plugins.transforms.null_defaults import NullDefaults
+from headrace.sdk.connectjson import to_string
+from headrace.sdk.schema import DATE, DECIMAL, FLOATS, NUMBERS, TIME, scale_of
+from headrace.sdk.sqltext import FieldSyntax, literal, sql_null, sql_type
+from headrace.sdk.struct_exprs import java_class
+from headrace_plugins.transforms.fields import NullDefaults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.sqltext import FieldPath
     from headrace.sdk.struct_exprs import Column
+
+
+CAST_TARGETS = (*NUMBERS, Type.BOOLEAN, Type.STRING)
+"""The types that values can be cast to; those and BYTES can be cast."""
+
+_BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_WHOLE = literal(r"\A[+-]?[0-9]+\z")
+# What Java reads and what Spark reads on top of it, as names of special numbers.
+_SPECIAL = literal(r"\A[\x00-\x20]*[+-]?(NaN|Infinity)[\x00-\x20]*\z")
+_LETTERS = literal(r"\A[\x00-\x20]*[+-]?(?i:nan|inf|infinity)[\x00-\x20]*\z")
+_LONG_MAX = 2**63 - 1
+_LINE_END = literal("\r\n")
+_CLOCK = literal("HH:mm:ss.SSS'Z'")
+# BigDecimal.toString writes smaller numbers with an exponent.
+_PLAIN_SCALE = 6
+
+
+@dataclass(frozen=True)
+class SqlCast:
+    """A cast value, and which values cannot be cast.
+
+    Args:
+        sql: The new value; null where it cannot be cast.
+        fault: SQL condition, never null, for what cannot be cast; None if all can.
+        message: SQL text that says why.
+        shared: A function call that both hold, which never raises.
+    """
+
+    sql: str
+    fault: str | None = None
+    message: str = "''"
+    shared: str | None = None
+
+
+def supported(types: tuple[Type, ...]) -> str:
+    """Name types as Java prints a set of them."""
+    return f"[{', '.join(types)}]"
+
+
+def unsupported(kind: Type) -> str:
+    """Say that values of a type cannot be cast."""
+    types = supported((*CAST_TARGETS, Type.BYTES))
+    return (
+        f"Cast transformation does not support casting from {kind}; supported types are {types}"
+    )
+
+
+def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> SqlCast:
+    """Give the cast of a value, which must be used more than once, to another type.
+
+    Args:
+        sql: The value.
+        schema: Its schema.
+        target: One of CAST_TARGETS.
+        schemaless: Whether the value travels without the schema.
+    """
+    if schema.is_logical and schemaless:
+        message = (
+            f"Cast transformation was passed a value of type class {java_class(schema)} "
+            "which is not supported by Connect's data API"
+        )
+        return _refused(sql, target, message)
+    if schema.is_logical and schema.name != DECIMAL:
+        if target is Type.STRING:
+            return SqlCast(moment_text(sql, schema))
+        encoded, bits = _encoded(sql, schema)
+        return SqlCast(_from_whole(encoded, bits, target))
+    if schema.is_logical:
+        return SqlCast(_from_decimal(sql, scale_of(schema.parameters) or 0, target))
+    if schema.type in _BITS:
+        return SqlCast(_from_whole(sql, _BITS[schema.type], target))
+    cast = _CASTS.get(schema.type)
+    if cast is None:
+        # Without a schema there are no structs.
+        kind = Type.MAP if schemaless and schema.type is Type.STRUCT else schema.type
+        return _refused(sql, target, unsupported(kind))
+    return cast(sql, target)
+
+
+def moment_text(sql: str, schema: Schema) -> str:
+    """Give the text of a Date, Time or Timestamp.
+
+    Kafka Connect chooses the form by the instant and not by the type: a time of day before
+    1970-01-02, a date at midnight, and an instant else.
+    """
+    if schema.name == TIME:
+        return _clock(f"timestamp_micros({sql})")
+    day = literal("yyyy-MM-dd")
+    if schema.name == DATE:
+        text = f"trim(LEADING '+' FROM date_format({sql}, {day}))"
+        return f"IF({sql} <= DATE'1970-01-01', '00:00:00.000Z', {text})"
+    millis = f"unix_millis({sql})"
+    date = f"trim(LEADING '+' FROM date_format({sql}, {day}))"
+    return (
+        f"CASE WHEN {millis} < 86400000 THEN {_clock(sql)} "
+        f"WHEN {millis} % 86400000 = 0 THEN {date} "
+        f"ELSE concat({date}, 'T', {_clock(sql)}) END"
+    )
+
+
+def _clock(sql: str) -> str:
+    return f"date_format({sql}, {_CLOCK})"
+
+
+def _refused(sql: str, target: Type, message: str) -> SqlCast:
+    return SqlCast(sql_null(Schema(target)), f"({sql} IS NOT NULL)", literal(message))
+
+
+def _encoded(sql: str, schema: Schema) -> tuple[str, int]:
+    """Give the whole number that a logical type is laid over, and its bits."""
+    if schema.name == DATE:
+        return f"unix_date({sql})", 32
+    if schema.name == TIME:
+        return f"CAST({sql} DIV 1000 AS INT)", 32
+    return f"unix_millis({sql})", 64
+
+
+def _from_whole(sql: str, bits: int, target: Type) -> str:
+    if target is Type.BOOLEAN:
+        return f"({sql} <> 0)"
+    if _BITS.get(target, 64) < bits:
+        return _wrapped(sql, target)
+    return f"CAST({sql} AS {sql_type(Schema(target))})"
+
+
+def _wrapped(sql: str, target: Type) -> str:
+    """Keep the lowest bits, the highest of them as the sign."""
+    mask, half = 2 ** _BITS[target] - 1, 2 ** (_BITS[target] - 1)
+    return f"CAST((({sql} & {mask}L) ^ {half}L) - {half}L AS {sql_type(Schema(target))})"
+
+
+def _from_float(sql: str, target: Type) -> SqlCast:
+    if target is Type.BOOLEAN:
+        return SqlCast(f"(NOT isnan({sql}) AND abs({sql}) >= 1)")
+    if target is Type.INT64:
+        return SqlCast(_saturated(sql, 64))
+    if target in (Type.INT8, Type.INT16):
+        return SqlCast(_wrapped(_saturated(sql, 32), target))
+    if target is Type.INT32:
+        return SqlCast(_saturated(sql, 32))
+    return SqlCast(f"CAST({sql} AS {sql_type(Schema(target))})")
+
+
+def _saturated(sql: str, bits: int) -> str:
+    name = "INT" if bits == 32 else "BIGINT"  # noqa: PLR2004 - one of two
+    high = 2 ** (bits - 1)
+    edge = float(high)
+    return (
+        f"CASE WHEN isnan({sql}) THEN CAST(0 AS {name}) "
+        f"WHEN {sql} >= {edge!r}D THEN CAST('{high - 1}' AS {name}) "
+        f"WHEN {sql} <= -{edge!r}D THEN CAST('-{high}' AS {name}) "
+        f"ELSE try_cast({sql} AS {name}) END"
+    )
+
+
+def _from_decimal(sql: str, scale: int, target: Type) -> str:
+    if target is Type.STRING:
+        return _decimal_text(sql, scale)
+    if target in FLOATS:
+        return f"CAST({sql} AS {sql_type(Schema(target))})"
+    whole = sql if scale == 0 else f"IF({sql} < 0, ceil({sql}), floor({sql}))"
+    low = f"pmod(CAST({whole} AS DECIMAL(38, 0)), 18446744073709551616BD)"
+    signed = f"IF({low} > {_LONG_MAX}BD, {low} - 18446744073709551616BD, {low})"
+    return _from_whole(
+        f"coalesce(try_cast({whole} AS BIGINT), CAST({signed} AS BIGINT))", 64, target
+    )
+
+
+def _decimal_text(sql: str, scale: int) -> str:
+    plain = f"CAST({sql} AS STRING)"
+    if scale <= _PLAIN_SCALE:
+        return plain
+    digits = f"regexp_replace({plain}, '^-?0[.]?0*(?=.)', '')"
+    exponent = f"length({digits}) - {scale + 1}"
+    return (
+        f"IF(abs({sql}) >= 0.000001BD, {plain}, concat(IF({sql} < 0, '-', ''), "
+        f"left({digits}, 1), IF(length({digits}) > 1, concat('.', substr({digits}, 2)), ''), "
+        f"'E', CAST({exponent} AS STRING)))"
+    )
+
+
+def _from_boolean(sql: str, target: Type) -> SqlCast:
+    return SqlCast(
+        sql if target is Type.BOOLEAN else f"CAST({sql} AS {sql_type(Schema(target))})"
+    )
+
+
+def _from_string(sql: str, target: Type) -> SqlCast:
+    if target is Type.STRING:
+        return SqlCast(sql)
+    if target is Type.BOOLEAN:
+        return SqlCast(f"(lower({sql}) = 'true')")
+    cast = f"try_cast({sql} AS {sql_type(Schema(target))})"
+    if target in FLOATS:
+        # Words give what no digits do but by far too many, so that few texts are looked at.
+        word = f"{sql} RLIKE {_LETTERS} AND NOT {sql} RLIKE {_SPECIAL}"
+        number = f"IF(abs({cast}) > {sys.float_info.max!r}D AND {word}, NULL, {cast})"
+    else:
+        cast = f"try_cast(IF({sql} RLIKE {_WHOLE}, {sql}, NULL) AS {sql_type(Schema(target))})"
+        number = cast
+    message = f"concat('Value (', {sql}, ') was out of range for requested data type')"
+    return SqlCast(number, f"({sql} IS NOT NULL AND {number} IS NULL)", message, shared=cast)
+
+
+def _from_bytes(sql: str, target: Type) -> SqlCast:
+    if target is Type.STRING:
+        # Spark breaks the text into lines.
+        return SqlCast(f"translate(base64({sql}), {_LINE_END}, '')")
+    return _refused(
+        sql, target, f"Unexpected type in Cast transformation: class {_BYTES_CLASS}"
+    )
+
+
+_BYTES_CLASS = java_class(Schema.bytes())
+_CASTS: Mapping[Type, Callable[[str, Type], SqlCast]] = {
+    Type.FLOAT32: _from_float,
+    Type.FLOAT64: _from_float,
+    Type.BOOLEAN: _from_boolean,
+    Type.STRING: _from_string,
+    Type.BYTES: _from_bytes,
+}
+
+
+_COMPOUND = (Type.ARRAY, Type.MAP, Type.STRUCT)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_DAY_MILLIS = 86_400_000
+_WHOLE_TEXT = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
+_HEX = re.compile(
+    r"([+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
+
+
+def cast_value(schema: Schema, value: Any, target: Type) -> Any:
+    """Cast a value, not None, of a schema to another type; see `sql_cast`.
+
+    Raises:
+        RecordError: It cannot be cast; the problem is what Kafka Connect says.
+    """
+    if not schema.is_logical and schema.type in _COMPOUND:
+        raise RecordError(problem=unsupported(schema.type))
+    if target is Type.STRING:
+        return _text(value, float32=schema.type is Type.FLOAT32)
+    if isinstance(value, str):
+        return _parsed(value, target)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise RecordError(problem="Unexpected type in Cast transformation: class [B")
+    number = _number(value)
+    if target is Type.BOOLEAN:
+        return _long(number) != 0
+    if target is Type.FLOAT64:
+        return float(number)
+    if target is Type.FLOAT32:
+        return _float32(float(number))
+    bits = _BITS[target]
+    whole = (
+        _saturated_value(number, max(bits, 32)) if isinstance(number, float) else int(number)
+    )
+    return _wrapped_value(whole, bits)
+
+
+def _number(value: Any) -> int | float | Decimal:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // _MILLISECOND
+    if isinstance(value, date):
+        return value.toordinal() - _EPOCH.toordinal()
+    if isinstance(value, time):
+        return (datetime.combine(_EPOCH, value, UTC) - _EPOCH) // _MILLISECOND
+    number: int | float | Decimal = int(value) if isinstance(value, bool) else value
+    return number
+
+
+def _parsed(text: str, target: Type) -> bool | int | float:
+    if target is Type.BOOLEAN:
+        return text.lower() == "true"
+    bits = _BITS.get(target)
+    if bits is None:
+        number = _parsed_float(text.strip("".join(map(chr, range(33)))))
+        if number is not None:
+            return number if target is Type.FLOAT64 else _float32(number)
+    elif _WHOLE_TEXT.fullmatch(text) and _wrapped_value(int(text), bits) == int(text):
+        return int(text)
+    raise RecordError(problem=f"Value ({text}) was out of range for requested data type")
+
+
+def _parsed_float(text: str) -> float | None:
+    if _FLOAT.fullmatch(text):
+        return float(text.rstrip("fFdD"))
+    found = _HEX.fullmatch(text)
+    return float.fromhex(found[1]) if found else None
+
+
+def _wrapped_value(number: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return (number + half) % (2 * half) - half
+
+
+def _saturated_value(number: float, bits: int) -> int:
+    if math.isnan(number):
+        return 0
+    half = 1 << (bits - 1)
+    return int(number) if -half <= number < half else (half - 1 if number > 0 else -half)
+
+
+def _long(number: float | Decimal) -> int:
+    if isinstance(number, float):
+        return _saturated_value(number, 64)
+    return _wrapped_value(int(number), 64)
+
+
+def _float32(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _text(value: Any, *, float32: bool) -> str:
+    match value:
+        case datetime():
+            return _moment(value)
+        case date():
+            return _moment(datetime.combine(value, time(), UTC))
+        case time():
+            return _moment(datetime.combine(_EPOCH, value, UTC))
+        case _:
+            return to_string(value, float32=float32) or ""
+
+
+def _moment(instant: datetime) -> str:
+    millis = (instant - _EPOCH) // _MILLISECOND
+    clock = instant.astimezone(UTC).time().isoformat("milliseconds") + "Z"
+    if millis < _DAY_MILLIS:
+        return clock
+    day = instant.astimezone(UTC).date().isoformat()
+    return day if millis % _DAY_MILLIS == 0 else f"{day}T{clock}"
+
 
 _PURPOSE = "cast types"
 

@@ -1,11 +1,19 @@
-"""Drops records whose key came a short while before."""
+"""Deduplicate: drops records whose key was there before, and keeps which ones."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import uuid
+from bisect import bisect_left
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote as url_quote
 
+import pyarrow.parquet as pq
 from typing_extensions import override
 
 from headrace.sdk import FrameTransform, UnfitRecordError
@@ -16,13 +24,206 @@ from headrace.sdk.config import (
     Settings,
     setting,
 )
+from headrace.sdk.durability import flush
 from headrace.sdk.sqltext import FieldPath, literal, quote
-from headrace_plugins.transforms.deduplicate_state import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import TransformBatch
+
+
+_STATE = "id BINARY, at BIGINT"
+MERGE_FROM = 16
+"""So many batches, or runs of as many batches each, are merged into one run."""
+_ROWS_OF_FILE = 20_000
+"""A run is divided by ids into files of about so many keys."""
+_KEYS_LOOKED_UP = 100_000
+"""A batch with more keys than these has some in nearly every file: all are read."""
+_NAME = re.compile(r"batch-(\d+)|run-(\d+)-(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What one file holds, as its footer says: ids and times in microseconds."""
+
+    rows: int
+    ids: tuple[bytes, bytes]
+    times: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Files with the keys of some batches that follow each other.
+
+    Args:
+        path: Their folder.
+        level: How often they were merged; 0 for those of one batch.
+        first: The first of the batches.
+        last: The last of them.
+    """
+
+    path: Path
+    level: int
+    first: int
+    last: int
+
+    def extents(self) -> list[tuple[str, _Extent]]:
+        """Return the files that hold anything."""
+        found = ((str(file), _extent(str(file))) for file in self.path.glob("*.parquet"))
+        return [(file, extent) for file, extent in found if extent is not None]
+
+
+class State:
+    """The state of one stream: ``batch-n``, and ``run-l-m-n`` for the batches m to n.
+
+    Each key is merged as often as there are levels, so what is written grows with the
+    logarithm of the state, not with its size for each batch.
+    """
+
+    def __init__(self, folder: Path, spark: SparkSession, window: int) -> None:
+        """Keep it in ``folder``; ``window`` is in microseconds."""
+        self._folder = folder
+        self._spark = spark
+        self._window = window
+
+    def put(self, batch: int, keyed: DataFrame) -> None:
+        """Write the keys of a batch, in place of what an earlier attempt wrote."""
+        keys = keyed.where("__id IS NOT NULL").groupBy("__id").agg({"__at": "max"})
+        self._write(keys.toDF("id", "at"), f"batch-{batch}")
+
+    def before(self, batch: int) -> DataFrame | None:
+        """Return ``__seen`` and ``__last`` of the batches before one, which was put.
+
+        Only of keys that the batch may have. None when there are none.
+        """
+        runs = self._kept(batch)
+        level = 0
+        # To the end: whoever asks again for this batch must find nothing left to merge.
+        while level <= max((run.level for run in runs), default=-1):
+            alike = [run for run in runs if run.level == level]
+            if len(alike) >= MERGE_FROM:
+                self._merge(alike, self._newest(runs))
+                runs = self._kept(batch)
+            level += 1
+        files = self._touched(batch, runs)
+        if not files:
+            return None
+        return self._last(files).selectExpr("id AS __seen", "at AS __last")
+
+    def _touched(self, batch: int, runs: Iterable[_Run]) -> list[str]:
+        """Return the files that may hold a key of the batch, not too long before it.
+
+        Files with later times count: a late record is compared with its key's newest.
+        """
+        own = _Run(self._folder / f"batch-{batch}", 0, batch, batch).extents()
+        if not own:
+            return []
+        since = min(extent.times[0] for _, extent in own) - self._window
+        few = sum(extent.rows for _, extent in own) <= _KEYS_LOOKED_UP
+        ids = sorted(_ids(file for file, _ in own)) if few else None
+        return [
+            file
+            for run in runs
+            for file, extent in run.extents()
+            if extent.times[1] >= since and (ids is None or _has_any(ids, extent.ids))
+        ]
+
+    def _kept(self, batch: int) -> list[_Run]:
+        """Return the runs before a batch, oldest first; those that have expired go."""
+        runs: list[_Run] = []
+        for run in sorted(self._found(batch), key=lambda run: (run.first, -run.last)):
+            if runs and run.last <= runs[-1].last:
+                # Merged already; a crash came before it was removed.
+                shutil.rmtree(run.path, ignore_errors=True)
+            else:
+                runs.append(run)
+        oldest = self._newest(runs) - 2 * self._window
+        kept = []
+        for run in runs:
+            if any(extent.times[1] >= oldest for _, extent in run.extents()):
+                kept.append(run)
+            else:
+                shutil.rmtree(run.path, ignore_errors=True)
+        return kept
+
+    def _found(self, batch: int) -> list[_Run]:
+        found = []
+        for path in self._folder.glob("*-*"):
+            if (name := _NAME.fullmatch(path.name)) is None:
+                continue
+            level, first, last = _place(name)
+            if last < batch:
+                found.append(_Run(path, level, first, last))
+        return found
+
+    def _newest(self, runs: Iterable[_Run]) -> int:
+        times = (extent.times[1] for run in runs for _, extent in run.extents())
+        return max(times, default=0)
+
+    def _merge(self, runs: list[_Run], newest: int) -> None:
+        """Make one run of several. Those of batches before this one change no more."""
+        files = [file for run in runs for file, _ in run.extents()]
+        rows = sum(extent.rows for run in runs for _, extent in run.extents())
+        # A record that is late by a window may be a duplicate of one a window before.
+        kept = self._last(files).where(f"at >= {newest - 2 * self._window}L")
+        divided = kept.repartitionByRange(max(1, rows // _ROWS_OF_FILE), "id")
+        name = f"run-{runs[0].level + 1}-{runs[0].first}-{runs[-1].last}"
+        self._write(divided, name)
+        for run in runs:
+            shutil.rmtree(run.path, ignore_errors=True)
+
+    def _last(self, files: list[str]) -> DataFrame:
+        rows = self._spark.read.schema(_STATE).parquet(*files)
+        return rows.groupBy("id").agg({"at": "max"}).toDF("id", "at")
+
+    def _write(self, rows: DataFrame, name: str) -> None:
+        staged = self._folder / f".{name}.{uuid.uuid4().hex}"
+        try:
+            rows.write.parquet(str(staged))
+            flush(staged.iterdir())
+            # Guarantee 2: a whole file or none; a crash before this leaves no state at all,
+            # and the batch, which was not finished, writes it again.
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+            staged.rename(self._folder / name)
+            flush([self._folder])
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+@lru_cache(maxsize=4096)
+def _extent(file: str) -> _Extent | None:
+    """Return what a file holds; a file that is written anew has another name."""
+    footer = pq.read_metadata(file)
+    if not footer.num_rows:
+        return None
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    ids, times = ([group.column(n).statistics for group in groups] for n in (0, 1))
+    return _Extent(
+        footer.num_rows,
+        (min(each.min for each in ids), max(each.max for each in ids)),
+        (min(each.min for each in times), max(each.max for each in times)),
+    )
+
+
+def _place(name: re.Match[str]) -> tuple[int, int, int]:
+    if name[1] is not None:
+        return 0, int(name[1]), int(name[1])
+    return int(name[2]), int(name[3]), int(name[4])
+
+
+def _ids(files: Iterable[str]) -> list[bytes]:
+    tables = (pq.read_table(file, columns=["id"], partitioning=None) for file in files)
+    return [key for table in tables for key in table.column(0).to_pylist()]
+
+
+def _has_any(ids: list[bytes], extent: tuple[bytes, bytes]) -> bool:
+    """Return whether any of some sorted ids is within an extent."""
+    place = bisect_left(ids, extent[0])
+    return place < len(ids) and ids[place] <= extent[1]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -22,7 +22,7 @@ from headrace.model import Batch, TaskId
 from headrace.sdk import FrameSink, FrameSource, Mark, Position, ReadLimit, SinkBatch
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
-from headrace_plugins.predicates.condition import Condition
+from headrace_plugins.predicates import Condition
 from headrace_plugins.transforms.cast import Cast
 
 TASK = TaskId("copy", 0)

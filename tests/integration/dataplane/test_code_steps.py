@@ -32,7 +32,7 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import ConfigDef
 from headrace.sdk.sqltext import literal
-from headrace_plugins.transforms.filter import Filter
+from headrace_plugins.transforms.sql import Filter
 
 pytestmark = pytest.mark.spark
 

@@ -30,9 +30,8 @@ from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, StaleEpo
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
-from headrace_plugins.transforms.filter import Filter
-from headrace_plugins.transforms.insert_field import InsertField
-from headrace_plugins.transforms.replace_field import ReplaceField
+from headrace_plugins.transforms.fields import InsertField, ReplaceField
+from headrace_plugins.transforms.sql import Filter
 
 CAST_FAILED = {CHAIN: 10}
 

@@ -18,7 +18,7 @@ from tests.no_keys import NO_KEYS
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
 from headrace.sdk import Counting, Position, SourceError
-from headrace_plugins.transforms.filter import Filter
+from headrace_plugins.transforms.sql import Filter
 
 pytestmark = pytest.mark.spark
 

@@ -23,7 +23,7 @@ from headrace.sdk import FrameSource, Mark
 from headrace.topics import Topics
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.file import FileSink
-from headrace_plugins.transforms.replace_field import ReplaceField
+from headrace_plugins.transforms.fields import ReplaceField
 
 pytestmark = pytest.mark.spark
 

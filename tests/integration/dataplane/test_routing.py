@@ -23,7 +23,7 @@ from headrace.model import Counts, ToleranceExceededError
 from headrace.sdk import FrameSink, Mark, SinkBatch, StateError, Transform
 from headrace.sdk.config import ConfigDef, ConfigType
 from headrace.topics import Topics
-from headrace_plugins.transforms.filter import Filter
+from headrace_plugins.transforms.sql import Filter
 
 pytestmark = pytest.mark.spark
 

@@ -20,9 +20,9 @@ from headrace.sdk.converter import (
     Group,
     RecordPart,
 )
-from headrace_plugins.confluent.remote_schemas import KnownSchemas
-from headrace_plugins.confluent.wireform import (
+from headrace_plugins.confluent.remote_schemas import (
     NO_HEAD,
+    KnownSchemas,
     framed_sql,
     head_of,
     head_sql,

@@ -27,8 +27,8 @@ from tests.registry_server import served
 from headrace.dataplane import ConvertingReader, FrameReader
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Position, ReadLimit, RetriableError, Schema
+from headrace_plugins.confluent.remote_schemas import head_of
 from headrace_plugins.confluent.schema_registry import SchemaText
-from headrace_plugins.confluent.wireform import head_of
 from headrace_registry.embedded import EmbeddedRegistry, service_in
 from headrace_registry.service import RegistryService
 

@@ -11,7 +11,7 @@ from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Position, ReadLimit, TransformContext
 from headrace_plugins.transforms import Deduplicate
-from headrace_plugins.transforms.deduplicate_state import MERGE_FROM, State
+from headrace_plugins.transforms.deduplicate import MERGE_FROM, State
 
 pytestmark = pytest.mark.spark
 

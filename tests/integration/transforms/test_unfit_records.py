@@ -11,9 +11,8 @@ from headrace.dataplane.records import record_frame
 from headrace.sdk import ConfigError, RecordExpr, Schema, Transform
 from headrace.sdk.config import ConfigDef
 from headrace_plugins.transforms.cast import Cast
-from headrace_plugins.transforms.filter import Filter
-from headrace_plugins.transforms.insert_field import InsertField
-from headrace_plugins.transforms.replace_field import ReplaceField
+from headrace_plugins.transforms.fields import InsertField, ReplaceField
+from headrace_plugins.transforms.sql import Filter
 
 pytestmark = pytest.mark.spark
 

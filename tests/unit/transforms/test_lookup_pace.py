@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_plugins.transforms.lookup_pace import Pace
+from headrace_plugins.transforms.lookup import Pace
 
 
 class Clock:

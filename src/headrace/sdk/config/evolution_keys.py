@@ -4,8 +4,6 @@ from headrace.sdk.config.definition import ConfigDef, Importance, Width
 from headrace.sdk.config.validators import Lambda, NullOr, ValidString
 from headrace.sdk.config.values import ConfigType, invalid
 
-__all__ = ["EVOLUTION", "evolution_config"]
-
 EVOLUTION = "Schema Evolution"
 _HANDLINGS = ("evolve", "lenient", "ignore", "reject")
 _KINDS = {

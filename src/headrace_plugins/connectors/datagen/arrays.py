@@ -9,14 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sdk.arrow import to_arrow, to_arrow_type
-from headrace_plugins.connectors.datagen.hashing import Hashes, hashes
 from headrace_plugins.connectors.datagen.plan import (
     DAYS,
     ITEMS,
     RANGES,
     STEP_MICROS,
     UNIT,
+    Hashes,
     decimal_sizes,
+    hashes,
     kind,
     map_keys,
     part,

@@ -9,9 +9,8 @@ from headrace.sdk import Position
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA
-from headrace_plugins.connectors.datagen.gears import FrameGenerator, SplitGenerator
-from headrace_plugins.connectors.datagen.generator import GeneratorOptions
-from headrace_plugins.connectors.datagen.pace import Lane
+from headrace_plugins.connectors.datagen.connector import FrameGenerator, SplitGenerator
+from headrace_plugins.connectors.datagen.generator import GeneratorOptions, Lane
 from headrace_plugins.connectors.datagen.plan import Plan
 
 pytestmark = pytest.mark.spark

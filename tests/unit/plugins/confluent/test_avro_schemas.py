@@ -10,8 +10,7 @@ import pytest
 
 from headrace.sdk import RecordError, Schema
 from headrace.sdk.struct import Struct
-from headrace_plugins.confluent.avro_schemas import ENUM, UNION, avro_of, connect_of
-from headrace_plugins.confluent.avro_types import parse_avro
+from headrace_plugins.confluent.avro_schemas import ENUM, UNION, avro_of, connect_of, parse_avro
 
 
 def read(tree: Any, *, enhanced: bool = False) -> Schema:

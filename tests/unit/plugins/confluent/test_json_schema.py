@@ -7,9 +7,9 @@ import pytest
 from jsonschema import Draft7Validator
 
 from headrace.sdk import RecordError, Schema
+from headrace_plugins.confluent.json_schema_converter import json_schema_text
 from headrace_plugins.confluent.json_schema_payloads import is_apart, payload
 from headrace_plugins.confluent.json_schema_reading import schema_of_json_schema
-from headrace_plugins.confluent.json_schema_writing import json_schema_text
 
 UNION = "io.confluent.connect.json.OneOf"
 

@@ -13,10 +13,13 @@ from headrace_plugins.confluent.remote_schemas import (
     UNWANTED,
     RemoteSchemas,
     RemoteSettings,
+    head_of,
+    heads,
+    id_of,
+    payloads,
     refusing,
 )
 from headrace_plugins.confluent.schema_registry import SchemaReference, SchemaText, SchemaType
-from headrace_plugins.confluent.wireform import head_of, heads, id_of, payloads
 from headrace_registry.embedded import EmbeddedRegistry, service_in
 
 NUMBER, TEXT = SchemaText('"int"'), SchemaText('"string"')

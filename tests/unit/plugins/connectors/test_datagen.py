@@ -25,13 +25,17 @@ from headrace.sdk import (
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.datagen import DEFAULT_SCHEMA, DatagenSource
-from headrace_plugins.connectors.datagen.gears import (
+from headrace_plugins.connectors.datagen.connector import (
     CaptureGenerator,
     SplitGenerator,
     StreamGenerator,
 )
-from headrace_plugins.connectors.datagen.generator import GeneratorOptions
-from headrace_plugins.connectors.datagen.pace import BLOCK_ROWS, Lane, Rate
+from headrace_plugins.connectors.datagen.generator import (
+    BLOCK_ROWS,
+    GeneratorOptions,
+    Lane,
+    Rate,
+)
 from headrace_plugins.connectors.datagen.plan import Plan
 
 PLAN = Plan(schema=parse_ddl(DEFAULT_SCHEMA, field="schema"), seed=7)

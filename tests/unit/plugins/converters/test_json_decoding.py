@@ -19,8 +19,7 @@ from headrace_plugins.converters.json_decoding import (
     PlainJsonDecoder,
     SchemaJsonDecoder,
 )
-from headrace_plugins.converters.json_inference import merged
-from headrace_plugins.converters.json_parsing import members
+from headrace_plugins.converters.json_parsing import members, merged
 
 
 def raw(*texts: object) -> pa.Array:

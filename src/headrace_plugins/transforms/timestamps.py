@@ -1,7 +1,8 @@
-"""Converts timestamps between texts, numbers and the logical types."""
+"""Transforms of times: TimestampConverter and TimestampRouter."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -9,19 +10,22 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, Schema, Transform, Type, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
+    Lambda,
+    Meaning,
+    Settings,
     ValidString,
+    invalid,
     setting,
 )
 from headrace.sdk.schema import DATE, TIME, TIMESTAMP
-from headrace.sdk.sqltext import FieldSyntax, literal, sql_null
+from headrace.sdk.sqltext import FieldSyntax, literal, literal_text, sql_null
 from headrace.sdk.struct_exprs import defaulted, java_class
-from headrace_plugins.kafka.date_format import DatePattern, reading_fault, unreadable_sql
-from headrace_plugins.transforms.instants import (
-    UNIX_PRECISIONS,
-    Instant,
-    of_text,
-    of_timestamp,
-    of_unix,
+from headrace_plugins.kafka.date_format import (
+    DatePattern,
+    read_sql,
+    reading_fault,
+    unreadable_sql,
+    write_sql,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +33,102 @@ if TYPE_CHECKING:
 
     from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.struct_exprs import Column
+
+
+UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
+
+_MAX = 2**63 - 1
+# Milliseconds that Spark's timestamps, which count microseconds, can hold.
+_MAX_MILLIS = _MAX // 1_000
+_DAY_MILLIS = 86_400_000
+_MORE: Mapping[str, int] = {"microseconds": 1_000, "nanoseconds": 1_000_000}
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A moment as Kafka Connect holds it, a number of milliseconds; null stays null.
+
+    Args:
+        millis: SQL of a BIGINT.
+        timestamp: SQL of the same as TIMESTAMP, where that is what it comes from: it may
+            have microseconds, which Kafka Connect has not.
+        bounded: Whether it is certain that a TIMESTAMP can hold it.
+    """
+
+    millis: str
+    timestamp: str | None = None
+    bounded: bool = True
+
+    def too_far(self) -> str | None:
+        """Give the condition under which no TIMESTAMP can hold it; None for never."""
+        return None if self.bounded else f"NOT ({self._near()})"
+
+    def _near(self) -> str:
+        return f"{self.millis} BETWEEN {-_MAX_MILLIS}L AND {_MAX_MILLIS}L"
+
+    def as_timestamp(self) -> str:
+        """Give a TIMESTAMP; null where none can hold it."""
+        if self.timestamp is not None:
+            return self.timestamp
+        made = f"timestamp_millis({self.millis})"
+        return made if self.bounded else f"IF({self._near()}, {made}, NULL)"
+
+    def as_date(self) -> str:
+        """Give the DATE in UTC; null where no TIMESTAMP can hold the moment."""
+        return f"CAST({self.as_timestamp()} AS DATE)"
+
+    def as_time(self) -> str:
+        """Give the microseconds since midnight in UTC."""
+        if self.timestamp is not None:
+            return f"pmod(unix_micros({self.timestamp}), {_DAY_MILLIS}000L)"
+        return f"pmod({self.millis}, {_DAY_MILLIS}L) * 1000L"
+
+    def as_unix(self, precision: str) -> str:
+        """Give the number since 1970; as in Java, it stops at the ends of 64 bits."""
+        if precision == "seconds":
+            return f"{self.millis} div 1000L"
+        if precision == "milliseconds":
+            return self.millis
+        if self.timestamp is None:
+            return _times(self.millis, _MORE[precision])
+        return _times(f"unix_micros({self.timestamp})", _MORE[precision] // 1_000)
+
+    def as_text(self, pattern: DatePattern) -> str:
+        """Give the text by a pattern; null where no TIMESTAMP can hold the moment."""
+        return write_sql(pattern, self.as_timestamp())
+
+
+def of_timestamp(sql: str) -> Instant:
+    """Give the instant of a TIMESTAMP."""
+    return Instant(f"unix_millis({sql})", timestamp=sql)
+
+
+def of_unix(sql: str, precision: str) -> Instant:
+    """Give the instant of a number since 1970. Fractions of a millisecond are cut off."""
+    match precision:
+        case "seconds":
+            return Instant(_times(sql, 1_000), bounded=False)
+        case "milliseconds":
+            return Instant(sql, bounded=False)
+        case _:
+            return Instant(f"({sql} div {_MORE[precision]}L)")
+
+
+def of_text(sql: str, pattern: DatePattern) -> Instant:
+    """Give the instant of a text, null where it does not fit the pattern."""
+    return of_timestamp(read_sql(pattern, sql))
+
+
+def _times(sql: str, factor: int) -> str:
+    if factor == 1:
+        return sql
+    most = _MAX // factor
+    # The lowest BIGINT cannot be written as a number with a minus.
+    return (
+        f"CASE WHEN {sql} > {most}L THEN {_MAX}L WHEN {sql} < -{most}L "
+        f"THEN -{_MAX}L - 1L ELSE {sql} * {factor}L END"
+    )
+
 
 _SCHEMAS: Mapping[str, Callable[..., Schema]] = {
     "string": Schema.string,
@@ -243,3 +343,62 @@ class TimestampConverter(Transform):
             return shape
         message = f"concat('The timestamp ', CAST({sql} AS STRING), ' is out of range')"
         return self.rejecting(shape, f"{sql} IS NOT NULL AND {far}", message)
+
+
+_TOPIC, _TIMESTAMP = "${topic}", "${timestamp}"
+
+
+def _check_pattern(name: str, value: object) -> None:
+    try:
+        DatePattern.of(str(value))
+    except ConfigError as error:
+        raise invalid(name, value, error.problem, fix=error.fix) from error
+
+
+class TimestampRouterSettings(Settings):
+    """The settings of ``TimestampRouter``."""
+
+    topic_format: str = setting(
+        "Format string which can contain ${topic} and ${timestamp} as placeholders "
+        "for the topic and timestamp, respectively.",
+        default=f"{_TOPIC}-{_TIMESTAMP}",
+        importance=Importance.HIGH,
+        meaning=Meaning.TOPIC,
+    )
+    timestamp_format: str = setting(
+        "Format string for the timestamp that is compatible with java.text.SimpleDateFormat.",
+        default="yyyyMMdd",
+        validator=Lambda(_check_pattern, "a pattern of SimpleDateFormat"),
+        importance=Importance.HIGH,
+    )
+
+
+class TimestampRouter(Transform):
+    """Sends records to a topic made of the old topic and the record's timestamp, in UTC."""
+
+    aliases = ("org.apache.kafka.connect.transforms.TimestampRouter",)
+    parts = False
+    routes = True
+
+    settings: TimestampRouterSettings
+
+    @override
+    def apply(self, shape: RecordExpr) -> RecordExpr:
+        shape = self.rejecting(
+            shape,
+            f"{shape.timestamp} IS NULL",
+            "concat('Timestamp missing on record: ConnectRecord{topic=\\'', "
+            f"{shape.topic}, '\\'}}')",
+        )
+        written = self.settings.topic_format
+        topic = literal_text(shape.topic)
+        if topic is None:
+            routed = f"replace({literal(written)}, {literal(_TOPIC)}, {shape.topic})"
+        else:
+            written = written.replace(_TOPIC, topic)
+            routed = literal(written)
+        if topic is not None and _TIMESTAMP not in written:
+            return replace(shape, topic=routed)
+        pattern = DatePattern.of(self.settings.timestamp_format)
+        text = write_sql(pattern, shape.timestamp)
+        return replace(shape, topic=f"replace({routed}, {literal(_TIMESTAMP)}, {text})")

@@ -1,4 +1,4 @@
-"""Moves or copies fields to headers."""
+"""Transforms of headers: InsertHeader, DropHeaders and HeaderFrom."""
 
 from __future__ import annotations
 
@@ -11,19 +11,80 @@ from headrace.sdk import ConfigError, Transform, UnfitRecordError
 from headrace.sdk.config import (
     Importance,
     NonEmptyList,
+    NonNull,
+    Settings,
+    ValidList,
     ValidString,
     setting,
 )
 from headrace.sdk.connectjson import type_name
-from headrace.sdk.sqltext import FieldSyntax
+from headrace.sdk.sqltext import FieldSyntax, literal
 from headrace.sdk.struct_exprs import defaulted
-from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers
+from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers, without_headers
+from headrace_plugins.kafka.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.sqltext import FieldPath
+
+
+class InsertHeaderSettings(Settings):
+    """The settings of ``InsertHeader``."""
+
+    header: str = setting(
+        "The name of the header.", validator=NonNull(), importance=Importance.HIGH
+    )
+    value_literal: str = setting(
+        "The literal value that is to be set as the header value on all records.",
+        validator=NonNull(),
+        importance=Importance.HIGH,
+    )
+
+
+class InsertHeader(Transform):
+    """Adds a header with a constant value to each record.
+
+    The value gets the type that Kafka Connect gives it: `123` is a number, `true` a boolean,
+    `[1,2]` an array, `2019-08-23` a date, and whatever is nothing else a text.
+    """
+
+    aliases = ("org.apache.kafka.connect.transforms.InsertHeader",)
+    parts = False
+
+    settings: InsertHeaderSettings
+
+    @override
+    def apply(self, shape: RecordExpr) -> RecordExpr:
+        parsed = parse_string(self.settings.value_literal)
+        text = "NULL" if parsed.text is None else literal(parsed.text)
+        added = header_sql(self.settings.header, text, parsed.kind)
+        return replace(shape, headers=with_headers(shape.headers, [added]))
+
+
+class DropHeadersSettings(Settings):
+    """The settings of ``DropHeaders``."""
+
+    headers: tuple[str, ...] = setting(
+        "The name of the headers to be removed.",
+        validator=ValidList(unique=True, allow_empty=False),
+        importance=Importance.HIGH,
+    )
+
+
+class DropHeaders(Transform):
+    """Removes all headers of some names from each record."""
+
+    aliases = ("org.apache.kafka.connect.transforms.DropHeaders",)
+    parts = False
+
+    settings: DropHeadersSettings
+
+    @override
+    def apply(self, shape: RecordExpr) -> RecordExpr:
+        names = self.settings.headers
+        return replace(shape, headers=without_headers(shape.headers, names))
 
 
 def _check_lengths(props: Mapping[str, Any]) -> Iterable[ConfigError]:

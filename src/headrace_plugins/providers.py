@@ -1,0 +1,288 @@
+"""The built-in configuration providers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import javaproperties
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    ConfigProvider,
+    ProviderContext,
+    RetriableError,
+    SetupError,
+)
+from headrace.sdk.config import (
+    Config,
+    NullOr,
+    Password,
+    Range,
+    Regex,
+    Settings,
+    setting,
+)
+from headrace.sdk.provider import allowed_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+_ALLOWED = "allowed.paths"
+
+
+class _FilesSettings(Settings):
+    """The settings of ``_Files``."""
+
+    allowed_paths: tuple[str, ...] = setting(
+        "The paths at or below which files may be read, with commas between them. "
+        "Without any, a server reads what is below `secrets` in its home folder and "
+        "/run/secrets, and other commands read what their user may read.",
+        default=(),
+    )
+
+
+class _Files(ConfigProvider):
+    """Reads files of the folders that it is allowed to."""
+
+    settings: _FilesSettings
+
+    @override
+    def __init__(self, config: Config, context: ProviderContext) -> None:
+        self._allowed = config.get_list(_ALLOWED)
+        self._context = context
+
+    def _file(self, path: str) -> Path:
+        return allowed_path(path, self._allowed, self._context)
+
+
+class FileProvider(_Files):
+    """A key of a file in Java's form of properties: `${file:/path/to/file.properties:key}`."""
+
+    aliases = (
+        "FileConfigProvider",
+        "org.apache.kafka.common.config.provider.FileConfigProvider",
+    )
+
+    @override
+    def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
+        file = self._file(path)
+        try:
+            found = javaproperties.loads(_read(file))
+        except javaproperties.InvalidUEscapeError:
+            problem = f"{path} holds an escape that Java's form of properties does not have."
+            raise ConfigError(problem, fix="Write \\u with four digits.") from None
+        return {key: found[key] for key in keys if key in found}
+
+
+class DirectoryProvider(_Files):
+    """A whole file of a folder: `${dir:/path/to/folder:file}`, the form of mounted secrets.
+
+    The line break at the end of a file does not belong to its value.
+    """
+
+    aliases = (
+        "DirectoryConfigProvider",
+        "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    )
+
+    @override
+    def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
+        found = {}
+        for key in keys:
+            if not key or "/" in key:
+                problem = f"{key!r} is no name of a file in {path}."
+                raise ConfigError(problem, fix="Write ${dir:/path/to/folder:file}.")
+            file = self._file(f"{path}/{key}")
+            if file.is_file():
+                found[key] = _read(file).removesuffix("\n").removesuffix("\r")
+        return found
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        problem = f"{file} cannot be read: {error.strerror}."
+        raise ConfigError(problem, fix="Correct the path, or who may read it.") from None
+    except UnicodeDecodeError:
+        problem = f"{file} is no text."
+        raise ConfigError(problem, fix="Write it as UTF-8.") from None
+
+
+_PATTERN = "allowlist.pattern"
+_OWN = ("HEADRACE_", "PGPASS", "AWS_", "AZURE_", "GOOGLE_", "VAULT_", "GITHUB_", "SSH_")
+"""What begins so is meant for the process itself, such as the store's password."""
+_MEANT = "CONNECT_"
+"""What begins so is meant for configurations, also where others write them."""
+
+
+class EnvironmentProviderSettings(Settings):
+    """The settings of ``EnvironmentProvider``."""
+
+    allowlist_pattern: str | None = setting(
+        "A regular expression for the whole names of the variables that may be read. "
+        "Without one, a server that asks for tokens, or that others can reach, reads "
+        f"those that begin with {_MEANT}; other servers all but those that begin with "
+        f"{', '.join(_OWN)}; other commands all but those that begin with {_OWN[0]}.",
+        default=None,
+        validator=NullOr(Regex()),
+    )
+
+
+class EnvironmentProvider(ConfigProvider):
+    """A variable of the environment: `${env:NAME}`."""
+
+    aliases = (
+        "EnvVarConfigProvider",
+        "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    )
+
+    settings: EnvironmentProviderSettings
+
+    @override
+    def __init__(self, config: Config, context: ProviderContext) -> None:
+        self._pattern = config.find_str(_PATTERN)
+        self._context = context
+
+    @override
+    def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
+        if path:
+            problem = f"Variables of the environment have no path, as {path!r} would be."
+            raise ConfigError(problem, fix="Write ${env:NAME}.")
+        for key in keys:
+            if not self._may_read(key):
+                problem = f"{key} is not among the variables that references may read."
+                fix = (
+                    f"Name it {_MEANT}..., or allow it: the key {_PATTERN} of the setting "
+                    "config_providers.env says which are read."
+                )
+                raise ConfigError(problem, fix=fix)
+        there = os.environ  # noqa: TID251 - it is what this provider is for
+        return {key: there[key] for key in keys if key in there}
+
+    def _may_read(self, key: str) -> bool:
+        if self._pattern is not None:
+            return re.fullmatch(self._pattern, key) is not None
+        if self._context.shared:
+            return key.startswith(_MEANT)
+        return not key.startswith(_OWN if self._context.serving else _OWN[0])
+
+
+_ADDRESS = "address"
+_TOKEN = "token"  # noqa: S105 - the name of a key
+_TOKEN_FILE = "token.file"  # noqa: S105 - the name of a key
+_ROLE = "approle.role.id"
+_SECRET_FILE = "approle.secret.id.file"  # noqa: S105 - the name of a key
+_NAMESPACE = "namespace"
+_CA = "ca.file"
+_TIMEOUT = "timeout.seconds"
+
+
+class VaultProviderSettings(Settings):
+    """The settings of ``VaultProvider``."""
+
+    address: str | None = setting(
+        "Where it is, as https://vault.example.com:8200; else VAULT_ADDR says so.", default=None
+    )
+    token_file: str | None = setting(
+        "A file with the token to show; it is read each time.", default=None
+    )
+    token: Password | None = setting(
+        "The token itself; else VAULT_TOKEN says so.", default=None
+    )
+    approle_role_id: str | None = setting(
+        "The id of an AppRole to log in with, instead of a token.", default=None
+    )
+    approle_secret_id_file: str | None = setting(
+        "A file with that role's secret id.", default=None
+    )
+    namespace: str | None = setting("The namespace of the secrets.", default=None)
+    ca_file: str | None = setting(
+        "A PEM file of the certificates to trust; else the system's.", default=None
+    )
+    timeout_seconds: int = setting(
+        "How long to wait for an answer, in seconds.", default=10, validator=Range(at_least=1)
+    )
+
+
+class VaultProvider(ConfigProvider):
+    """A key of a secret of Vault's KV engine, version 2: `${vault:mount/path:key}`.
+
+    The newest version of the secret counts. It needs the package's extra `vault`.
+    """
+
+    settings: VaultProviderSettings
+
+    @override
+    def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
+        mount, _, inner = path.strip("/").partition("/")
+        if not mount or not inner:
+            problem = f"{path!r} names no secret."
+            raise ConfigError(problem, fix="Write ${vault:mount/path:key}.")
+        # As people copy it from Vault's own HTTP API.
+        inner = inner.removeprefix("data/")
+        held = self._secret(mount, inner)
+        return {key: str(held[key]) for key in keys if held.get(key) is not None}
+
+    def _secret(self, mount: str, inner: str) -> Mapping[str, Any]:
+        wrong = self._hvac.exceptions
+        where = f"The secret {inner} of {mount}"
+        try:
+            answer = self._client().secrets.kv.v2.read_secret_version(
+                inner, mount_point=mount, raise_on_deleted_version=True
+            )
+        except wrong.InvalidPath:
+            problem = f"{where} is not there."
+            raise ConfigError(problem, fix="Correct the path.") from None
+        except (wrong.Forbidden, wrong.Unauthorized, wrong.InvalidRequest):
+            problem = f"{where} may not be read."
+            fix = "Correct the token, or the policy that is attached to it."
+            raise ConfigError(problem, fix=fix) from None
+        except (wrong.VaultError, OSError) as error:  # requests' errors are of the latter
+            # What it says might hold what was sent.
+            problem = f"Vault does not answer: {type(error).__name__}."
+            raise RetriableError(problem, fix="See that it runs and is unsealed.") from None
+        held: Mapping[str, Any] = answer["data"]["data"]
+        return held
+
+    def _client(self) -> Any:
+        client = self._hvac.Client(
+            url=self.settings.address,
+            token=self._token(),
+            namespace=self.settings.namespace,
+            verify=self.settings.ca_file or True,
+            timeout=self.settings.timeout_seconds,
+        )
+        if (role := self.settings.approle_role_id) is not None:
+            file = self.settings.approle_secret_id_file
+            client.auth.approle.login(role, None if file is None else _text(file))
+        return client
+
+    def _token(self) -> str | None:
+        if (file := self.settings.token_file) is not None:
+            return _text(file)
+        token = self.settings.token
+        return None if token is None else token.value
+
+    @cached_property
+    def _hvac(self) -> Any:
+        try:
+            return importlib.import_module("hvac")
+        except ImportError:
+            problem = "The package hvac, which speaks to Vault, is not installed."
+            raise SetupError(problem, fix="pip install 'headrace[vault]'") from None
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        problem = f"{file} cannot be read."
+        raise ConfigError(problem, fix="Correct the provider's settings.") from None
