@@ -8,10 +8,9 @@ from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.dead_letter_queue import Claimed, Letterbox, LetterFilter
 from headrace.dataplane.dead_letter_replay import ReplayReader
 from headrace.dataplane.dead_letters import DeadLetters
-from headrace.dataplane.delivery import sink_marks
+from headrace.dataplane.delivery import refused_of, sink_marks
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.preview import Stage, preview
-from headrace.dataplane.refusals import refused_of
 from headrace.dataplane.sinks import SinkFront, as_frame_sink, sink_title
 from headrace.dataplane.sources import (
     FrameReader,

@@ -15,7 +15,7 @@ from headrace.dataplane.refusals import record_id
 from headrace.dataplane.sinks import sink_title
 from headrace.model import Counts
 from headrace.sdk import Counting, Mark, SourceError, StateError
-from headrace.sdk.sink import RECORD_ID
+from headrace.sdk.sink import RECORD_ID, Verified
 from headrace.sdk.sqltext import literal, quote
 
 if TYPE_CHECKING:
@@ -286,6 +286,11 @@ def good_rows(
     if tolerant and sink.verifies:
         frame = frame.selectExpr("*", f"{record_id(records)} AS {RECORD_ID}")
     return frame
+
+
+def refused_of(staged: object) -> Sequence[Refused]:
+    """Return the records that a staged write says its target refuses."""
+    return staged.refused() if isinstance(staged, Verified) else ()
 
 
 def check_balance(counts: Counts, batch: Batch) -> None:

@@ -34,12 +34,13 @@ from headrace.dataplane.delivery import (
     counted,
     good_rows,
     held_receipt,
+    refused_of,
     sink_marks,
 )
 from headrace.dataplane.failures import translated
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import record_frame
-from headrace.dataplane.refusals import refused_of, refusing, with_refused
+from headrace.dataplane.refusals import refusing, with_refused
 from headrace.dataplane.routing import Routes
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
@@ -285,8 +286,10 @@ class Flow:
     ) -> tuple[RecordFrame, str | None]:
         """Return records after the chain, and their one topic if they have one."""
         of = TransformBatch(batch.id, stream.topic, batch.begun)
-        through = encoded(apply_chain(records, self.steps, of), self.converters)
-        return routes.checked(through, self.sinks)
+        records = apply_chain(records, self.steps, of)
+        if self.converters:
+            records = encoded(records, self.converters)
+        return routes.checked(records, self.sinks)
 
     def _keeps(self, sinks: int) -> bool:
         """Return whether the records after the chain are kept, dearer than expressions are.
@@ -373,7 +376,7 @@ class Flow:
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
-        records = refusing(fitted, refusals, part.title)
+        records = refusing(fitted, refusals, part.title) if refusals else fitted
         count = RowCount.of(
             records.shape,
             known=laid.stream.rows,

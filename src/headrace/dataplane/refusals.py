@@ -12,7 +12,7 @@ from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.records import RecordFrame
 from headrace.sdk import RecordExpr, Type, ValueExpr
 from headrace.sdk.expressions import ERROR_TYPE
-from headrace.sdk.sink import RECORD_ID, Refused, Verified
+from headrace.sdk.sink import RECORD_ID, Refused
 from headrace.sdk.sqltext import literal
 from headrace.sdk.struct_exprs import has_variant
 
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 STAGE = "TASK_PUT"
 _REFUSED = "refused"
 _ERROR, _DROPPED, _TOLD = "__error", "__dropped", "__refused"
-
-
-def refused_of(staged: object) -> Sequence[Refused]:
-    """Return the records that a staged write says its target refuses."""
-    return staged.refused() if isinstance(staged, Verified) else ()
 
 
 def without_refused(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.dataplane.delivery import held_receipt
-from headrace.dataplane.refusals import receipt_with, refused_in, refused_of, without_refused
+from headrace.dataplane.delivery import held_receipt, refused_of
+from headrace.dataplane.refusals import receipt_with, refused_in, without_refused
 from headrace.dataplane.sinks import SinkFront
 from headrace.dataplane.sql import constant_text
 from headrace.dataplane.topic_sinks import (
