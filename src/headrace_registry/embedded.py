@@ -11,11 +11,10 @@ from headrace_plugins.confluent.schema_registry import (
     SchemaNotFoundError,
     SchemaText,
 )
-from headrace_registry.levels import Config
 from headrace_registry.model import Listing, Submitted
 from headrace_registry.service import RegistryService
 from headrace_registry.store import SqlRegistryStore
-from headrace_registry.versions import LATEST
+from headrace_registry.subjects import LATEST, Config
 
 if TYPE_CHECKING:
     from headrace.store import Place

@@ -25,9 +25,9 @@ from headrace_plugins.confluent.schema_registry import (
     SchemaText,
     SchemaType,
 )
-from headrace_registry.levels import Config
 from headrace_registry.model import Found, Listing, StoredSchema, Submitted
 from headrace_registry.service import RegistryService
+from headrace_registry.subjects import Config
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

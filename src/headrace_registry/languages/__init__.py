@@ -15,7 +15,7 @@ from headrace_plugins.confluent.schema_registry import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.model import ParsedSchema
 
 __all__ = ["parse_schema"]
 

@@ -13,12 +13,12 @@ from avro.name import Names
 from avro.schema import Schema, make_avsc_object
 
 from headrace_plugins.confluent.schema_registry import InvalidSchemaError
-from headrace_registry.languages.parsed import read_json, write_json
+from headrace_registry.model import read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.model import ParsedSchema
 
 _ORDER = ("name", "type", "fields", "symbols", "items", "values", "size")
 """The attributes of the specification's parsing canonical form, in its order."""

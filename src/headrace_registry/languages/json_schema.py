@@ -16,14 +16,14 @@ from referencing.jsonschema import specification_with
 from headrace_plugins.confluent.schema_registry import InvalidSchemaError
 from headrace_registry.languages.json_differences import differences
 from headrace_registry.languages.json_shapes import Node, default_draft
-from headrace_registry.languages.parsed import read_json, write_json
+from headrace_registry.model import read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from referencing import Registry, Specification
 
-    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.model import ParsedSchema
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from headrace_plugins.confluent.protoc import compile_proto
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from headrace_registry.languages.parsed import ParsedSchema
+    from headrace_registry.model import ParsedSchema
 
 _F = FieldDescriptorProto
 _VARINT = "a varint"
