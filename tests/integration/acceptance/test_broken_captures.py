@@ -17,16 +17,7 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.testing import BrokenPromiseError, Harness, SourceDriver
-from headrace.sdk.testing.captures import (
-    check_capture_empty,
-    check_capture_killed_after_append,
-    check_capture_killed_before_append,
-    check_capture_leaks,
-    check_capture_once,
-    check_capture_positions,
-    check_capture_stop,
-)
+from headrace.sdk.testing import BrokenPromiseError, CaptureAcceptance, Harness, SourceDriver
 
 QUEUE = {"queue": "q"}
 
@@ -150,14 +141,23 @@ def idle(check: Callable[..., None]) -> Callable[..., None]:
     return lambda bench, _: check(bench)
 
 
+class Kit(CaptureAcceptance):
+    """Its tests, to be called one by one."""
+
+    def driver(self, tmp_path):
+        raise NotImplementedError
+
+
+KIT = Kit()
+
 CHECKS: dict[str, Callable[..., None]] = {
-    "empty": idle(check_capture_empty),
-    "once": check_capture_once,
-    "killed after the append": check_capture_killed_after_append,
-    "killed before the append": check_capture_killed_before_append,
-    "positions": check_capture_positions,
-    "stop": idle(check_capture_stop),
-    "leaks": check_capture_leaks,
+    "empty": idle(KIT.test_an_empty_system_gives_nothing_soon),
+    "once": KIT.test_a_restart_after_every_poll_neither_loses_nor_repeats,
+    "killed after the append": KIT.test_a_kill_before_commit_repeats_nothing_that_is_durable,
+    "killed before the append": KIT.test_a_kill_before_the_append_loses_nothing,
+    "positions": KIT.test_every_poll_says_where_it_stands,
+    "stop": idle(KIT.test_it_stops_in_time),
+    "leaks": KIT.test_nothing_is_left_after_stop,
 }
 BROKEN = [
     (LetsGoAtPoll, "killed before the append", "missing"),

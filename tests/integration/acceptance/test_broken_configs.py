@@ -7,13 +7,7 @@ import pytest
 from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, SourceConnector
 from headrace.sdk.config import Config, ConfigDef, ConfigType
 from headrace.sdk.testing import BadConfig, BrokenPromiseError, Harness, SourceDriver
-from headrace.sdk.testing.suite import (
-    check_bad_configs,
-    check_documented,
-    check_required_keys,
-    check_stop_without_start,
-    check_wrong_values,
-)
+from headrace.sdk.testing.suite import ConnectorAcceptance
 
 
 class Reader(FrameSource):
@@ -105,14 +99,32 @@ class Loose(Scale):
         raise ZeroDivisionError
 
 
+class Kit(ConnectorAcceptance):
+    """Its tests, to be called one by one."""
+
+    def driver(self, tmp_path):
+        raise NotImplementedError
+
+
+KIT = Kit()
+
+
 @pytest.mark.parametrize(
     ("connector", "check", "seen"),
     [
-        (ChecksNothing, check_bad_configs, "It was accepted."),
-        (NamesAnother, check_bad_configs, "path"),
-        (Loose, check_bad_configs, "Validation itself failed"),
-        (Loose, check_documented, "These have none: path."),
-        (FailsToStop, check_stop_without_start, "stop raised Attribute"),
+        (
+            ChecksNothing,
+            KIT.test_a_bad_configuration_is_refused_and_its_key_named,
+            "It was accepted.",
+        ),
+        (NamesAnother, KIT.test_a_bad_configuration_is_refused_and_its_key_named, "path"),
+        (
+            Loose,
+            KIT.test_a_bad_configuration_is_refused_and_its_key_named,
+            "Validation itself failed",
+        ),
+        (Loose, KIT.test_the_connector_and_its_keys_are_documented, "These have none: path."),
+        (FailsToStop, KIT.test_stop_bears_a_start_that_never_was, "stop raised Attribute"),
     ],
 )
 def test_a_broken_configuration_is_found(
@@ -120,14 +132,23 @@ def test_a_broken_configuration_is_found(
 ) -> None:
     driver = ScaleDriver()
     driver.connector = connector
-    arguments = [driver] if check is check_documented else [headrace_harness, driver]
+    arguments = (
+        [driver]
+        if check == KIT.test_the_connector_and_its_keys_are_documented
+        else [headrace_harness, driver]
+    )
     with pytest.raises(BrokenPromiseError, match=seen.replace(".", "[.]")):
         check(*arguments)
 
 
 @pytest.mark.parametrize(
     "check",
-    [check_required_keys, check_wrong_values, check_bad_configs, check_stop_without_start],
+    [
+        KIT.test_a_missing_required_key_is_named,
+        KIT.test_a_value_of_the_wrong_type_is_named,
+        KIT.test_a_bad_configuration_is_refused_and_its_key_named,
+        KIT.test_stop_bears_a_start_that_never_was,
+    ],
 )
 def test_a_good_configuration_passes(headrace_harness: Harness, check) -> None:
     check(headrace_harness, ScaleDriver())

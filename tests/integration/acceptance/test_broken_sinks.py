@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,22 +24,8 @@ from headrace.sdk import (
     StagedWrite,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SinkDriver
-from headrace.sdk.testing.sinks import (
-    check_batches,
-    check_first_batch_empty,
-    check_growing_schema,
-    check_killed_twice,
-    check_kinds,
-    check_other_range,
-    check_outage,
-    check_overlap,
-    check_refused,
-    check_sink_killed,
-    check_sink_leaks,
-    check_stale_epoch,
-    check_two_tasks,
-)
+from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SinkAcceptance, SinkDriver
+from headrace.sdk.testing.sinks import check_kinds
 
 KINDS = ("boolean", "int64", "float64", "string", "array", "struct")
 
@@ -317,21 +305,50 @@ def kinds(bench, driver) -> None:
         raise broken
 
 
+class Kit(SinkAcceptance):
+    """Its tests, to be called one by one."""
+
+    def driver(self, tmp_path):
+        raise NotImplementedError
+
+
+KIT = Kit()
+
+
+def refused(bench, driver) -> None:
+    """Check it, whatever the sink says of what its target refuses."""
+    harness: Any = SimpleNamespace(
+        unstarted=lambda *_: Picky(driver.connector.config_def().parse(driver.config()))
+    )
+    KIT.test_what_the_target_refuses_is_dead_lettered_and_the_rest_arrives(
+        harness, bench, driver
+    )
+
+
 CHECKS: dict[str, Callable[..., None]] = {
     "kinds": kinds,
-    "batches": check_batches,
-    "empty first": check_first_batch_empty,
-    **{f"killed {at.value}": partial(check_sink_killed, at=at) for at in Point},
-    "killed twice": check_killed_twice,
-    "stale": check_stale_epoch,
-    "overlap": check_overlap,
-    "other range": check_other_range,
-    "grows": check_growing_schema,
-    "outage at write": partial(check_outage, at=Point.BEFORE_WRITE),
-    "outage at commit": partial(check_outage, at=Point.BEFORE_COMMIT),
-    "two tasks": check_two_tasks,
-    "leaks": check_sink_leaks,
-    "refused": check_refused,
+    "batches": KIT.test_every_batch_arrives,
+    "empty first": KIT.test_the_first_batch_may_be_empty,
+    **{
+        f"killed {at.value}": partial(
+            KIT.test_a_killed_batch_delivers_once_when_it_runs_again, at=at
+        )
+        for at in Point
+    },
+    "killed twice": KIT.test_a_batch_killed_many_times_delivers_once,
+    "stale": KIT.test_a_stale_owner_changes_nothing,
+    "overlap": KIT.test_of_two_attempts_at_a_batch_one_is_taken_and_the_other_is_told,
+    "other range": KIT.test_a_number_that_has_other_records_in_the_target_is_refused,
+    "grows": KIT.test_a_field_that_is_new_in_mid_stream_arrives,
+    "outage at write": partial(
+        KIT.test_an_outage_of_the_target_loses_nothing, at=Point.BEFORE_WRITE
+    ),
+    "outage at commit": partial(
+        KIT.test_an_outage_of_the_target_loses_nothing, at=Point.BEFORE_COMMIT
+    ),
+    "two tasks": KIT.test_tasks_do_not_disturb_each_other,
+    "leaks": KIT.test_nothing_is_left_after_stop,
+    "refused": refused,
 }
 
 BEFORE_COMMIT = "killed between write and commit"

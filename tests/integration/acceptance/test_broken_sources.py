@@ -21,25 +21,12 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
 from headrace.sdk.sqltext import rows
-from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SourceDriver
-from headrace.sdk.testing.sources import (
-    check_empty,
-    check_everything_once,
-    check_foreign_range,
-    check_idle,
-    check_killed,
-    check_limit,
-    check_no_limit,
-    check_offline,
-    check_positions,
-    check_real_time,
-    check_replay,
-    check_resume,
-    check_source_leaks,
-    check_stop_idle,
-    check_stop_reading,
-    check_tasks,
-    check_until,
+from headrace.sdk.testing import (
+    BrokenPromiseError,
+    Harness,
+    Point,
+    SourceAcceptance,
+    SourceDriver,
 )
 
 FILE = {"file": "journal"}
@@ -259,28 +246,46 @@ def name_of(case: "Case") -> str:
     return f"{case[0].__name__}-{case[1]}"
 
 
-in_order = partial(check_everything_once, ordered=True)
+class Kit(SourceAcceptance):
+    """Its tests, to be called one by one."""
+
+    patience_seconds = 3
+    grace_seconds = 1
+
+    def driver(self, tmp_path):
+        raise NotImplementedError
+
+
+KIT = Kit()
 
 CHECKS: dict[str, Callable[..., None]] = {
-    "empty": check_empty,
-    "in order": in_order,
-    "resume by 2": partial(check_resume, rows_limit=2),
-    "killed before the write": partial(check_killed, at=Point.BEFORE_WRITE),
-    "killed before the commit": partial(check_killed, at=Point.BEFORE_COMMIT),
-    "killed after the commit": partial(check_killed, at=Point.AFTER_COMMIT),
-    "replay": check_replay,
-    "foreign range": check_foreign_range,
-    "tasks": check_tasks,
-    "until": check_until,
-    "idle": check_idle,
-    "limit": check_limit,
-    "no limit": check_no_limit,
-    "positions": check_positions,
-    "offline": check_offline,
-    "real time": partial(check_real_time, patience_seconds=3),
-    "stop idle": partial(check_stop_idle, grace_seconds=1),
-    "stop reading": check_stop_reading,
-    "leaks": check_source_leaks,
+    "empty": KIT.test_an_empty_system_gives_no_batch_and_no_error,
+    "in order": KIT.test_everything_is_read_once_and_in_order,
+    "resume by 2": partial(
+        KIT.test_a_restart_after_every_batch_neither_loses_nor_repeats, limit=2
+    ),
+    "killed before the write": partial(
+        KIT.test_a_killed_batch_runs_again_with_the_same_rows, at=Point.BEFORE_WRITE
+    ),
+    "killed before the commit": partial(
+        KIT.test_a_killed_batch_runs_again_with_the_same_rows, at=Point.BEFORE_COMMIT
+    ),
+    "killed after the commit": partial(
+        KIT.test_a_killed_batch_runs_again_with_the_same_rows, at=Point.AFTER_COMMIT
+    ),
+    "replay": KIT.test_the_same_range_gives_the_same_rows_again,
+    "foreign range": KIT.test_a_range_of_another_configuration_is_refused,
+    "tasks": KIT.test_tasks_share_the_rows,
+    "until": KIT.test_latest_never_passes_until,
+    "idle": KIT.test_latest_is_start_while_idle,
+    "limit": KIT.test_a_limit_of_rows_divides_the_work,
+    "no limit": KIT.test_latest_without_limit_is_the_end_of_all_that_is_there,
+    "positions": KIT.test_positions_survive_storing_and_may_be_given_back,
+    "offline": KIT.test_offline_reads_what_is_there_and_ends,
+    "real time": KIT.test_real_time_reads_what_is_appended_meanwhile,
+    "stop idle": KIT.test_it_stops_in_time_while_idle,
+    "stop reading": KIT.test_it_stops_in_time_while_reading_and_loses_nothing,
+    "leaks": KIT.test_nothing_is_left_after_stop,
 }
 
 Case = tuple[type[SourceConnector], str, str, str]

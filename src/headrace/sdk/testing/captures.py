@@ -69,118 +69,6 @@ class _Polled:
         task.commit(self.position)
 
 
-def check_capture_empty(bench: CaptureBench) -> None:
-    """Check that a poll with nothing to give returns soon, with nothing."""
-    task = _Pump(bench).start()
-    began = time.monotonic()
-    polled = _poll(task, bench)
-    took = time.monotonic() - began
-    task.stop()
-    if polled is not None or took > _POLL_SECONDS + _MARGIN_SECONDS:
-        count = 0 if polled is None else len(polled.records)
-        raise BrokenPromiseError(
-            promise="poll may block for up to a second, and gives nothing when nothing is new.",
-            seen=f"It gave {count} records after {took:.1f} s.",
-            read=CaptureSource.poll,
-        )
-
-
-def check_capture_once(bench: CaptureBench, driver: SourceDriver) -> None:
-    """Check that everything is captured once, through a restart after every poll."""
-    pump = _Pump(bench)
-    rows = append_chunks(driver)
-    _capture(pump, len(rows))
-    rows += append_more(driver, first=len(rows))
-    _capture(pump, len(rows))
-    promise = "A restart after every poll neither loses nor repeats."
-    _require(pump, driver, rows, promise)
-
-
-def check_capture_killed_after_append(bench: CaptureBench, driver: SourceDriver) -> None:
-    """Check a kill when the records are durable, and the capture was not told."""
-    pump = _Pump(bench)
-    rows = append_chunks(driver)
-    abandoned = []
-    while polled := _next(pump, len(rows)):
-        task, batch = polled
-        pump.keep(batch)
-        abandoned.append(task)
-    for task in abandoned:
-        task.stop()
-    promise = "What is durable is not captured again, though commit was never called for it."
-    _require(pump, driver, rows, promise)
-
-
-def check_capture_killed_before_append(bench: CaptureBench, driver: SourceDriver) -> None:
-    """Check a kill after a poll whose records were not made durable."""
-    pump = _Pump(bench)
-    rows = append_chunks(driver)
-    while lost := _next(pump, len(rows)):
-        lost[0].stop()
-        if not _capture(pump, len(rows), at_most=1):
-            break
-    promise = "What was polled and is not durable comes again: nothing is let go before commit."
-    _require(pump, driver, rows, promise)
-
-
-def check_capture_positions(bench: CaptureBench, driver: SourceDriver) -> None:
-    """Check that every poll says where it stands, in JSON."""
-    pump = _Pump(bench)
-    rows = append_chunks(driver)
-    for batch in _capture(pump, len(rows)):
-        stored = Position.from_json(batch.position.to_json())
-        if not len(batch.position) or stored != batch.position:
-            raise BrokenPromiseError(
-                promise="Each poll gives the position after it: records by source_partition "
-                "and source_offset, a CapturedBatch by position.",
-                seen=f"It was {batch.position}.",
-                read=CapturedBatch,
-            )
-
-
-def check_capture_stop(bench: CaptureBench) -> None:
-    """Check that a capture that polls in its thread stops promptly."""
-    task = _Pump(bench).start()
-    stopping = threading.Event()
-    errors: list[Exception] = []
-
-    def run() -> None:
-        while not stopping.is_set():
-            try:
-                task.poll()
-            except Exception as error:  # noqa: BLE001 - shown by the check
-                errors.append(error)
-                return
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    time.sleep(0.2)
-    stopping.set()
-    thread.join(GRACE_SECONDS)
-    late = thread.is_alive()
-    task.stop()
-    if late or errors:
-        seen = f"It raised {errors[0]!r}." if errors else "It still polled after 5 s."
-        raise BrokenPromiseError(
-            promise="An idle capture gives no error, and its poll returns soon.",
-            seen=seen,
-            read=SourceTask.stop,
-        )
-
-
-def check_capture_leaks(bench: CaptureBench, driver: SourceDriver) -> None:
-    """Check that nothing is left of a capture after it has stopped."""
-    pump = _Pump(bench)
-    numbers = iter(range(1_000))
-
-    def cycle() -> None:
-        number = next(numbers)
-        driver.append([driver.row(number)])
-        _capture(pump, number + 1, at_most=1)
-
-    check_leaks(cycle)
-
-
 def _capture(pump: _Pump, expected: int, at_most: int = 1_000) -> list[_Polled]:
     """Capture what is there, with a new task for each poll."""
     kept: list[_Polled] = []
@@ -264,38 +152,117 @@ class CaptureAcceptance(ConnectorAcceptance):
             yield bench
 
     def test_an_empty_system_gives_nothing_soon(self, bench: CaptureBench) -> None:
-        """See ``CaptureSource.poll``."""
-        check_capture_empty(bench)
+        """Check that a poll with nothing to give returns soon, with nothing."""
+        task = _Pump(bench).start()
+        began = time.monotonic()
+        polled = _poll(task, bench)
+        took = time.monotonic() - began
+        task.stop()
+        if polled is not None or took > _POLL_SECONDS + _MARGIN_SECONDS:
+            count = 0 if polled is None else len(polled.records)
+            raise BrokenPromiseError(
+                promise="poll may block for a second, and returns nothing when nothing is new.",
+                seen=f"It gave {count} records after {took:.1f} s.",
+                read=CaptureSource.poll,
+            )
 
     def test_a_restart_after_every_poll_neither_loses_nor_repeats(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """See ``CaptureSource``."""
-        check_capture_once(bench, made)
+        """Check that everything is captured once, through a restart after every poll."""
+        pump = _Pump(bench)
+        rows = append_chunks(made)
+        _capture(pump, len(rows))
+        rows += append_more(made, first=len(rows))
+        _capture(pump, len(rows))
+        promise = "A restart after every poll neither loses nor repeats."
+        _require(pump, made, rows, promise)
 
     def test_a_kill_before_commit_repeats_nothing_that_is_durable(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """See ``CaptureSource.commit``."""
-        check_capture_killed_after_append(bench, made)
+        """Check a kill when the records are durable, and the capture was not told."""
+        pump = _Pump(bench)
+        rows = append_chunks(made)
+        abandoned = []
+        while polled := _next(pump, len(rows)):
+            task, batch = polled
+            pump.keep(batch)
+            abandoned.append(task)
+        for task in abandoned:
+            task.stop()
+        promise = "What is durable is not captured again, even if commit was never called."
+        _require(pump, made, rows, promise)
 
     def test_a_kill_before_the_append_loses_nothing(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """See ``CaptureSource.commit``."""
+        """Check a kill after a poll whose records were not made durable."""
         skip_if(self.cannot_redeliver)
-        check_capture_killed_before_append(bench, made)
+        pump = _Pump(bench)
+        rows = append_chunks(made)
+        while lost := _next(pump, len(rows)):
+            lost[0].stop()
+            if not _capture(pump, len(rows), at_most=1):
+                break
+        promise = (
+            "What was polled and is not durable comes again: nothing is let go before commit."
+        )
+        _require(pump, made, rows, promise)
 
     def test_every_poll_says_where_it_stands(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """See ``CapturedBatch`` and ``Record``."""
-        check_capture_positions(bench, made)
+        """Check that every poll says where it stands, in JSON."""
+        pump = _Pump(bench)
+        rows = append_chunks(made)
+        for batch in _capture(pump, len(rows)):
+            stored = Position.from_json(batch.position.to_json())
+            if not len(batch.position) or stored != batch.position:
+                raise BrokenPromiseError(
+                    promise="Each poll gives the position after it: records by "
+                    "source_partition and source_offset, a CapturedBatch by position.",
+                    seen=f"It was {batch.position}.",
+                    read=CapturedBatch,
+                )
 
     def test_it_stops_in_time(self, bench: CaptureBench) -> None:
-        """See ``SourceTask.stop``."""
-        check_capture_stop(bench)
+        """Check that a capture that polls in its thread stops promptly."""
+        task = _Pump(bench).start()
+        stopping = threading.Event()
+        errors: list[Exception] = []
+
+        def run() -> None:
+            while not stopping.is_set():
+                try:
+                    task.poll()
+                except Exception as error:  # noqa: BLE001 - shown by the check
+                    errors.append(error)
+                    return
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        time.sleep(0.2)
+        stopping.set()
+        thread.join(GRACE_SECONDS)
+        late = thread.is_alive()
+        task.stop()
+        if late or errors:
+            seen = f"It raised {errors[0]!r}." if errors else "It still polled after 5 s."
+            raise BrokenPromiseError(
+                promise="An idle capture gives no error, and its poll returns soon.",
+                seen=seen,
+                read=SourceTask.stop,
+            )
 
     def test_nothing_is_left_after_stop(self, bench: CaptureBench, made: SourceDriver) -> None:
-        """See ``SourceTask.stop``."""
-        check_capture_leaks(bench, made)
+        """Check that nothing is left of a capture after it has stopped."""
+        pump = _Pump(bench)
+        numbers = iter(range(1_000))
+
+        def cycle() -> None:
+            number = next(numbers)
+            made.append([made.row(number)])
+            _capture(pump, number + 1, at_most=1)
+
+        check_leaks(cycle)

@@ -134,107 +134,6 @@ def check_kinds(
     return wrong
 
 
-def check_batches(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check several batches, some empty, each with new plugin objects."""
-    fed = Fed(bench, driver)
-    for first, count in ((0, 3), (3, 0), (3, 1), (4, 0), (4, 40)):
-        fed.feed(plain_rows(first, count))
-        fed.step()
-    fed.require("Every batch arrives, also after one with no records.", FrameSink.write)
-
-
-def check_first_batch_empty(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that a sink bears a first batch without records."""
-    fed = Fed(bench, driver)
-    fed.feed([])
-    fed.step()
-    fed.feed(plain_rows(0))
-    fed.step()
-    fed.require("A batch may have no records, even the first.", FrameSink.write)
-
-
-def check_sink_killed(bench: SinkBench, driver: SinkDriver, at: Point) -> None:
-    """Check that a batch killed at a point delivers once when it runs again."""
-    fed = Fed(bench, driver)
-    for first in (0, 3, 6):
-        before = list(fed.rows)
-        fed.feed(plain_rows(first))
-        fed.step(kill=at)
-        if at is not Point.AFTER_COMMIT and is_exact(driver):
-            promise = f"What was not committed is not visible (killed {at.value})."
-            fed.require_rows(before, promise, StagedWrite)
-        fed.step()
-        read = FrameSink.committed if at is Point.AFTER_COMMIT else StagedWrite.commit
-        promise = f"A batch that was killed {at.value} delivers once when it runs again."
-        fed.require(promise, read)
-
-
-def check_killed_twice(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that a batch killed at one point after the other delivers once."""
-    fed = Fed(bench, driver)
-    for first in (0, 3):
-        fed.feed(plain_rows(first))
-        for point in (*Point, Point.AFTER_COMMIT):
-            fed.step(kill=point)
-        fed.step()
-    fed.require("A batch delivers once, however often it was killed.", FrameSink.committed)
-
-
-def check_stale_epoch(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that an owner that lost its task cannot commit over the new one."""
-    fed = Fed(bench, driver)
-    fed.feed(plain_rows(0))
-    fed.step()
-    fed.feed(plain_rows(3))
-
-    def taken_over(point: Point) -> None:
-        if point is Point.BEFORE_COMMIT:
-            fed.step()
-            fed.feed(plain_rows(6))
-            fed.step()
-
-    stale = bench.open(hook=taken_over)
-    with suppress(Exception):  # to refuse it is right; that nothing changes is checked
-        stale.step()
-    stale.close()
-    promise = "A stale owner's commit changes nothing, as a newer epoch committed the batch."
-    fed.require(promise, StagedWrite.commit)
-    fed.feed(plain_rows(9))
-    fed.step()
-    fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
-
-
-def check_overlap(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that of two attempts at one batch one is taken and the other is told."""
-    fed = Fed(bench, driver)
-    fed.feed(plain_rows(0))
-    fed.step()
-    fed.feed(plain_rows(3))
-    _check_refused_commit(fed, fed.step)
-    promise = "A batch that another attempt has committed is there once."
-    fed.require(promise, StagedWrite.commit)
-    fed.feed(plain_rows(6))
-    fed.step()
-    fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
-
-
-def check_other_range(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that a batch whose number has other records in the target is refused."""
-    fed = Fed(bench, driver)
-    fed.feed(plain_rows(0))
-    fed.step()
-    other = Fed(bench.copied(), driver, fed.rows)
-    bench.feed(plain_rows(3), PLAIN)
-
-    def overtake() -> None:
-        other.feed(plain_rows(6))
-        other.step()
-
-    _check_refused_commit(fed, overtake)
-    promise = "A batch that is refused changes nothing of what the target holds."
-    other.require(promise, StagedWrite.commit)
-
-
 def _check_refused_commit(fed: Fed, overtake: Callable[[], None]) -> None:
     """Check that a commit is refused when the target has taken another for its batch."""
     passed = False
@@ -257,115 +156,11 @@ def _check_refused_commit(fed: Fed, overtake: Callable[[], None]) -> None:
         )
 
 
-def check_growing_schema(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that a field that is new in mid-stream arrives, and old rows stay."""
-    fed = Fed(bench, driver)
-    fed.feed(plain_rows(0))
-    fed.step()
-    fed.feed([{**row, "more": f"more {row['id']}"} for row in plain_rows(3)], GROWN)
-    fed.step()
-    promise = "A field that is new in mid-stream arrives; older rows have null there."
-    fed.require(promise, FrameSink.write, GROWN)
-    fed.feed(plain_rows(6))
-    fed.step()
-    promise = "A batch without the new field, such as one in flight, arrives too."
-    fed.require(promise, FrameSink.write, GROWN)
-
-
-def check_outage(bench: SinkBench, driver: SinkDriver, at: Point) -> None:
-    """Check that an outage of the target, before or in the middle of a batch, loses nothing."""
-    fed = Fed(bench, driver)
-    fed.feed(plain_rows(0))
-    fed.step()
-    fed.feed(plain_rows(3))
-
-    def outage(point: Point) -> None:
-        if point is at:
-            driver.break_target()
-
-    opened = bench.open(hook=outage)
-    error: Exception | None = None
-    try:
-        opened.step()
-    except Exception as raised:  # noqa: BLE001 - any error tells of the outage
-        error = raised
-    driver.repair_target()
-    opened.close()
-    if error is None and at is Point.BEFORE_WRITE:
-        raise BrokenPromiseError(
-            promise="A batch that cannot be written fails.",
-            seen="break_target was not noticed. (Does it break anything?)",
-            read=FrameSink.write,
-        )
-    if isinstance(error, RecordError):
-        raise BrokenPromiseError(
-            promise="An outage is no fault of a record: RetriableError asks for another try.",
-            seen=f"It raised {error!r}.",
-            read=RecordError,
-        )
-    fed.step()
-    fed.require("An outage loses nothing: the batch runs again.", StagedWrite.commit)
-
-
 def tells_refusals(task: object) -> bool:
     """Return whether a sink's task declares that its target may refuse records."""
     if isinstance(task, FrameSink):
         return task.verifies or type(task).refusals is not FrameSink.refusals
     return isinstance(task, SinkTask) and bool(task.rejects)
-
-
-def check_refused(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that refused records are dead-lettered once, and the others arrive, over kills."""
-    fed = Fed(bench, driver)
-    bench.tolerate()
-    refused = []
-    for first, killed in ((0, None), (10, Point.BEFORE_COMMIT), (20, Point.AFTER_COMMIT)):
-        good = plain_rows(first, 5)
-        refused.append(first + 7)
-        bench.feed([*good[:2], driver.refused(first + 7), *good[2:]], PLAIN)
-        fed.rows += good
-        if killed is not None:
-            fed.step(kill=killed)
-        fed.step()
-    fed.require("What the target does not refuse arrives.", SinkTask)
-    letters = [(each.stage, each.value["id"]) for each in bench.dead_letters()]
-    if sorted(letters) != [("TASK_PUT", number) for number in refused]:
-        raise BrokenPromiseError(
-            promise="What the target refuses is dead-lettered, once.",
-            seen=f"Refused were {refused}, dead-lettered {letters}.",
-            read=FrameSink.refusals,
-        )
-
-
-def check_two_tasks(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that two tasks of one connector write side by side."""
-    fed = Fed(bench, driver)
-    fed.feed(plain_rows(0), task=0)
-    fed.feed(plain_rows(100), task=1)
-
-    def other(point: Point) -> None:
-        if point is Point.BEFORE_COMMIT:
-            fed.step(task=1)
-
-    opened = bench.open(task=0, hook=other)
-    opened.step()
-    opened.close()
-    fed.feed(plain_rows(103), task=1)
-    fed.step(task=1, kill=Point.AFTER_COMMIT)
-    fed.step(task=1)
-    fed.require("Tasks of one connector do not disturb each other.", SinkTask)
-
-
-def check_sink_leaks(bench: SinkBench, driver: SinkDriver) -> None:
-    """Check that nothing is left of a sink's task after it has stopped."""
-    fed = Fed(bench, driver)
-    numbers = iter(range(1_000))
-
-    def cycle() -> None:
-        fed.feed(plain_rows(next(numbers), 1))
-        fed.step()
-
-    check_leaks(cycle)
 
 
 def is_exact(driver: SinkDriver) -> bool:
@@ -427,81 +222,226 @@ class SinkAcceptance(ConnectorAcceptance):
                 pytest.skip(self.why_not_all_kinds)
 
     def test_every_batch_arrives(self, bench: SinkBench, made: SinkDriver) -> None:
-        """See ``FrameSink.write``."""
+        """Check several batches, some empty, each with new plugin objects."""
         skip_if(self.cannot_read_back)
-        check_batches(bench, made)
+        fed = Fed(bench, made)
+        for first, count in ((0, 3), (3, 0), (3, 1), (4, 0), (4, 40)):
+            fed.feed(plain_rows(first, count))
+            fed.step()
+        fed.require("Every batch arrives, also after one with no records.", FrameSink.write)
 
     def test_the_first_batch_may_be_empty(self, bench: SinkBench, made: SinkDriver) -> None:
-        """See ``FrameSink.write``."""
+        """Check that a sink bears a first batch without records."""
         skip_if(self.cannot_read_back)
-        check_first_batch_empty(bench, made)
+        fed = Fed(bench, made)
+        fed.feed([])
+        fed.step()
+        fed.feed(plain_rows(0))
+        fed.step()
+        fed.require("A batch may have no records, even the first.", FrameSink.write)
 
     @pytest.mark.parametrize("at", list(Point))
     def test_a_killed_batch_delivers_once_when_it_runs_again(
         self, bench: SinkBench, made: SinkDriver, at: Point
     ) -> None:
-        """See ``FrameSink.committed`` and ``StagedWrite``."""
+        """Check that a batch killed at a point delivers once when it runs again."""
         skip_if(self.cannot_read_back)
-        check_sink_killed(bench, made, at)
+        fed = Fed(bench, made)
+        for first in (0, 3, 6):
+            before = list(fed.rows)
+            fed.feed(plain_rows(first))
+            fed.step(kill=at)
+            if at is not Point.AFTER_COMMIT and is_exact(made):
+                promise = f"What was not committed is not visible (killed {at.value})."
+                fed.require_rows(before, promise, StagedWrite)
+            fed.step()
+            read = FrameSink.committed if at is Point.AFTER_COMMIT else StagedWrite.commit
+            promise = f"A batch that was killed {at.value} delivers once when it runs again."
+            fed.require(promise, read)
 
     def test_a_batch_killed_many_times_delivers_once(
         self, bench: SinkBench, made: SinkDriver
     ) -> None:
-        """See ``FrameSink.committed`` and ``StagedWrite``."""
+        """Check that a batch killed at one point after the other delivers once."""
         skip_if(self.cannot_read_back)
-        check_killed_twice(bench, made)
+        fed = Fed(bench, made)
+        for first in (0, 3):
+            fed.feed(plain_rows(first))
+            for point in (*Point, Point.AFTER_COMMIT):
+                fed.step(kill=point)
+            fed.step()
+        fed.require("A batch delivers once, however often it was killed.", FrameSink.committed)
 
     def test_a_stale_owner_changes_nothing(self, bench: SinkBench, made: SinkDriver) -> None:
-        """See ``StagedWrite.commit``."""
+        """Check that an owner that lost its task cannot commit over the new one."""
         skip_if(self.cannot_read_back)
-        check_stale_epoch(bench, made)
+        fed = Fed(bench, made)
+        fed.feed(plain_rows(0))
+        fed.step()
+        fed.feed(plain_rows(3))
+
+        def taken_over(point: Point) -> None:
+            if point is Point.BEFORE_COMMIT:
+                fed.step()
+                fed.feed(plain_rows(6))
+                fed.step()
+
+        stale = bench.open(hook=taken_over)
+        with suppress(Exception):  # to refuse it is right; that nothing changes is checked
+            stale.step()
+        stale.close()
+        promise = "A stale owner's commit changes nothing, as a newer epoch has committed."
+        fed.require(promise, StagedWrite.commit)
+        fed.feed(plain_rows(9))
+        fed.step()
+        fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
 
     def test_of_two_attempts_at_a_batch_one_is_taken_and_the_other_is_told(
         self, bench: SinkBench, made: SinkDriver
     ) -> None:
-        """See ``StagedWrite.commit`` and ``Mark.wrote``."""
+        """Check that of two attempts at one batch one is taken and the other is told."""
         skip_if(self.cannot_read_back)
-        check_overlap(bench, made)
+        fed = Fed(bench, made)
+        fed.feed(plain_rows(0))
+        fed.step()
+        fed.feed(plain_rows(3))
+        _check_refused_commit(fed, fed.step)
+        promise = "A batch that another attempt has committed is there once."
+        fed.require(promise, StagedWrite.commit)
+        fed.feed(plain_rows(6))
+        fed.step()
+        fed.require("The new owner goes on after a stale owner's commit.", FrameSink.committed)
 
     def test_a_number_that_has_other_records_in_the_target_is_refused(
         self, bench: SinkBench, made: SinkDriver
     ) -> None:
-        """See ``StagedWrite.commit`` and ``Mark.wrote``."""
+        """Check that a batch whose number has other records in the target is refused."""
         skip_if(self.cannot_read_back)
         if not is_exact(made):
             pytest.skip("The sink keeps no marks.")
-        check_other_range(bench, made)
+        fed = Fed(bench, made)
+        fed.feed(plain_rows(0))
+        fed.step()
+        other = Fed(bench.copied(), made, fed.rows)
+        bench.feed(plain_rows(3), PLAIN)
+
+        def overtake() -> None:
+            other.feed(plain_rows(6))
+            other.step()
+
+        _check_refused_commit(fed, overtake)
+        promise = "A batch that is refused changes nothing of what the target holds."
+        other.require(promise, StagedWrite.commit)
 
     def test_a_field_that_is_new_in_mid_stream_arrives(
         self, bench: SinkBench, made: SinkDriver
     ) -> None:
-        """See ``SinkBatch.schema``."""
+        """Check that a field that is new in mid-stream arrives, and old rows stay."""
         skip_if(self.cannot_read_back or self.cannot_evolve)
-        check_growing_schema(bench, made)
+        fed = Fed(bench, made)
+        fed.feed(plain_rows(0))
+        fed.step()
+        fed.feed([{**row, "more": f"more {row['id']}"} for row in plain_rows(3)], GROWN)
+        fed.step()
+        promise = "A field that is new in mid-stream arrives; older rows have null there."
+        fed.require(promise, FrameSink.write, GROWN)
+        fed.feed(plain_rows(6))
+        fed.step()
+        promise = "A batch without the new field, such as one in flight, arrives too."
+        fed.require(promise, FrameSink.write, GROWN)
 
     def test_what_the_target_refuses_is_dead_lettered_and_the_rest_arrives(
         self, headrace_harness: Harness, bench: SinkBench, made: SinkDriver
     ) -> None:
-        """See ``SinkTask.rejects``, ``FrameSink.refusals`` and ``FrameSink.verifies``."""
+        """Check that refused records are dead-lettered once, and others arrive, over kills."""
         skip_if(self.cannot_read_back or self.cannot_refuse)
         task = headrace_harness.unstarted(made.connector, made.config())
         if not tells_refusals(task):
             pytest.skip("The sink does not tell which records its target refuses.")
-        check_refused(bench, made)
+        fed = Fed(bench, made)
+        bench.tolerate()
+        refused = []
+        for first, killed in ((0, None), (10, Point.BEFORE_COMMIT), (20, Point.AFTER_COMMIT)):
+            good = plain_rows(first, 5)
+            refused.append(first + 7)
+            bench.feed([*good[:2], made.refused(first + 7), *good[2:]], PLAIN)
+            fed.rows += good
+            if killed is not None:
+                fed.step(kill=killed)
+            fed.step()
+        fed.require("What the target does not refuse arrives.", SinkTask)
+        letters = [(each.stage, each.value["id"]) for each in bench.dead_letters()]
+        if sorted(letters) != [("TASK_PUT", number) for number in refused]:
+            raise BrokenPromiseError(
+                promise="What the target refuses is dead-lettered, once.",
+                seen=f"Refused were {refused}, dead-lettered {letters}.",
+                read=FrameSink.refusals,
+            )
 
     @pytest.mark.parametrize("at", [Point.BEFORE_WRITE, Point.BEFORE_COMMIT])
     def test_an_outage_of_the_target_loses_nothing(
         self, bench: SinkBench, made: SinkDriver, at: Point
     ) -> None:
-        """See ``StagedWrite.commit`` and ``RetriableError``."""
+        """Check that an outage of the target, before or within a batch, loses nothing."""
         skip_if(self.cannot_read_back or self.cannot_break)
-        check_outage(bench, made, at)
+        fed = Fed(bench, made)
+        fed.feed(plain_rows(0))
+        fed.step()
+        fed.feed(plain_rows(3))
+
+        def outage(point: Point) -> None:
+            if point is at:
+                made.break_target()
+
+        opened = bench.open(hook=outage)
+        error: Exception | None = None
+        try:
+            opened.step()
+        except Exception as raised:  # noqa: BLE001 - any error tells of the outage
+            error = raised
+        made.repair_target()
+        opened.close()
+        if error is None and at is Point.BEFORE_WRITE:
+            raise BrokenPromiseError(
+                promise="A batch that cannot be written fails.",
+                seen="break_target was not noticed. (Does it break anything?)",
+                read=FrameSink.write,
+            )
+        if isinstance(error, RecordError):
+            raise BrokenPromiseError(
+                promise="An outage is no record's fault: RetriableError asks for another try.",
+                seen=f"It raised {error!r}.",
+                read=RecordError,
+            )
+        fed.step()
+        fed.require("An outage loses nothing: the batch runs again.", StagedWrite.commit)
 
     def test_tasks_do_not_disturb_each_other(self, bench: SinkBench, made: SinkDriver) -> None:
-        """See ``Mark``."""
+        """Check that two tasks of one connector write side by side."""
         skip_if(self.cannot_read_back)
-        check_two_tasks(bench, made)
+        fed = Fed(bench, made)
+        fed.feed(plain_rows(0), task=0)
+        fed.feed(plain_rows(100), task=1)
+
+        def other(point: Point) -> None:
+            if point is Point.BEFORE_COMMIT:
+                fed.step(task=1)
+
+        opened = bench.open(task=0, hook=other)
+        opened.step()
+        opened.close()
+        fed.feed(plain_rows(103), task=1)
+        fed.step(task=1, kill=Point.AFTER_COMMIT)
+        fed.step(task=1)
+        fed.require("Tasks of one connector do not disturb each other.", SinkTask)
 
     def test_nothing_is_left_after_stop(self, bench: SinkBench, made: SinkDriver) -> None:
-        """See ``SinkTask.stop``."""
-        check_sink_leaks(bench, made)
+        """Check that nothing is left of a sink's task after it has stopped."""
+        fed = Fed(bench, made)
+        numbers = iter(range(1_000))
+
+        def cycle() -> None:
+            fed.feed(plain_rows(next(numbers), 1))
+            fed.step()
+
+        check_leaks(cycle)

@@ -84,89 +84,6 @@ def drain(opened: OpenSource, at_most: int = 30) -> list[Moved]:
     return done
 
 
-def check_empty(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that an empty system gives no batch and no error."""
-    opened = bench.open()
-    moved = opened.step()
-    opened.close()
-    if moved is not None:
-        raise BrokenPromiseError(
-            promise="A source with nothing to read gives no batch.",
-            seen=f"It gave a batch of {moved.rows} records, from {moved.start} to {moved.end}.",
-            read=ReplayableSource.latest,
-        )
-    require_once(bench, driver, [], "An empty system has no rows.", ReplayableSource.latest)
-
-
-def check_everything_once(bench: SourceBench, driver: SourceDriver, *, ordered: bool) -> None:
-    """Check that all rows are read, once, and in order where the source has one."""
-    rows = append_chunks(driver)
-    opened = bench.open()
-    drain(opened)
-    rows += append_more(driver, first=len(rows))
-    drain(opened)
-    opened.close()
-    promise = "Everything that is appended is read, once."
-    require_once(bench, driver, rows, promise, ReplayableSource.latest)
-    found = seen_rows(bench, driver)
-    if ordered and not same_order(rows, found):
-        raise BrokenPromiseError(
-            promise="Records arrive in the order in which they were appended.",
-            seen=f"They arrived as {found[:12]}. If the source has no order, set `unordered`.",
-            read=SplitSource.splits,
-        )
-
-
-def check_resume(bench: SourceBench, driver: SourceDriver, rows_limit: int) -> None:
-    """Check that a new process after every batch goes on where the last one stood."""
-    rows = append_chunks(driver)
-    for _ in range(10 * len(rows)):
-        opened = bench.open(rows=rows_limit)
-        moved = opened.step()
-        opened.close()
-        if moved is None:
-            break
-    promise = (
-        f"A restart after every batch (of about {rows_limit} rows) neither loses nor repeats."
-    )
-    require_once(bench, driver, rows, promise, ReplayableSource.latest)
-
-
-def check_killed(bench: SourceBench, driver: SourceDriver, at: Point) -> None:
-    """Check that every batch can be killed at a point and run again by a new process."""
-    rows = append_chunks(driver)
-    for _ in range(10 * len(rows)):
-        try:
-            moved = bench.open(rows=3, hook=killer(at)).step()
-        except Killed:
-            opened = bench.open(rows=3)
-            opened.step()
-            opened.close()
-        else:
-            if moved is None:
-                break
-    promise = f"A batch that was killed {at.value} runs again with the same rows."
-    require_once(bench, driver, rows, promise, FrameSource.read)
-
-
-def check_replay(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that a range of positions kept from a run gives the same rows again, twice."""
-    append_chunks(driver)
-    opened = bench.open(rows=2)
-    batches: list[tuple[Moved, list[Row]]] = []
-    seen = 0
-    while (moved := opened.step()) is not None:
-        arrived = seen_rows(bench, driver)
-        batches.append((moved, arrived[seen:]))
-        seen = len(arrived)
-    append_more(driver, first=seen)  # what comes later belongs to no earlier range
-    _read_again(opened, driver, batches)
-    opened.close()
-    anew = bench.open(rows=2)
-    _read_again(anew, driver, batches)
-    anew.close()
-
-
 def _read_again(
     opened: OpenSource, driver: SourceDriver, batches: Sequence[tuple[Moved, list[Row]]]
 ) -> None:
@@ -187,61 +104,6 @@ def _stored(position: Position) -> Position:
     return Position.from_json(position.to_json())
 
 
-def check_foreign_range(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that a range of a partition that the task does not read is an error.
-
-    Such a batch was begun under another configuration: an empty range would finish it.
-    """
-    append_once(driver, 3)
-    opened = bench.open()
-    start = opened.position()
-    end = opened.latest(start, ReadLimit())
-    other = Position(({**partition, "other": 1}, offset) for partition, offset in end.items())
-    try:
-        read = opened.read(start, other)
-    except HeadraceError:
-        return
-    finally:
-        opened.close()
-    raise BrokenPromiseError(
-        promise="A range of partitions that the task does not read is refused: check_range.",
-        seen=f"Between {start} and {other} it read {len(read)} records.",
-        read=FrameSource.read,
-    )
-
-
-def check_tasks(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that several tasks share the work: all rows arrive, each by one task."""
-    rows = append_chunks(driver)
-    count = bench.tasks(2)
-    if not 1 <= count <= 2:  # noqa: PLR2004 - the two that were asked for
-        raise BrokenPromiseError(
-            promise="The work is divided into one task or more, up to as many as allowed.",
-            seen=f"It was 2, and {count} came.",
-            read=SourceConnector.task_configs,
-        )
-    opened = [bench.open(task=number) for number in range(count)]
-    while any([task.step() is not None for task in opened]):  # noqa: C419 - all must step
-        pass
-    for task in opened:
-        task.close()
-    promise = f"The {count} tasks of a connector share its rows: each is read by one of them."
-    require_once(bench, driver, rows, promise, SourceConnector.task_configs)
-
-
-def check_source_leaks(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that nothing is left of a task after it has stopped."""
-    numbers = iter(range(1_000))
-
-    def cycle() -> None:
-        driver.append([driver.row(next(numbers))])
-        opened = bench.open()
-        opened.step()
-        opened.close()
-
-    check_leaks(cycle)
-
-
 def killer(at: Point) -> Callable[[Point], None]:
     """Return a hook that kills at a point."""
 
@@ -253,108 +115,6 @@ def killer(at: Point) -> Callable[[Point], None]:
 
 
 _LIMITS = (None, 1, 2, 1_000)
-
-
-def check_until(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that ``latest`` never passes ``limit.until``, and gets there."""
-    append_chunks(driver)
-    opened = bench.open()
-    start = opened.position()
-    until = opened.latest(start, ReadLimit(rows=3))
-    bound = _rows(opened, driver, start, until)
-    append_more(driver, first=sum(CHUNKS))
-    for rows in _LIMITS:
-        limit = ReadLimit(rows=rows, until=until)
-        end = start
-        for _ in range(20):
-            there = opened.latest(end, limit)
-            if there == end:
-                break
-            end = there
-        found = differences(bound, _rows(opened, driver, start, end))
-        if found or end != until:
-            raise BrokenPromiseError(
-                promise="latest never passes limit.until, and comes to it.",
-                seen=f"With {limit}, from {start} it came to {end}: {found}",
-                read=ReplayableSource.latest,
-            )
-    opened.close()
-
-
-def check_idle(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that ``latest`` gives its start when nothing is new, in old and new objects."""
-    append_chunks(driver)
-    opened = bench.open()
-    drain(opened)
-    end = opened.position()
-    again = opened.latest(end, ReadLimit())
-    opened.close()
-    anew = bench.open()
-    found_anew = anew.latest(end, ReadLimit())
-    anew.close()
-    for found in (again, found_anew):
-        if found != end:
-            raise BrokenPromiseError(
-                promise="latest is equal to start when nothing new is there.",
-                seen=f"At {end} it gave {found}.",
-                read=ReplayableSource.latest,
-            )
-
-
-def check_no_limit(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that ``latest`` without a limit is the end of all that is there."""
-    append_chunks(driver)
-    opened = bench.open()
-    end = opened.latest(opened.position(), ReadLimit())
-    further = opened.latest(end, ReadLimit())
-    opened.close()
-    if further != end:
-        raise BrokenPromiseError(
-            promise="latest without a limit is the end of all that is there now: an offline "
-            "run reads as far as that.",
-            seen=f"After {end} came {further}.",
-            read=ReplayableSource.latest,
-        )
-
-
-def check_limit(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that a limit of rows makes several batches of what came in several parts."""
-    append_chunks(driver)
-    opened = bench.open(rows=1)
-    batches = drain(opened)
-    opened.close()
-    if len(batches) < 2:  # noqa: PLR2004 - more than one
-        raise BrokenPromiseError(
-            promise="latest stays near limit.rows, which is the admission control.",
-            seen=f"A limit of 1 row gave batches of {[moved.rows for moved in batches]} rows.",
-            read=ReplayableSource.latest,
-        )
-
-
-def check_positions(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that positions survive storing, and that people may give them back."""
-    append_chunks(driver)
-    opened = bench.open(rows=3)
-    batches = drain(opened)
-    opened.close()
-    connector = driver.connector
-    config = connector.config_def().parse(driver.config())
-    for moved in batches:
-        stored = Position.from_json(moved.end.to_json())
-        if stored != moved.end or not len(stored):
-            raise BrokenPromiseError(
-                promise="A position is JSON, and the same after it was stored and read.",
-                seen=f"{moved.end} became {stored}.",
-                read=Position,
-            )
-        try:
-            connector.alter_offsets(config, moved.end)
-        except HeadraceError as error:
-            raise BrokenPromiseError(
-                promise="alter_offsets takes the positions that the source itself gave.",
-                seen=f"It refused {moved.end}: {error}",
-                read=SourceConnector.alter_offsets,
-            ) from error
 
 
 def _rows(
@@ -370,59 +130,6 @@ GRACE_SECONDS = 5.0
 _MARGIN_SECONDS = 2.0
 """What a busy machine may add."""
 _PATIENCE_SECONDS = 30.0
-
-
-def check_offline(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that an offline run reads everything that is there, then ends."""
-    rows = append_chunks(driver)
-    bench.run()
-    promise = "Offline, everything that is there is read, once (the same as in real time)."
-    require_once(bench, driver, rows, promise, ReplayableSource.latest)
-    bench.run()
-    promise = "A second offline run with nothing new adds nothing."
-    require_once(bench, driver, rows, promise, ReplayableSource.latest)
-
-
-def check_real_time(
-    bench: SourceBench, driver: SourceDriver, *, patience_seconds: float = _PATIENCE_SECONDS
-) -> None:
-    """Check that rows appended while the connector runs arrive, once."""
-    rows: list[Row] = []
-    running = bench.start()
-    for _ in range(2):
-        rows += append_chunks(driver, first=len(rows))
-        _wait_for(bench, running, len(rows), patience_seconds)
-    _stop(running)
-    _raise_error(running)
-    promise = "In real time, everything appended is read, once (the same as offline)."
-    require_once(bench, driver, rows, promise, ReplayableSource.latest)
-
-
-def check_stop_idle(
-    bench: SourceBench, driver: SourceDriver, *, grace_seconds: float = GRACE_SECONDS
-) -> None:
-    """Check that a source with nothing to do stops within the grace period."""
-    driver.append([driver.row(0)])
-    running = bench.start()
-    _wait_for(bench, running, 1)
-    _stop(running, grace_seconds)
-    _raise_error(running)
-
-
-def check_stop_reading(bench: SourceBench, driver: SourceDriver) -> None:
-    """Check that a source stops while it reads, and loses nothing by it."""
-    rows = append_once(driver, 100)
-    for _ in range(5):
-        more = driver.row(len(rows))
-        driver.append([more])
-        rows.append(more)
-    running = bench.start(rows=1)
-    _wait_for(bench, running, 1)
-    _stop(running)
-    _raise_error(running)
-    bench.run()
-    promise = "A stop in the middle loses and repeats nothing."
-    require_once(bench, driver, rows, promise, SourceTask.stop)
 
 
 def _stop(running: Running, grace: float = GRACE_SECONDS) -> None:
@@ -471,6 +178,10 @@ class SourceAcceptance(ConnectorAcceptance):
     """Why a limit of rows does not divide what was appended in several parts."""
     cannot_replay: ClassVar[str] = ""
     """Why what was acknowledged cannot be read again."""
+    patience_seconds: ClassVar[float] = _PATIENCE_SECONDS
+    """How long a running source may need to notice what was appended."""
+    grace_seconds: ClassVar[float] = GRACE_SECONDS
+    """How long an idle source may need to stop."""
 
     @override
     @abstractmethod
@@ -489,96 +200,306 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_an_empty_system_gives_no_batch_and_no_error(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``ReplayableSource.latest``."""
-        check_empty(bench, made)
+        """Check that an empty system gives no batch and no error."""
+        opened = bench.open()
+        moved = opened.step()
+        opened.close()
+        if moved is not None:
+            raise BrokenPromiseError(
+                promise="A source with nothing to read gives no batch.",
+                seen=f"It gave a batch of {moved.rows} records, "
+                f"from {moved.start} to {moved.end}.",
+                read=ReplayableSource.latest,
+            )
+        require_once(bench, made, [], "An empty system has no rows.", ReplayableSource.latest)
 
     def test_everything_is_read_once_and_in_order(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``ReplayableSource.latest``; not in order if ``unordered``."""
-        check_everything_once(bench, made, ordered=not self.unordered)
+        """Check that all rows are read, once, and in order where the source has one."""
+        rows = append_chunks(made)
+        opened = bench.open()
+        drain(opened)
+        rows += append_more(made, first=len(rows))
+        drain(opened)
+        opened.close()
+        promise = "Everything that is appended is read, once."
+        require_once(bench, made, rows, promise, ReplayableSource.latest)
+        found = seen_rows(bench, made)
+        if not self.unordered and not same_order(rows, found):
+            raise BrokenPromiseError(
+                promise="Records arrive in the order in which they were appended.",
+                seen=f"They arrived as {found[:12]}. "
+                "If the source has no order, set `unordered`.",
+                read=SplitSource.splits,
+            )
 
-    @pytest.mark.parametrize("rows", [1, 2, 7])
+    @pytest.mark.parametrize("limit", [1, 2, 7])
     def test_a_restart_after_every_batch_neither_loses_nor_repeats(
-        self, bench: SourceBench, made: SourceDriver, rows: int
+        self, bench: SourceBench, made: SourceDriver, limit: int
     ) -> None:
-        """See ``ReplayableSource.latest``."""
-        check_resume(bench, made, rows)
+        """Check that a new process after every batch goes on where the last one stood."""
+        rows = append_chunks(made)
+        for _ in range(10 * len(rows)):
+            opened = bench.open(rows=limit)
+            moved = opened.step()
+            opened.close()
+            if moved is None:
+                break
+        promise = (
+            f"A restart after every batch (of about {limit} rows) neither loses nor repeats."
+        )
+        require_once(bench, made, rows, promise, ReplayableSource.latest)
 
     @pytest.mark.parametrize("at", list(Point))
     def test_a_killed_batch_runs_again_with_the_same_rows(
         self, bench: SourceBench, made: SourceDriver, at: Point
     ) -> None:
-        """See ``FrameSource.read`` and ``SplitSource.splits``."""
-        check_killed(bench, made, at)
+        """Check that every batch can be killed at a point and run again by a new process."""
+        rows = append_chunks(made)
+        for _ in range(10 * len(rows)):
+            try:
+                moved = bench.open(rows=3, hook=killer(at)).step()
+            except Killed:
+                opened = bench.open(rows=3)
+                opened.step()
+                opened.close()
+            else:
+                if moved is None:
+                    break
+        promise = f"A batch that was killed {at.value} runs again with the same rows."
+        require_once(bench, made, rows, promise, FrameSource.read)
 
     def test_the_same_range_gives_the_same_rows_again(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``FrameSource.read`` and ``SplitSource.read``."""
+        """Check that a range of positions kept from a run gives the same rows again, twice."""
         skip_if(self.cannot_replay)
-        check_replay(bench, made)
+        append_chunks(made)
+        opened = bench.open(rows=2)
+        batches: list[tuple[Moved, list[Row]]] = []
+        seen = 0
+        while (moved := opened.step()) is not None:
+            arrived = seen_rows(bench, made)
+            batches.append((moved, arrived[seen:]))
+            seen = len(arrived)
+        append_more(made, first=seen)  # what comes later belongs to no earlier range
+        _read_again(opened, made, batches)
+        opened.close()
+        anew = bench.open(rows=2)
+        _read_again(anew, made, batches)
+        anew.close()
 
     def test_a_range_of_another_configuration_is_refused(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``check_range``."""
-        check_foreign_range(bench, made)
+        """Check that a range of a partition that the task does not read is an error.
+
+        Such a batch was begun under another configuration: an empty range would finish it.
+        """
+        append_once(made, 3)
+        opened = bench.open()
+        start = opened.position()
+        end = opened.latest(start, ReadLimit())
+        other = Position(
+            ({**partition, "other": 1}, offset) for partition, offset in end.items()
+        )
+        try:
+            read = opened.read(start, other)
+        except HeadraceError:
+            return
+        finally:
+            opened.close()
+        raise BrokenPromiseError(
+            promise="A range of partitions that the task does not read is refused.",
+            seen=f"Between {start} and {other} it read {len(read)} records.",
+            read=FrameSource.read,
+        )
 
     def test_tasks_share_the_rows(self, bench: SourceBench, made: SourceDriver) -> None:
-        """See ``Connector.task_configs``."""
-        check_tasks(bench, made)
+        """Check that several tasks share the work: all rows arrive, each by one task."""
+        rows = append_chunks(made)
+        count = bench.tasks(2)
+        if not 1 <= count <= 2:  # noqa: PLR2004 - the two that were asked for
+            raise BrokenPromiseError(
+                promise="The work is divided into one task or more, up to as many as allowed.",
+                seen=f"It was 2, and {count} came.",
+                read=SourceConnector.task_configs,
+            )
+        opened = [bench.open(task=number) for number in range(count)]
+        while any([task.step() is not None for task in opened]):  # noqa: C419 - all must step
+            pass
+        for task in opened:
+            task.close()
+        promise = (
+            f"The {count} tasks of a connector share its rows: each is read by one of them."
+        )
+        require_once(bench, made, rows, promise, SourceConnector.task_configs)
 
     def test_latest_never_passes_until(self, bench: SourceBench, made: SourceDriver) -> None:
-        """See ``ReplayableSource.latest``."""
-        check_until(bench, made)
+        """Check that ``latest`` never passes ``limit.until``, and gets there."""
+        append_chunks(made)
+        opened = bench.open()
+        start = opened.position()
+        until = opened.latest(start, ReadLimit(rows=3))
+        bound = _rows(opened, made, start, until)
+        append_more(made, first=sum(CHUNKS))
+        for rows in _LIMITS:
+            limit = ReadLimit(rows=rows, until=until)
+            end = start
+            for _ in range(20):
+                there = opened.latest(end, limit)
+                if there == end:
+                    break
+                end = there
+            found = differences(bound, _rows(opened, made, start, end))
+            if found or end != until:
+                raise BrokenPromiseError(
+                    promise="latest never passes limit.until, and comes to it.",
+                    seen=f"With {limit}, from {start} it came to {end}: {found}",
+                    read=ReplayableSource.latest,
+                )
+        opened.close()
 
     def test_latest_is_start_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
-        """See ``ReplayableSource.latest``."""
-        check_idle(bench, made)
+        """Check that ``latest`` gives its start when nothing is new, in old and new objects."""
+        append_chunks(made)
+        opened = bench.open()
+        drain(opened)
+        end = opened.position()
+        again = opened.latest(end, ReadLimit())
+        opened.close()
+        anew = bench.open()
+        found_anew = anew.latest(end, ReadLimit())
+        anew.close()
+        for found in (again, found_anew):
+            if found != end:
+                raise BrokenPromiseError(
+                    promise="latest is equal to start when nothing new is there.",
+                    seen=f"At {end} it gave {found}.",
+                    read=ReplayableSource.latest,
+                )
 
     def test_latest_without_limit_is_the_end_of_all_that_is_there(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``ReplayableSource.latest``."""
-        check_no_limit(bench, made)
+        """Check that ``latest`` without a limit is the end of all that is there."""
+        append_chunks(made)
+        opened = bench.open()
+        end = opened.latest(opened.position(), ReadLimit())
+        further = opened.latest(end, ReadLimit())
+        opened.close()
+        if further != end:
+            raise BrokenPromiseError(
+                promise="latest without a limit is the end of all that is there now: an "
+                "offline run reads as far as that.",
+                seen=f"After {end} came {further}.",
+                read=ReplayableSource.latest,
+            )
 
     def test_a_limit_of_rows_divides_the_work(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``ReplayableSource.latest``."""
+        """Check that a limit of rows makes several batches of what came in several parts."""
         skip_if(self.unlimited)
-        check_limit(bench, made)
+        append_chunks(made)
+        opened = bench.open(rows=1)
+        sizes = [moved.rows for moved in drain(opened)]
+        opened.close()
+        if len(sizes) < 2:  # noqa: PLR2004 - more than one
+            raise BrokenPromiseError(
+                promise="latest stays near limit.rows, which is the admission control.",
+                seen=f"A limit of 1 row gave batches of {sizes} rows.",
+                read=ReplayableSource.latest,
+            )
 
     def test_positions_survive_storing_and_may_be_given_back(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``Position`` and ``SourceConnector.alter_offsets``."""
-        check_positions(bench, made)
+        """Check that positions survive storing, and that people may give them back."""
+        append_chunks(made)
+        opened = bench.open(rows=3)
+        batches = drain(opened)
+        opened.close()
+        connector = made.connector
+        config = connector.config_def().parse(made.config())
+        for moved in batches:
+            stored = Position.from_json(moved.end.to_json())
+            if stored != moved.end or not len(stored):
+                raise BrokenPromiseError(
+                    promise="A position is JSON, and the same after it was stored and read.",
+                    seen=f"{moved.end} became {stored}.",
+                    read=Position,
+                )
+            try:
+                connector.alter_offsets(config, moved.end)
+            except HeadraceError as error:
+                raise BrokenPromiseError(
+                    promise="alter_offsets takes the positions that the source itself gave.",
+                    seen=f"It refused {moved.end}: {error}",
+                    read=SourceConnector.alter_offsets,
+                ) from error
 
     def test_offline_reads_what_is_there_and_ends(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``ReplayableSource.latest``."""
-        check_offline(bench, made)
+        """Check that an offline run reads everything that is there, then ends."""
+        rows = append_chunks(made)
+        bench.run()
+        promise = "Offline, everything that is there is read, once (the same as in real time)."
+        require_once(bench, made, rows, promise, ReplayableSource.latest)
+        bench.run()
+        promise = "A second offline run with nothing new adds nothing."
+        require_once(bench, made, rows, promise, ReplayableSource.latest)
 
     def test_real_time_reads_what_is_appended_meanwhile(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``ReplayableSource.latest``."""
+        """Check that rows appended while the connector runs arrive, once."""
         skip_if(made.fixed)
-        check_real_time(bench, made)
+        rows: list[Row] = []
+        running = bench.start()
+        for _ in range(2):
+            rows += append_chunks(made, first=len(rows))
+            _wait_for(bench, running, len(rows), self.patience_seconds)
+        _stop(running)
+        _raise_error(running)
+        promise = "In real time, everything appended is read, once (the same as offline)."
+        require_once(bench, made, rows, promise, ReplayableSource.latest)
 
     def test_it_stops_in_time_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
-        """See ``SourceTask.stop``."""
-        check_stop_idle(bench, made)
+        """Check that a source with nothing to do stops within the grace period."""
+        made.append([made.row(0)])
+        running = bench.start()
+        _wait_for(bench, running, 1)
+        _stop(running, self.grace_seconds)
+        _raise_error(running)
 
     def test_it_stops_in_time_while_reading_and_loses_nothing(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """See ``SourceTask.stop``."""
-        check_stop_reading(bench, made)
+        """Check that a source stops while it reads, and loses nothing by it."""
+        rows = append_once(made, 100)
+        for _ in range(5):
+            more = made.row(len(rows))
+            made.append([more])
+            rows.append(more)
+        running = bench.start(rows=1)
+        _wait_for(bench, running, 1)
+        _stop(running)
+        _raise_error(running)
+        bench.run()
+        promise = "A stop in the middle loses and repeats nothing."
+        require_once(bench, made, rows, promise, SourceTask.stop)
 
     def test_nothing_is_left_after_stop(self, bench: SourceBench, made: SourceDriver) -> None:
-        """See ``SourceTask.stop``."""
-        check_source_leaks(bench, made)
+        """Check that nothing is left of a task after it has stopped."""
+        numbers = iter(range(1_000))
+
+        def cycle() -> None:
+            made.append([made.row(next(numbers))])
+            opened = bench.open()
+            opened.step()
+            opened.close()
+
+        check_leaks(cycle)

@@ -32,68 +32,6 @@ _TYPED = {*_NUMBERS, ConfigType.BOOLEAN}
 _NONSENSE = "no such value"
 
 
-def check_good_config(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
-    """Check that the driver's configuration is accepted."""
-    found = harness.problems(driver.connector, driver.config())
-    if found:
-        raise BrokenPromiseError(
-            promise="The driver's configuration is valid.",
-            seen="; ".join(map(str, found)),
-            read=Connector.check,
-        )
-
-
-def check_required_keys(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
-    """Check that each required key is missed when it is not there."""
-    keys = driver.connector.config_def().keys.values()
-    for name in (key.name for key in keys if key.required):
-        config = {key: text for key, text in driver.config().items() if key != name}
-        _require_named(harness, driver, config, name, f"{name} is missing")
-
-
-def check_wrong_values(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
-    """Check that each number and each switch refuses a text that is neither."""
-    keys = driver.connector.config_def().keys.values()
-    for name in (key.name for key in keys if key.type in _TYPED):
-        config = {**driver.config(), name: _NONSENSE}
-        _require_named(harness, driver, config, name, f"{name} is {_NONSENSE!r}")
-
-
-def check_bad_configs(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
-    """Check that the driver's bad configurations are refused and the right key is named."""
-    for bad in driver.bad_configs():
-        config = {**driver.config(), **bad.changes}
-        texts = {key: text for key, text in config.items() if text is not None}
-        _require_named(harness, driver, texts, bad.field, f"the changes are {bad.changes}")
-
-
-def check_documented(driver: SourceDriver | SinkDriver) -> None:
-    """Check that every key says what it means, and the connector what it does."""
-    keys = driver.connector.config_def().keys.values()
-    silent = [key.name for key in keys if not key.doc.strip()]
-    if silent:
-        raise BrokenPromiseError(
-            promise="Every key has a doc.",
-            seen=f"These have none: {', '.join(silent)}.",
-            read=ConfigDef.define,
-        )
-    if not (driver.connector.__doc__ or "").strip():
-        raise BrokenPromiseError(
-            promise="A connector's docstring says what it does; lists show its first line.",
-            seen=f"{driver.connector.__name__} has none.",
-            read=Connector,
-        )
-
-
-def check_stop_without_start(harness: Harness, driver: SourceDriver | SinkDriver) -> None:
-    """Check that ``stop`` bears a start that failed or never was."""
-    promise = "stop is called once, also after a failed start, and does not raise."
-    if issubclass(driver.connector, SourceConnector):
-        _stop(driver.connector(), promise, SourceConnector.stop)
-    task = harness.unstarted(driver.connector, driver.config())
-    _stop(task, promise, SinkTask.stop)
-
-
 def _stop(plugin: object, promise: str, read: object) -> None:
     try:
         plugin.stop()  # type: ignore[attr-defined]  # connectors and tasks have it alike
@@ -151,40 +89,74 @@ class ConnectorAcceptance(ABC):
     def test_a_good_configuration_is_accepted(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """See ``Connector.check``."""
-        check_good_config(headrace_harness, made)
+        """Check that the driver's configuration is accepted."""
+        found = headrace_harness.problems(made.connector, made.config())
+        if found:
+            raise BrokenPromiseError(
+                promise="The driver's configuration is valid.",
+                seen="; ".join(map(str, found)),
+                read=Connector.check,
+            )
 
     def test_a_missing_required_key_is_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """See ``Connector.config_def``."""
-        check_required_keys(headrace_harness, made)
+        """Check that each required key is missed when it is not there."""
+        keys = made.connector.config_def().keys.values()
+        for name in (key.name for key in keys if key.required):
+            config = {key: text for key, text in made.config().items() if key != name}
+            _require_named(headrace_harness, made, config, name, f"{name} is missing")
 
     def test_a_value_of_the_wrong_type_is_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """See ``Connector.config_def``."""
-        check_wrong_values(headrace_harness, made)
+        """Check that each number and each switch refuses a text that is neither."""
+        keys = made.connector.config_def().keys.values()
+        for name in (key.name for key in keys if key.type in _TYPED):
+            config = {**made.config(), name: _NONSENSE}
+            _require_named(headrace_harness, made, config, name, f"{name} is {_NONSENSE!r}")
 
     def test_a_bad_configuration_is_refused_and_its_key_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """See ``Connector.check``."""
+        """Check that the driver's bad configurations are refused and the right key is named."""
         if not made.bad_configs():
             pytest.skip("The driver's bad_configs gives none.")
-        check_bad_configs(headrace_harness, made)
+        for bad in made.bad_configs():
+            config = {**made.config(), **bad.changes}
+            texts = {key: text for key, text in config.items() if text is not None}
+            _require_named(
+                headrace_harness, made, texts, bad.field, f"the changes are {bad.changes}"
+            )
 
     def test_the_connector_and_its_keys_are_documented(
         self, made: SourceDriver | SinkDriver
     ) -> None:
-        """See ``ConfigDef.define``."""
-        check_documented(made)
+        """Check that every key says what it means, and the connector what it does."""
+        keys = made.connector.config_def().keys.values()
+        silent = [key.name for key in keys if not key.doc.strip()]
+        if silent:
+            raise BrokenPromiseError(
+                promise="Every key has a doc.",
+                seen=f"These have none: {', '.join(silent)}.",
+                read=ConfigDef.define,
+            )
+        if not (made.connector.__doc__ or "").strip():
+            raise BrokenPromiseError(
+                promise="A connector's docstring says what it does; lists show its first line.",
+                seen=f"{made.connector.__name__} has none.",
+                read=Connector,
+            )
 
     def test_stop_bears_a_start_that_never_was(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """See ``Connector.stop`` and ``SourceTask.stop``."""
-        check_stop_without_start(headrace_harness, made)
+        """Check that ``stop`` bears a start that failed or never was."""
+        promise = "stop is called once, also after a failed start, and does not raise."
+        if issubclass(made.connector, SourceConnector):
+            _stop(made.connector(), promise, SourceConnector.stop)
+        task = headrace_harness.unstarted(made.connector, made.config())
+        _stop(task, promise, SinkTask.stop)
 
 
 _CYCLES = 4
