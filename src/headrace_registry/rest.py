@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from headrace import __version__
 from headrace.rest import Encoded, Listener, behind, needs_admin_to_change
+from headrace.rest.errors import add_errors
 from headrace.sdk import ConfigError, HeadraceError
 from headrace_plugins.confluent.schema_registry import (
     InvalidSchemaError,
@@ -54,7 +55,7 @@ def registry_app(registry: RegistryService, listener: Listener) -> "ASGIApp":
         default_response_class=RegistryJson,
         openapi_url=None,
     )
-    add_error_handlers(app)
+    add_errors(app, RegistryErrors())
     for routes in (_subjects, _versions, _schemas, _compatibility, _config, _mode, _about):
         app.include_router(routes(registry))
     return behind(app, listener, refusal, needs_admin_to_change)
@@ -364,39 +365,26 @@ class RegistryJson(JSONResponse):
     media_type = "application/vnd.schemaregistry.v1+json"
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Make the application answer every error as Confluent's registry does."""
+class RegistryErrors:
+    """Answers errors as Confluent's registry does."""
 
-    @app.exception_handler(SchemaRegistryError)
-    def refused(_: Request, error: Exception) -> RegistryJson:
-        assert isinstance(error, SchemaRegistryError)
-        return _answer(error.status, error.error_code, error.problem)
-
-    @app.exception_handler(HeadraceError)
-    def failed(_: Request, error: Exception) -> RegistryJson:
-        assert isinstance(error, HeadraceError)
+    def failed(self, _: Request, error: HeadraceError) -> RegistryJson:
+        if isinstance(error, SchemaRegistryError):
+            return _answer(error.status, error.error_code, error.problem)
         text = " ".join(part for part in (error.problem, error.fix) if part)
         status = 422 if isinstance(error, ConfigError) else 500
         return _answer(status, status, text)
 
-    @app.exception_handler(RequestValidationError)
-    def misunderstood(_: Request, error: Exception) -> RegistryJson:
-        assert isinstance(error, RequestValidationError)
+    def invalid(self, _: Request, error: RequestValidationError) -> RegistryJson:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        broken = first["type"] == "json_invalid"
-        status = 400 if broken else 422
+        status = 400 if first["type"] == "json_invalid" else 422
         return _answer(status, status, f"{where}: {first['msg']}" if where else first["msg"])
 
-    @app.exception_handler(HTTPException)
-    def unknown(_: Request, error: Exception) -> RegistryJson:
-        assert isinstance(error, HTTPException)
+    def refused(self, _: Request, error: HTTPException) -> RegistryJson:
         return _answer(error.status_code, error.status_code, f"HTTP {error.detail}")
 
-    @app.exception_handler(Exception)
-    def broken(_: Request, error: Exception) -> RegistryJson:
-        log.error("a request to the schema registry failed", exc_info=error)
-        problem = f"Internal error: {type(error).__name__}"
+    def broken(self, _: Request, problem: str) -> RegistryJson:
         return _answer(500, _STORE_ERROR, problem)
 
 

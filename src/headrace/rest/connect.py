@@ -28,7 +28,8 @@ from headrace.control import (
 from headrace.model import PluginNotFoundError, TargetState
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest.auth import behind, caller, has_token, needs_admin_to_change
-from headrace.rest.connect_answers import ConnectManners, add_connect_errors, refusal
+from headrace.rest.connect_answers import ConnectErrors, ConnectManners, refusal
+from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.loggers import Loggers, logger_routes
 from headrace.rest.requests import PROBLEM, Encoded, Flag, JsonMap, WholeText, accepted
@@ -239,7 +240,7 @@ def connect_app(
 def connect_api(connectors: Connectors, health: Health | None = None) -> FastAPI:
     """Return the API without them."""
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
-    add_connect_errors(app, connectors.registry.references.secrets)
+    add_errors(app, ConnectErrors(app), connectors.registry.references.secrets)
     app.include_router(_about(health or Health({"store": store_look(connectors.names)})))
     for routes in (_connectors, _configs, _states, _tasks, _topics, _offsets):
         app.include_router(routes(connectors))

@@ -11,14 +11,12 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from headrace.model import PluginNotFoundError
+from headrace.rest.errors import statuses_of
 from headrace.rest.requests import PROBLEM, accepted, methods_at, tellable
-from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, StateError
+from headrace.sdk import ConfigErrors, HeadraceError
 from headrace.store import (
     ConnectorExistsError,
     ConnectorNotFoundError,
-    StoreDamagedError,
-    StoreUnavailableError,
     TaskNotFoundError,
 )
 
@@ -28,18 +26,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from headrace.plugins import Secrets
 
 log = structlog.get_logger(__name__)
 
-_STATUSES: dict[type[HeadraceError], int] = {
-    ConnectorExistsError: 409,
-    ConfigError: 400,
-    PluginNotFoundError: 400,
-    StateError: 400,
-    StoreDamagedError: 503,
-    StoreUnavailableError: 503,
-}
 _METHOD_NOT_ALLOWED = 405
 _UNKNOWN = {
     ("GET", "/status"): "No status found for connector {name}",
@@ -53,43 +42,41 @@ _UNKNOWN = {
 """What Kafka Connect says of a connector or a task that is not there, by request."""
 
 
-def add_connect_errors(app: FastAPI, secrets: Secrets) -> None:
-    """Make the application answer every error as Kafka Connect does, without secrets."""
+class ConnectErrors:
+    """Answers errors as Kafka Connect does."""
 
-    @app.exception_handler(HeadraceError)
-    def failed(request: Request, raised: Exception) -> JSONResponse:
-        error = secrets.redacted_error(raised)
-        assert isinstance(error, HeadraceError)
-        status = next((s for kind, s in _STATUSES.items() if isinstance(error, kind)), 500)
+    def __init__(self, app: FastAPI) -> None:
+        """Take the application whose routes say which methods there are."""
+        self._app = app
+
+    def failed(self, request: Request, error: HeadraceError) -> JSONResponse:
+        status = statuses_of(error).connect
+        if isinstance(error, ConnectorNotFoundError | TaskNotFoundError):
+            return answer(status, _unknown(request))
         return answer(status, _told(error), more=_more(request, error))
 
-    @app.exception_handler(ConnectorNotFoundError)
-    @app.exception_handler(TaskNotFoundError)
-    def missing(request: Request, _: Exception) -> JSONResponse:
-        return answer(404, _unknown(request))
+    def invalid(self, _: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if first["loc"][0] == "path":  # there is nothing at such a path, as with JAX-RS
+            return answer(404, "HTTP 404 Not Found")
+        where = tellable(".".join(str(part) for part in first["loc"][1:]))
+        broken = first["type"] == "json_invalid"  # its place is a number of characters
+        text = first["msg"] if broken or not where else f"{where}: {first['msg']}"
+        return answer(400, text)
 
-    @app.exception_handler(RequestValidationError)
-    def misunderstood(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return _misread(error)
-
-    @app.exception_handler(HTTPException)
-    def unknown(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
+    def refused(self, request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code != _METHOD_NOT_ALLOWED:
             return answer(error.status_code, str(error.detail))
-        methods = methods_at(app, request.scope)
+        methods = methods_at(self._app, request.scope)
         extra = {"OPTIONS", "HEAD"} if "GET" in methods else {"OPTIONS"}
         allowed = {"Allow": ",".join(sorted(methods | extra))}
         if request.method == "OPTIONS":
             return JSONResponse(None, headers=allowed)
-        told = f"HTTP {error.status_code} {error.detail}"
-        return answer(error.status_code, told, headers=allowed)
+        text = f"HTTP {error.status_code} {error.detail}"
+        return answer(error.status_code, text, headers=allowed)
 
-    @app.exception_handler(Exception)
-    def broken(_: Request, error: Exception) -> JSONResponse:
-        log.error("a request failed", exc_info=error)
-        return answer(500, f"Internal error: {type(error).__name__}")
+    def broken(self, _: Request, problem: str) -> JSONResponse:
+        return answer(500, problem)
 
 
 def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JSONResponse:
@@ -107,16 +94,6 @@ def answer(
     """Return an error in Kafka Connect's form, with more for those who asked for it."""
     told = {"error_code": status, "message": message, **(more or {})}
     return JSONResponse(told, status, headers)
-
-
-def _misread(error: RequestValidationError) -> JSONResponse:
-    """Answer to what is no request; Kafka Connect answers 500 where it is the caller's body."""
-    first = error.errors()[0]
-    if first["loc"][0] == "path":  # there is nothing at such a path, as with JAX-RS
-        return answer(404, "HTTP 404 Not Found")
-    where = tellable(".".join(str(part) for part in first["loc"][1:]))
-    broken = first["type"] == "json_invalid"  # its place is a number of characters
-    return answer(400, first["msg"] if broken or not where else f"{where}: {first['msg']}")
 
 
 def _more(request: Request, error: HeadraceError) -> dict[str, Any]:

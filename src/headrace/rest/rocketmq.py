@@ -22,11 +22,12 @@ from headrace.control import (
 from headrace.model import TargetState
 from headrace.plugins import PluginKind, Registry
 from headrace.rest.auth import behind, caller
+from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.requests import Encoded
 from headrace.rest.rocketmq_answers import (
+    RocketmqErrors,
     RocketmqManners,
-    add_rocketmq_errors,
     refusal,
     success,
 )
@@ -167,7 +168,7 @@ def rocketmq_app(connectors: Connectors, listener: Listener) -> ASGIApp:
     Its clients change things by GET, as they do there.
     """
     app = FastAPI(title="Headrace", version=__version__, openapi_url=None)
-    add_rocketmq_errors(app, connectors.registry.references.secrets)
+    add_errors(app, RocketmqErrors(), connectors.registry.references.secrets)
     for routes in (_cluster, _all, _one, _views):
         app.include_router(routes(connectors))
     app.include_router(rocketmq_plugin_routes(connectors.registry))

@@ -11,23 +11,20 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headrace.control import in_rocketmq_words
-from headrace.model import PluginNotFoundError
-from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, StateError
+from headrace.rest.errors import statuses_of
+from headrace.sdk import ConfigErrors, HeadraceError
 from headrace.store import ConnectorNotFoundError, TaskNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fastapi import FastAPI, Request
+    from fastapi import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from headrace.plugins import Secrets
 
 Json: TypeAlias = Any
 
 log = structlog.get_logger(__name__)
-
-_MISTAKES = (ConfigError, ConfigErrors, PluginNotFoundError, StateError)
 
 
 def success(body: Json) -> dict[str, Json]:
@@ -46,37 +43,24 @@ def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JS
     return JSONResponse(told, status, dict(headers))
 
 
-def add_rocketmq_errors(app: FastAPI, secrets: Secrets) -> None:
-    """Make the application answer every error as RocketMQ Connect does, without secrets."""
+class RocketmqErrors:
+    """Answers errors as RocketMQ Connect does."""
 
-    @app.exception_handler(HeadraceError)
-    def failed(_: Request, raised: Exception) -> JSONResponse:
-        error = secrets.redacted_error(raised)
-        # RocketMQ Connect answers 500 to the caller's mistakes too.
-        assert isinstance(error, HeadraceError)
-        return failure(400 if isinstance(error, _MISTAKES) else 500, _told(error))
+    def failed(self, request: Request, error: HeadraceError) -> JSONResponse:
+        missing = isinstance(error, ConnectorNotFoundError | TaskNotFoundError)
+        text = _unknown(request) if missing else _told(error)
+        return failure(statuses_of(error).rocketmq, text)
 
-    @app.exception_handler(ConnectorNotFoundError)
-    @app.exception_handler(TaskNotFoundError)
-    def missing(request: Request, _: Exception) -> JSONResponse:
-        return failure(400, _unknown(request))
-
-    @app.exception_handler(RequestValidationError)
-    def misunderstood(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
+    def invalid(self, _: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
         return failure(400, f"{where}: {first['msg']}")
 
-    @app.exception_handler(HTTPException)
-    def unknown(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
+    def refused(self, _: Request, error: HTTPException) -> JSONResponse:
         return failure(error.status_code, str(error.detail), error.status_code)
 
-    @app.exception_handler(Exception)
-    def broken(_: Request, error: Exception) -> JSONResponse:
-        log.error("a request failed", exc_info=error)
-        return failure(500, f"Internal error: {type(error).__name__}")
+    def broken(self, _: Request, problem: str) -> JSONResponse:
+        return failure(500, problem)
 
 
 def _told(error: HeadraceError) -> str:

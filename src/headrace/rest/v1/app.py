@@ -12,6 +12,7 @@ from typing_extensions import override
 from headrace import __version__
 from headrace.control import Connectors
 from headrace.rest.auth import behind, needs_admin_to_change
+from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.tokens import Role
 from headrace.rest.v1.connectors import bulk_routes, connector_routes
@@ -20,7 +21,7 @@ from headrace.rest.v1.dead_letters import letter_routes
 from headrace.rest.v1.events import event_routes
 from headrace.rest.v1.logs import log_routes
 from headrace.rest.v1.offsets import offset_routes, unfinished_routes
-from headrace.rest.v1.problems import PREFIX, Problem, add_problems, problems, refusal
+from headrace.rest.v1.problems import PREFIX, Problem, Problems, problems, refusal
 from headrace.rest.v1.requests import said_once
 from headrace.rest.v1.schemas import schema_routes
 from headrace.rest.v1.topics import topic_routes
@@ -101,7 +102,7 @@ def v1_api(connectors: Connectors, bench: Workbench) -> V1:
         redoc_url=None,
         redirect_slashes=False,
     )
-    add_problems(app, connectors.registry.references.secrets)
+    add_errors(app, Problems(app), connectors.registry.references.secrets)
     # To add an area: a module with `xxx_routes(...) -> APIRouter`, and a line here.
     for router in (
         connector_routes(connectors),

@@ -13,25 +13,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from headrace.control import ConfigVersionNotFoundError
-from headrace.model import TopicNotFoundError
-from headrace.plugins import Secrets
+from headrace.rest.errors import statuses_of
 from headrace.rest.requests import PROBLEM, methods_at, tellable
 from headrace.sdk import (
     ConfigErrors,
     HeadraceError,
     RetriableError,
-    SinkError,
-    SourceError,
-    StaleEpochError,
-    StateError,
-)
-from headrace.sdk.errors import Category
-from headrace.store import (
-    BackupNotSupportedError,
-    ConnectorExistsError,
-    ConnectorNotFoundError,
-    TaskNotFoundError,
 )
 
 log = structlog.get_logger(__name__)
@@ -40,22 +27,6 @@ PREFIX = "/v1"
 """With what the paths of this API begin."""
 
 MEDIA_TYPE = PROBLEM
-_STATUSES: dict[type[HeadraceError], int] = {
-    ConnectorNotFoundError: 404,
-    TaskNotFoundError: 404,
-    TopicNotFoundError: 404,
-    ConfigVersionNotFoundError: 404,
-    BackupNotSupportedError: 409,
-    ConnectorExistsError: 409,
-    StateError: 409,
-    StaleEpochError: 409,
-    RetriableError: 503,
-    # The system that a configuration names cannot be read or written: its author has to act.
-    SourceError: 422,
-    SinkError: 422,
-}
-"""The first class that fits decides; otherwise the category does."""
-_BY_CATEGORY = {Category.CONFIG: 422, Category.RUN: 500, Category.ENVIRONMENT: 503}
 _TITLES = {
     400: "Bad request",
     401: "Unauthorized",
@@ -136,46 +107,37 @@ def refusal(path: str, status: int, told: str, headers: Mapping[str, str]) -> Pr
     return ProblemJson(body, status, dict(headers))
 
 
-def add_problems(app: FastAPI, secrets: Secrets) -> None:
-    """Make the application answer every error as a problem, without secrets."""
+class Problems:
+    """Answers errors as problems."""
 
-    @app.exception_handler(HeadraceError)
-    def failed(request: Request, raised: Exception) -> ProblemJson:
-        error = secrets.redacted_error(raised)
-        assert isinstance(error, HeadraceError)
-        kinds = (status for kind, status in _STATUSES.items() if isinstance(error, kind))
-        status = next(kinds, _BY_CATEGORY[error.category])
+    def __init__(self, app: FastAPI) -> None:
+        """Take the application whose routes say which methods there are."""
+        self._app = app
+
+    def failed(self, request: Request, error: HeadraceError) -> ProblemJson:
         title = (getdoc(type(error)) or "").partition("\n")[0].rstrip(".")
         parts = error.errors if isinstance(error, ConfigErrors) else [error]
         faults = [Fault.of(each) for each in parts]
-        answer = _answer(request, status, title, faults, Fault.of(error))
+        answer = _answer(request, statuses_of(error).v1, title, faults, Fault.of(error))
         if isinstance(error, RetriableError) and error.after is not None:
             answer.headers["Retry-After"] = str(math.ceil(error.after.total_seconds()))
         return answer
 
-    @app.exception_handler(RequestValidationError)
-    def misunderstood(request: Request, error: Exception) -> ProblemJson:
-        assert isinstance(error, RequestValidationError)
+    def invalid(self, request: Request, error: RequestValidationError) -> ProblemJson:
         found = error.errors()
-        broken = found[0]["type"] == "json_invalid"
-        status = 400 if broken else 422
+        status = 400 if found[0]["type"] == "json_invalid" else 422
         return _answer(request, status, _title(status), [_misread(each) for each in found])
 
-    @app.exception_handler(HTTPException)
-    def unknown(request: Request, error: Exception) -> ProblemJson:
-        assert isinstance(error, HTTPException)
+    def refused(self, request: Request, error: HTTPException) -> ProblemJson:
         status = error.status_code
         fault = _fault(status, str(error.detail))
         answer = _answer(request, status, _title(status), [fault])
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            answer.headers["Allow"] = ", ".join(sorted(methods_at(app, request.scope)))
+            answer.headers["Allow"] = ", ".join(sorted(methods_at(self._app, request.scope)))
         return answer
 
-    @app.exception_handler(Exception)
-    def broken(request: Request, error: Exception) -> ProblemJson:
-        log.error("a request failed", path=request.url.path, exc_info=error)
-        fault = _fault(500, f"Internal error: {type(error).__name__}.")
-        return _answer(request, 500, _title(500), [fault])
+    def broken(self, request: Request, problem: str) -> ProblemJson:
+        return _answer(request, 500, _title(500), [_fault(500, problem)])
 
 
 def _answer(

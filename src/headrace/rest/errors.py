@@ -1,0 +1,120 @@
+"""How errors are answered: the status of each in every API, and the handlers that all share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import structlog
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from headrace.control import ConfigVersionNotFoundError
+from headrace.model import PluginNotFoundError, TopicNotFoundError
+from headrace.sdk import (
+    ConfigError,
+    HeadraceError,
+    RetriableError,
+    SinkError,
+    SourceError,
+    StaleEpochError,
+    StateError,
+)
+from headrace.sdk.errors import Category
+from headrace.store import (
+    BackupNotSupportedError,
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    StoreDamagedError,
+    StoreUnavailableError,
+    TaskNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI, Request, Response
+
+    from headrace.plugins import Secrets
+
+log = structlog.get_logger(__name__)
+
+
+class Statuses(NamedTuple):
+    """The HTTP status of an error in each API.
+
+    RocketMQ Connect's is the code in its envelope; it has 500 for most mistakes of its clients.
+    """
+
+    v1: int
+    connect: int
+    rocketmq: int
+
+
+_STATUSES: dict[type[HeadraceError], Statuses] = {
+    ConnectorNotFoundError: Statuses(404, 404, 400),
+    TaskNotFoundError: Statuses(404, 404, 400),
+    TopicNotFoundError: Statuses(404, 400, 400),
+    ConfigVersionNotFoundError: Statuses(404, 500, 500),
+    ConnectorExistsError: Statuses(409, 409, 500),
+    BackupNotSupportedError: Statuses(409, 500, 500),
+    StaleEpochError: Statuses(409, 500, 500),
+    StateError: Statuses(409, 400, 400),
+    StoreUnavailableError: Statuses(503, 503, 500),
+    StoreDamagedError: Statuses(503, 503, 500),
+    RetriableError: Statuses(503, 500, 500),
+    PluginNotFoundError: Statuses(422, 400, 400),
+    ConfigError: Statuses(422, 400, 400),
+    # The system that a configuration names cannot be read or written: its author has to act.
+    SourceError: Statuses(422, 500, 500),
+    SinkError: Statuses(422, 500, 500),
+}
+"""The first class that fits decides; otherwise the category does."""
+_BY_CATEGORY = {
+    Category.CONFIG: Statuses(422, 500, 500),
+    Category.RUN: Statuses(500, 500, 500),
+    Category.ENVIRONMENT: Statuses(503, 500, 500),
+}
+
+
+def statuses_of(error: HeadraceError) -> Statuses:
+    """Return the status of an error in each API."""
+    found = (each for kind, each in _STATUSES.items() if isinstance(error, kind))
+    return next(found, _BY_CATEGORY[error.category])
+
+
+class ErrorStyle(Protocol):
+    """The words and the form in which one API answers errors."""
+
+    def failed(self, request: Request, error: HeadraceError) -> Response:
+        """Answer an error of Headrace."""
+
+    def invalid(self, request: Request, error: RequestValidationError) -> Response:
+        """Answer a request whose path, query or body is not as its route takes it."""
+
+    def refused(self, request: Request, error: HTTPException) -> Response:
+        """Answer what has no route, or not with this method."""
+
+    def broken(self, request: Request, problem: str) -> Response:
+        """Answer after a fault of ours."""
+
+
+def add_errors(app: FastAPI, style: ErrorStyle, secrets: Secrets | None = None) -> None:
+    """Make an application answer every error in a style, without secrets."""
+
+    def failed(request: Request, error: HeadraceError) -> Response:
+        shown = error if secrets is None else secrets.redacted_error(error)
+        assert isinstance(shown, HeadraceError)
+        return style.failed(request, shown)
+
+    def broken(request: Request, error: Exception) -> Response:
+        log.error("a request failed", path=request.url.path, exc_info=error)
+        return style.broken(request, f"Internal error: {type(error).__name__}")
+
+    handlers: dict[type[Exception], Callable[..., Response]] = {
+        HeadraceError: failed,
+        RequestValidationError: style.invalid,
+        HTTPException: style.refused,
+        Exception: broken,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
