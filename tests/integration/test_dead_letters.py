@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.scoreboard import Scoreboard
+from headrace.cli.progress import Scoreboard
 from headrace.dataplane import Letterbox, LetterFilter
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime

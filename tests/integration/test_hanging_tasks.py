@@ -10,7 +10,7 @@ from tests.integration import hanging_source
 from tests.integration.hanging_source import ROWS
 from tests.integration.test_reconfiguration import until
 
-from headrace.cli.logged import LoggedEvents
+from headrace.cli.worker_log import LoggedEvents
 from headrace.control import Connectors
 from headrace.model import TargetState, TaskId
 from headrace.runtime.app import Runtime

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.scoreboard import Scoreboard
+from headrace.cli.progress import Scoreboard
 from headrace.model import TaskId
 
 pytestmark = pytest.mark.spark

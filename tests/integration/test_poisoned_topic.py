@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headrace.cli.scoreboard import Scoreboard
+from headrace.cli.progress import Scoreboard
 from headrace.dataplane import LetterFilter, TopicWriter
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime

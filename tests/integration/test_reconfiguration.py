@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration import tables_source
 
-from headrace.cli.logged import LoggedEvents
+from headrace.cli.worker_log import LoggedEvents
 from headrace.control import Connectors
 from headrace.plugins import Registry
 from headrace.runtime.app import Runtime

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.cli.scoreboard import Scoreboard
+from headrace.cli.progress import Scoreboard
 from headrace.model import TaskId
 from headrace.runtime.app import Runtime
 

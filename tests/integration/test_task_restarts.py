@@ -7,7 +7,7 @@ import pytest
 from tests.integration import failing_source
 from tests.integration.test_reconfiguration import until
 
-from headrace.cli.logged import LoggedEvents
+from headrace.cli.worker_log import LoggedEvents
 from headrace.model import TaskId
 from headrace.runtime.app import Runtime
 from headrace.settings import load_settings

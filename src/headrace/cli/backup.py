@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.figures import moment
+from headrace.cli.formats import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -105,6 +105,6 @@ def adopt(context: typer.Context) -> None:
 
 
 def _size(made: Mapping[str, Any]) -> str:
-    from headrace.cli.figures import size
+    from headrace.cli.formats import size
 
     return size(made["size_bytes"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import letters
-from headrace.cli.figures import count
+from headrace.cli.formats import count
 from headrace.cli.invocation import invocation_of
 from headrace.cli.letters import Every, Filters, Ids, Topic, filtered
 
@@ -126,10 +126,10 @@ def replay(
     A record that fails again becomes a new letter. A replay that was killed is finished
     by the next one.
     """
-    from headrace.cli.checked import check_files
     from headrace.cli.failures import exit_code
-    from headrace.cli.scoreboard import Scoreboard
+    from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
+    from headrace.cli.validate import check_files
     from headrace.dataplane import LetterFilter
 
     invocation = invocation_of(context)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.connector.options import Json, known_names
-from headrace.cli.figures import moment
+from headrace.cli.formats import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ class Invocation:
 
         It leaves the home folder alone, which is the server's where that is on this machine.
         """
-        from headrace.cli.serverlink import client_of
+        from headrace.cli.serving import client_of
 
         return client_of(self._load(), self.terminal, timeout)
 

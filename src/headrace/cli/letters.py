@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from headrace.cli.times import time_of
+from headrace.cli.formats import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +103,7 @@ def show_groups(
     terminal: Terminal, groups: Sequence[Mapping[str, Any]], *, as_json: bool
 ) -> None:
     """Print how many letters are open, by topic, connector and cause."""
-    from headrace.cli.figures import count
+    from headrace.cli.formats import count
     from headrace.cli.terminal import table
 
     if as_json:

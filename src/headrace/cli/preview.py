@@ -43,7 +43,7 @@ def preview(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        from headrace.cli.checked import check_files
+        from headrace.cli.validate import check_files
 
         checked = check_files(runtime, [file])
         if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):
@@ -79,7 +79,7 @@ def to_json(connector: str, stages: Sequence[Stage | Shown]) -> dict[str, object
 
 def stage_table(stage: Stage | Shown, *, width: int | None) -> RenderableType:
     """Return the records of one stage: a column a field, and what became of each."""
-    from headrace.cli.grid import grid
+    from headrace.cli.terminal import grid
 
     keyed = any(record.get("key") is not None for record in stage.records)
     ended = any("dropped" in record or "error" in record for record in stage.records)

@@ -15,7 +15,7 @@ from headrace.cli.invocation import Invocation, invocation_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.cli.scoreboard import Scoreboard
+    from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
     from headrace.cli.terminal import Terminal
     from headrace.model import Definition
@@ -59,8 +59,8 @@ def run(  # noqa: PLR0917 - its options
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=once) as runtime:
-        from headrace.cli.checked import check_files
         from headrace.cli.failures import exit_code
+        from headrace.cli.validate import check_files
 
         checked = check_files(runtime, files)
         if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):
@@ -99,7 +99,7 @@ def _watched(
 ) -> Summary:
     """Run the definitions and show how it goes."""
     from headrace.cli.interrupts import Interrupts
-    from headrace.cli.scoreboard import Scoreboard
+    from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
 
     scoreboard = Scoreboard(time.monotonic)
@@ -134,19 +134,19 @@ def _watch(
     runtime: Runtime, scoreboard: Scoreboard, invocation: Invocation, watching: ExitStack
 ) -> Events:
     """Start to show the run in the way that fits; return who is to be told of events."""
-    from headrace.cli import watch
+    from headrace.cli.progress import JsonEvents, lines, live
 
     terminal = invocation.terminal
     if invocation.as_json:
-        events = watch.JsonEvents(scoreboard, terminal, unheard=runtime.stop)
+        events = JsonEvents(scoreboard, terminal, unheard=runtime.stop)
         watching.enter_context(events.printing())
         return events
     if not invocation.quiet:
         if _is_live(runtime, terminal):
             interval = runtime.settings.progress_interval
-            shown = watch.live(scoreboard, terminal, runtime.progress, interval)
+            shown = live(scoreboard, terminal, runtime.progress, interval)
         else:
-            shown = watch.lines(scoreboard, terminal)
+            shown = lines(scoreboard, terminal)
         watching.enter_context(shown)
     return scoreboard
 

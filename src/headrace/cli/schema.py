@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.invocation import invocation_of
-from headrace.cli.topicview import existing_topic, fields_of, iso
+from headrace.cli.topic import existing_topic, fields_of, iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

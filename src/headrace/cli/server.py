@@ -62,8 +62,8 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     as the password of any user. The settings server_ssl_certificate and server_ssl_key make it
     speak TLS; with server_ssl_client_ca clients have to show a certificate too.
     """
-    from headrace.cli.logged import LoggedEvents
     from headrace.cli.serving import serve
+    from headrace.cli.worker_log import LoggedEvents
     from headrace.rest import (
         Opening,
         Serving,

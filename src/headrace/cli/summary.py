@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.cli.failures import errors_json
-from headrace.cli.figures import count, span
+from headrace.cli.formats import count, span
 from headrace.cli.terminal import table
 from headrace.model import Counts, TaskState
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from headrace.cli.scoreboard import TaskScore
+    from headrace.cli.progress import TaskScore
 
 _FIGURES = ("read", "written", "filtered", "rejected", "batches", "seconds", "rows/s")
 

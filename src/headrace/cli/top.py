@@ -164,8 +164,8 @@ def _live(looks: Iterator[list[Moving]], terminal: Terminal) -> None:
 
 def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableType:
     """Return the table, with as many tasks as the screen has lines for."""
-    from headrace.cli.connector.looking import state_text
-    from headrace.cli.figures import count, size
+    from headrace.cli.connector.show import state_text
+    from headrace.cli.formats import count, size
     from headrace.cli.terminal import table
 
     figures = ("rows", "rows/s", "bytes/s", "lag", "batch", "rows/batch", "errors")
@@ -190,7 +190,7 @@ def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableT
 
 
 def _lag(now: TaskFigures) -> str:
-    from headrace.cli.figures import count, size
+    from headrace.cli.formats import count, size
 
     if now.lag_records is not None:
         return count(int(now.lag_records))

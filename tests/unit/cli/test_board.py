@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.conftest import FakeClock
 
-from headrace.cli.board import Pulse, View, draw
-from headrace.cli.scoreboard import Scoreboard
+from headrace.cli.progress import Pulse, Scoreboard, View, draw
 from headrace.model import Batch, TaskId, TaskState
 from headrace.sdk import Lag, RetriableError, SinkError
 from headrace.worker import Progress

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.figures import count, size, span
-from headrace.cli.grid import CELL_WIDTH, grid, text
+from headrace.cli.formats import count, size, span
+from headrace.cli.terminal import CELL_WIDTH, grid, text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from structlog.testing import capture_logs
 
-from headrace.cli.logged import LoggedEvents
+from headrace.cli.worker_log import LoggedEvents
 from headrace.model import SparkUnavailableError, TaskId
 from headrace.sdk import RetriableError
 

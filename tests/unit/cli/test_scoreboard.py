@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.cli.conftest import START, FakeClock
 
-from headrace.cli.scoreboard import Scoreboard, TaskScore
+from headrace.cli.progress import Scoreboard, TaskScore
 from headrace.model import Batch, Counts, TaskId, TaskState
 from headrace.sdk import Position, RetriableError, SinkError
 

@@ -12,9 +12,8 @@ from rich.console import Console
 from tests.unit.cli.conftest import FakeClock
 from typing_extensions import override
 
-from headrace.cli.scoreboard import Scoreboard
+from headrace.cli.progress import JsonEvents, News, Pulses, Scoreboard, live
 from headrace.cli.terminal import Terminal
-from headrace.cli.watch import JsonEvents, News, Pulses, live
 from headrace.model import Batch, TaskId, TaskState
 from headrace.sdk import RetriableError, SinkError
 from headrace.worker import Progress

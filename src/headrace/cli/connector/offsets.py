@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.choosing import Action, chosen, waiting_for
 from headrace.cli.connector.options import Json, Name, Names, Seconds, json_pairs
+from headrace.cli.connector.selection import Action, chosen, waiting_for
+from headrace.cli.formats import moment, time_of
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.cli.invocation import Invocation
+    from headrace.cli.terminal import Terminal
     from headrace.client import Client, OffsetInfo
+
 
 app = typer.Typer(
     help="Show and change where connectors stand. Changing asks for a stop first."
@@ -231,3 +234,204 @@ def as_text(value: Any) -> str:
         for key, each in value.items()
     )
     return " ".join(texts)
+
+
+def place_text(position: list[dict[str, Any]]) -> str:
+    """Return a position in one line: each partition with its offset."""
+    texts = (f"{as_text(each['partition'])}: {as_text(each['offset'])}" for each in position)
+    return "; ".join(texts)
+
+
+def rewind(
+    context: typer.Context,
+    name: Name,
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="TIME",
+            help="Such as 2026-11-21T10:00; in this machine's time zone unless it names one.",
+        ),
+    ],
+    *,
+    stop: Stop = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Let a stopped connector read again what came at a time or later."""
+    when = time_of(to, "TIME")
+
+    def back(client: Client) -> Sequence[Mapping[str, Any]]:
+        return client.rewind_offsets(name, when)
+
+    _go_back(context, name, back, timeout, stop=stop, as_json=as_json)
+
+
+def undo(
+    context: typer.Context,
+    name: Name,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go back although data has moved since.")
+    ] = False,
+    stop: Stop = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Undo the last change of a stopped connector's offsets; an undo can be undone."""
+
+    def back(client: Client) -> Sequence[Mapping[str, Any]]:
+        return client.undo_offsets(name, force=force)
+
+    _go_back(context, name, back, timeout, stop=stop, as_json=as_json)
+
+
+def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """List who changed a connector's offsets and when, the newest change first."""
+    from headrace.cli.terminal import table
+
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.offset_history(name)
+    if as_json:
+        invocation.terminal.print_json(found)
+        return
+    shown = table("at", "by", "action", "partition", "before", "after")
+    for each in found:
+        at = moment(each["at"])
+        for change in each["changes"]:
+            shown.add_row(at, each["by"], each["action"], *_texts(change))
+        if not each["changes"] and each["action"] == "give-up":
+            shown.add_row(at, each["by"], each["action"], "", "", "")
+    if shown.row_count:
+        invocation.terminal.print(shown)
+    else:
+        invocation.terminal.note(f"{name}: nobody has changed its offsets")
+
+
+def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:
+    return as_text(change["partition"]), as_text(change["before"]), as_text(change["after"])
+
+
+def _go_back(
+    context: typer.Context,
+    name: str,
+    back: Callable[[Client], Sequence[Mapping[str, Any]]],
+    seconds: float,
+    *,
+    stop: bool,
+    as_json: bool,
+) -> None:
+    """Change a connector's offsets while it is stopped, and say what changed."""
+    invocation = invocation_of(context)
+    with (
+        invocation.client() as client,
+        stopped(client, invocation, name, seconds, stop=stop),
+    ):
+        changes = back(client)
+    if as_json:
+        invocation.terminal.print_json({"name": name, "changes": list(changes)})
+        return
+    for each in changes:
+        partition, before, after = _texts(each)
+        invocation.terminal.print(f"{name}: {partition}: {before} -> {after}")
+        invocation.terminal.note(each["meaning"])
+    if not changes:
+        invocation.terminal.print(f"{name}: its offsets are as they were")
+
+
+def give_up(
+    context: typer.Context,
+    name: Name,
+    *,
+    task: Annotated[
+        int | None, typer.Option(min=-1, help="The task of this number; -1 replays letters.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="The batch of this id, to be sure which.")
+    ] = None,
+    skip: Annotated[
+        bool,
+        typer.Option("--skip", help="Leave its records out; else they are read once more."),
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Do it although a target holds it, or does not answer."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    stop: Stop = False,
+    timeout: Seconds = 60,
+    as_json: Json = False,
+) -> None:
+    """Give up a batch of a stopped connector that was begun and cannot run any more."""
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.client() as client:
+        number, found = _unfinished(client, name, task, batch)
+        with stopped(client, invocation, name, timeout, stop=stop):
+            shown = client.give_up(name, number, found, skip=skip, dry_run=True)
+            if not as_json:
+                _show_given_up(terminal, name, shown)
+            if not dry_run:
+                if not yes:
+                    _confirm(shown, as_json=as_json)
+                shown = client.give_up(name, number, found, skip=skip, force=force)
+    if as_json:
+        terminal.print_json({"name": name, **shown})
+    elif shown["done"]:
+        terminal.print(f"{name}: batch {found} of task {number} is given up")
+
+
+def _unfinished(
+    client: Client, name: str, task: int | None, batch: int | None
+) -> tuple[int, int]:
+    """Return the task and the id of the connector's one unfinished batch that is meant."""
+    from headrace.sdk import ConfigError
+
+    if task is not None and batch is not None:
+        return task, batch
+    tasks = [each["task"] for each in client.counts(name)["tasks"]] if task is None else [task]
+    newest = {number: client.batches(name, number, limit=1) for number in tasks}
+    found = [
+        (number, int(each["id"]))
+        for number, batches in newest.items()
+        for each in batches
+        if each["finished"] is None and batch in {None, each["id"]}
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        problem = f"{name} has no such unfinished batch."
+        fix = f"headrace connector batches {name} --task N lists those of a task."
+        raise ConfigError(problem, field="--batch", fix=fix)
+    told = "; ".join(f"--task {number} --batch {each}" for number, each in found)
+    problem = f"{name} has several unfinished batches: {told}."
+    raise ConfigError(problem, field="--task", fix="Name one of them.")
+
+
+def _show_given_up(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
+    batch = shown["batch"]
+    start, end = (place_text(batch[each]) or "the beginning" for each in ("start", "end"))
+    terminal.print(f"{name}: batch {batch['id']} of task {shown['task']}: {start} -> {end}")
+    holds = {
+        "yes": "holds it",
+        "part": "holds a part of it",
+        "no": "does not hold it",
+        "unknown": "may hold it",
+    }
+    for each in shown["targets"]:
+        why = f": {each['why']}" if each["why"] else ""
+        terminal.print(f"{name}: {each['name']} {holds[each['holds']]}{why}")
+    terminal.note(shown["meaning"])
+
+
+def _confirm(shown: Mapping[str, Any], *, as_json: bool) -> None:
+    """Ask whether to do it; where there is nobody to ask, it is not done."""
+    import sys
+
+    from headrace.sdk import ConfigError
+
+    if as_json or not sys.stdin.isatty():
+        problem = f"Batch {shown['batch']['id']} was not given up."
+        raise ConfigError(problem, field="--yes", fix="Add --yes to do it.")
+    typer.confirm("Give it up?", abort=True, err=True)

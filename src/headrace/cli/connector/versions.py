@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.choosing import Action, carry_out
 from headrace.cli.connector.options import Json, Name, Seconds, Wait
-from headrace.cli.figures import moment
+from headrace.cli.connector.selection import Action, carry_out
+from headrace.cli.formats import moment
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:

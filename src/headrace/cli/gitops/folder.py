@@ -1,4 +1,4 @@
-"""A folder of files that describe connectors."""
+"""Connectors as files would describe them: those of a folder, and those of a server."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from urllib.parse import quote
 
 from ruamel.yaml import YAML
 
+from headrace.cli.gitops.plan import There
+from headrace.control import Served
 from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.control import Served
+    from headrace.client import Client
+
 
 SUFFIXES = {".json", ".properties", ".yaml", ".yml"}
 _FIRST = ("connector.class", "tasks.max", "topic", "topics")
@@ -70,3 +73,28 @@ def _dumped(document: Mapping[str, object]) -> str:
     text = io.StringIO()
     yaml.dump(document, text)
     return text.getvalue()
+
+
+_RUNNING = "RUNNING"
+
+
+def there_on(client: Client) -> dict[str, There]:
+    """Return what a server has, by name."""
+    targets = client.targets()
+    return {
+        name: There(dict(info.config), targets[name])
+        for name, info in client.infos().items()
+        if name in targets
+    }
+
+
+def described_on(client: Client) -> dict[str, Served]:
+    """Return the same as files describe it: one that runs, or should, says nothing of that."""
+    return {
+        name: Served(
+            name=name,
+            config=each.config,
+            state=None if each.state == _RUNNING else each.state,
+        )
+        for name, each in there_on(client).items()
+    }

@@ -32,7 +32,7 @@ def preview(
 
     Nothing is stored, and nothing is written.
     """
-    from headrace.cli.connector.wanted import read_files
+    from headrace.cli.connector.definition_files import read_files
     from headrace.cli.failures import unknown
     from headrace.cli.preview import Shown, tell
 

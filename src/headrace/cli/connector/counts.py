@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.choosing import chosen
-from headrace.cli.connector.offsets import as_text
+from headrace.cli.connector.offsets import place_text
 from headrace.cli.connector.options import Json, MaybeNames, Name
-from headrace.cli.figures import count, moment
+from headrace.cli.connector.selection import chosen
+from headrace.cli.formats import count, moment, time_of
 from headrace.cli.invocation import invocation_of
-from headrace.cli.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _FIGURES = ("read", "written", "filtered", "rejected")
 
@@ -105,15 +105,9 @@ def _cells(counts: Mapping[str, Any] | None) -> list[str]:
 
 
 def _took(batch: Mapping[str, Any]) -> str:
-    from headrace.cli.figures import span
+    from headrace.cli.formats import span
 
     if batch["finished"] is None:
         return "runs"
     begun, finished = map(datetime.fromisoformat, (batch["begun"], batch["finished"]))
     return span((finished - begun).total_seconds())
-
-
-def place_text(position: list[dict[str, Any]]) -> str:
-    """Return a position in one line: each partition with its offset."""
-    texts = (f"{as_text(each['partition'])}: {as_text(each['offset'])}" for each in position)
-    return "; ".join(texts)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.connector.choosing import Action, act, carry_out, chosen, is_pattern
 from headrace.cli.connector.options import Json, Names, Seconds, Wait
+from headrace.cli.connector.selection import Action, act, carry_out, chosen, is_pattern
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.connector.choosing import chosen
 from headrace.cli.connector.options import Json, MaybeNames
+from headrace.cli.connector.selection import chosen
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def export(
     References such as ${env:NAME} and hidden values stay as the server shows them. A connector
     that another file of the folder describes is left to that file.
     """
-    from headrace.cli.connector.wanted import read_placed
-    from headrace.cli.gitops.folder import files_below
-    from headrace.cli.gitops.server import described_on
+    from headrace.cli.connector.definition_files import read_placed
+    from headrace.cli.gitops.folder import described_on, files_below
 
     invocation = invocation_of(context)
     with invocation.client() as client:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.connector.choosing import (
+from headrace.cli.connector.options import Files, Json, Name, Seconds, Set, Wait, pairs
+from headrace.cli.connector.selection import (
     Action,
     Outcome,
     carry_out,
@@ -15,7 +16,6 @@ from headrace.cli.connector.choosing import (
     waited,
     waiting_for,
 )
-from headrace.cli.connector.options import Files, Json, Name, Seconds, Set, Wait, pairs
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Make connectors as files describe them: create, change or leave each as it is."""
-    from headrace.cli.connector.wanted import read_files
+    from headrace.cli.connector.definition_files import read_files
     from headrace.client import Goal
 
     invocation = invocation_of(context)
@@ -139,7 +139,7 @@ def config(
 
 def validate(context: typer.Context, files: Files, as_json: Json = False) -> None:
     """Let the server check the connectors of files. Nothing is stored."""
-    from headrace.cli.connector.wanted import read_files
+    from headrace.cli.connector.definition_files import read_files
     from headrace.cli.failures import errors_json, show
     from headrace.sdk import ConfigErrors
 
@@ -167,7 +167,7 @@ def validate(context: typer.Context, files: Files, as_json: Json = False) -> Non
 def _wanted(
     files: Sequence[Path] | None, name: str | None, sets: list[str] | None
 ) -> list[Served]:
-    from headrace.cli.connector.wanted import read_files, with_keys
+    from headrace.cli.connector.definition_files import read_files, with_keys
     from headrace.control import Served
     from headrace.sdk import ConfigError
 

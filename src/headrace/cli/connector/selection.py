@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.client import Wait as Waiting
     from headrace.sdk import HeadraceError
 
+
 _PATTERN = set("*?[")
 
 

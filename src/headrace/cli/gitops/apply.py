@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.choosing import Action, Outcome, waited, waiting_for
 from headrace.cli.connector.options import Json, Seconds, Wait
+from headrace.cli.connector.selection import Action, Outcome, waited, waiting_for
 from headrace.cli.invocation import invocation_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.cli.gitops.plan import Change, Plan
     from headrace.cli.terminal import Terminal
     from headrace.client import Client
+
 
 TO_CHANGE = 4
 """The exit code of a dry run that found something to change."""
@@ -80,10 +81,9 @@ def _planned(
     """Plan, and let the server check it. Raises ConfigErrors with all that is wrong."""
     from fnmatch import fnmatchcase
 
-    from headrace.cli.connector.wanted import read_files
-    from headrace.cli.gitops.folder import files_below
+    from headrace.cli.connector.definition_files import read_files
+    from headrace.cli.gitops.folder import files_below, there_on
     from headrace.cli.gitops.plan import plan
-    from headrace.cli.gitops.server import there_on
 
     def chosen(name: str) -> bool:
         return not only or any(fnmatchcase(name, each) for each in only)

@@ -1,0 +1,88 @@
+"""Durations, sizes, times and figures, as users write and read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+_NONE = {"-1", "none", "unlimited", "forever"}
+_NO_LIMIT = -1
+_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_BYTES = {
+    "": 1,
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("KMGTP", 1)},
+    **{f"{letter}IB": 1024**power for power, letter in enumerate("KMGTP", 1)},
+}
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)\Z")
+
+
+def millis_of(text: str, field: str) -> int:
+    """Return milliseconds, -1 for no limit. Raises ConfigError."""
+    return _limit(text, _MILLIS, field, "7d, 12h, 30m, 45s, 500ms, or none for no limit")
+
+
+def bytes_of(text: str, field: str) -> int:
+    """Return bytes, -1 for no limit. Raises ConfigError."""
+    return _limit(text.upper(), _BYTES, field, "10GB, 500MiB, 1000, or none for no limit")
+
+
+def _limit(text: str, units: dict[str, int], field: str, forms: str) -> int:
+    from headrace.sdk import ConfigError
+
+    if text.strip().lower() in _NONE:
+        return _NO_LIMIT
+    found = _NUMBER.match(text.strip())
+    if found is None or found[2] not in units:
+        problem = f"{text!r} cannot be read."
+        raise ConfigError(problem, field=field, fix=f"Write it as {forms}.")
+    return int(float(found[1]) * units[found[2]])
+
+
+def time_of(text: str, field: str) -> datetime:
+    """Return a time, of this machine's zone unless it names one. Raises ConfigError."""
+    from headrace.sdk import ConfigError
+
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError) as error:
+        problem = f"{text!r} is no time."
+        fix = "Write it as 2026-11-21T10:00, or with a zone as 2026-11-21T10:00Z."
+        raise ConfigError(problem, field=field, fix=fix) from error
+
+
+_KILO = 1000
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def count(number: float) -> str:
+    """Return a whole number with separators: ``1,234,567``."""
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.0f}"
+
+
+def size(size_bytes: float) -> str:
+    """Return a size with three digits at least: ``1.23 MB``."""
+    for unit in _UNITS:
+        if abs(size_bytes) < _KILO or unit == _UNITS[-1]:
+            break
+        size_bytes /= _KILO
+    digits = 0 if unit == "B" else 2 if size_bytes < 10 else 1 if size_bytes < 100 else 0  # noqa: PLR2004 - three digits
+    return f"{size_bytes:,.{digits}f} {unit}"
+
+
+def span(seconds: float) -> str:
+    """Return a duration: ``3.2 s``, ``4:05`` (minutes), ``2:04:05`` or ``3 d 2 h``."""
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return f"{int(seconds) // _MINUTE}:{int(seconds) % _MINUTE:02}"
+    if seconds < _DAY:
+        minutes = int(seconds) // _MINUTE
+        return f"{minutes // 60}:{minutes % 60:02}:{int(seconds) % _MINUTE:02}"
+    return f"{int(seconds) // _DAY} d {int(seconds) % _DAY // _HOUR} h"
+
+
+def moment(at: str) -> str:
+    """Return a time that a server gave, to the second: ``2026-11-21 10:00:00``."""
+    return at.partition(".")[0].rstrip("Z").replace("T", " ")

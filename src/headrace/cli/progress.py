@@ -1,0 +1,552 @@
+"""Shows a run while it goes on: live on a screen, else as lines, else as JSON events."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.cli.formats import count, size, span
+from headrace.model import Counts, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from headrace.cli.terminal import Terminal
+    from headrace.model import Batch, TaskId
+    from headrace.sdk import Lag
+    from headrace.worker import Progress
+
+
+log = structlog.get_logger(__name__)
+
+
+_AROUND = 4
+"""Lines that are not tasks: the heading, the rule below it, the total, the cursor."""
+_WIDE = 90
+_STYLES = {
+    TaskState.RUNNING: "green",
+    TaskState.COMPLETED: "cyan",
+    TaskState.FAILED: "bold red",
+    TaskState.STOPPED: "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a running task is doing right now.
+
+    Args:
+        progress: What it says of itself.
+        since: When its batch was first seen, in seconds of the scoreboard's clock.
+    """
+
+    progress: Progress
+    since: float
+
+    @property
+    def lag(self) -> Lag | None:
+        """Return how far the task is behind its source, where that is known."""
+        return self.progress.lag
+
+
+@dataclass(frozen=True)
+class View:
+    """What is to be drawn, at one moment.
+
+    Args:
+        scores: All tasks.
+        now: The moment, in seconds of the scoreboard's clock.
+        seconds: How long the run has lasted.
+        pulses: What the running tasks do, where it is known.
+    """
+
+    scores: Sequence[TaskScore]
+    now: float
+    seconds: float
+    pulses: Mapping[TaskId, Pulse] = field(default_factory=dict)
+
+    def rates(self, score: TaskScore) -> tuple[float, float]:
+        """Return a task's rows and bytes per second."""
+        return score.rates(self.now, working=score.task in self.pulses)
+
+    def shown(self, height: int) -> list[TaskScore]:
+        """Return the tasks that get a line: all if they fit, else the busiest."""
+        room = max(1, height - _AROUND)
+        if len(self.scores) <= room:
+            return list(self.scores)
+
+        def busyness(score: TaskScore) -> tuple[bool, bool, float, int]:
+            rows_per_second = self.rates(score)[0]
+            working = score.task in self.pulses
+            return not score.is_over, working, rows_per_second, score.counts.read
+
+        busiest = sorted(self.scores, key=busyness, reverse=True)[:room]
+        return sorted(busiest, key=lambda score: score.task)
+
+
+def draw(view: View, *, width: int, height: int) -> RenderableType:
+    """Return the picture for a screen of that many columns and lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not view.scores:
+        return Text(f"starting Spark, {span(view.seconds)}", style="dim")
+    lag = any(pulse.lag is not None for pulse in view.pulses.values())
+    table = Table(box=None, pad_edge=False, show_footer=True, header_style="dim")
+    total = _Total.of(view)
+    table.add_column("task", total.states, no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("state", span(view.seconds), no_wrap=True)
+    figures = {"rows": count(total.rows), "rows/s": count(total.rate)}
+    if width >= _WIDE:
+        figures["bytes"] = size(total.size_bytes)
+    if lag:
+        figures |= {"lag": "", "ETA": ""}
+    for heading, footer in figures.items():
+        table.add_column(heading, footer, justify="right", no_wrap=True)
+    table.add_column("batch", no_wrap=True)
+    for score in view.shown(height):
+        cells = _cells(view, score)
+        chosen = [cells[str(column.header)] for column in table.columns]
+        table.add_row(*chosen)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    states: str
+    rows: int
+    rate: float
+    size_bytes: int
+
+    @classmethod
+    def of(cls, view: View) -> _Total:
+        numbers: dict[TaskState, int] = {}
+        for score in view.scores:
+            numbers[score.state] = numbers.get(score.state, 0) + 1
+        states = ", ".join(f"{n} {state.value.lower()}" for state, n in numbers.items())
+        noun = "task" if len(view.scores) == 1 else "tasks"
+        return cls(
+            states=f"{len(view.scores)} {noun}: {states}",
+            rows=sum(score.counts.read for score in view.scores),
+            rate=sum(view.rates(score)[0] for score in view.scores),
+            size_bytes=sum(score.counts.size_bytes for score in view.scores),
+        )
+
+
+def _cells(view: View, score: TaskScore) -> dict[str, RenderableType]:
+    from rich.text import Text
+
+    pulse = view.pulses.get(score.task)
+    rate, bytes_rate = view.rates(score)
+    lag = pulse.lag if pulse else None
+    state, style = score.state.value.lower(), _STYLES.get(score.state, "")
+    if score.retry is not None and not score.is_over:
+        wait = max(0.0, score.retry.at - view.now)
+        state, style = f"retry in {wait:.0f} s", "yellow"
+    return {
+        "task": Text(str(score.task)),
+        "state": Text(state, style=style),
+        "rows": Text(count(score.counts.read)),
+        "rows/s": Text("" if score.is_over else count(rate)),
+        "bytes": Text(size(score.counts.size_bytes)),
+        "lag": Text("" if lag is None else _behind(lag)),
+        "ETA": Text("" if lag is None else _eta(lag, rate, bytes_rate)),
+        "batch": Text("" if score.is_over else _batch(view, score, pulse)),
+    }
+
+
+def _batch(view: View, score: TaskScore, pulse: Pulse | None) -> str:
+    if pulse is None:
+        if score.recent or score.began is None:
+            return "waiting for data" if score.recent else ""
+        return "starting" if not score.batches else "waiting for data"
+    now = pulse.progress
+    spark = f", {now.spark_done}/{now.spark_total} parts" if now.spark_total else ""
+    return f"#{now.batch} for {span(view.now - pulse.since)}{spark}"
+
+
+def _behind(lag: Lag) -> str:
+    if lag.rows is not None:
+        return count(lag.rows)
+    return "" if lag.size_bytes is None else size(lag.size_bytes)
+
+
+def _eta(lag: Lag, rows_per_second: float, bytes_per_second: float) -> str:
+    if lag.rows is not None and rows_per_second > 0:
+        return span(lag.rows / rows_per_second)
+    if lag.size_bytes is not None and bytes_per_second > 0:
+        return span(lag.size_bytes / bytes_per_second)
+    return ""
+
+
+WINDOW = 10.0
+"""Seconds over which rates are measured."""
+_NOTHING = Counts()
+_ENDED = {TaskState.COMPLETED, TaskState.FAILED, TaskState.STOPPED}
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one batch moved, and when, in seconds of the scoreboard's clock."""
+
+    began: float
+    ended: float
+    rows: int
+    size_bytes: int
+
+    def share(self, since: float) -> float:
+        """Return how much of the batch's time lies after ``since``, from 0 to 1."""
+        if self.began >= since:
+            return 1.0
+        return max(0.0, self.ended - since) / (self.ended - self.began)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A step that failed for now."""
+
+    at: float
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """One task: its state, its counts since the run began, its last seconds.
+
+    Times are seconds of the scoreboard's clock.
+
+    Args:
+        task: The task.
+        state: The last state that was told.
+        counts: The sum over its batches.
+        batches: How many it finished.
+        busy: The time its batches took.
+        began: When it was first running.
+        ended: When it ended.
+        error: Why it failed.
+        retry: Why and when it is tried again, until a batch is finished.
+        recent: The batches that reach into the last seconds.
+    """
+
+    task: TaskId
+    state: TaskState = TaskState.UNASSIGNED
+    counts: Counts = _NOTHING
+    batches: int = 0
+    busy: timedelta = timedelta()
+    began: float | None = None
+    ended: float | None = None
+    error: Exception | None = None
+    retry: Retry | None = None
+    recent: tuple[Moved, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the task has ended."""
+        return self.state in _ENDED
+
+    def with_batch(self, batch: Batch, took: timedelta, now: float) -> TaskScore:
+        """Return the score after a batch."""
+        began = now - took.total_seconds()
+        moved = Moved(began, now, batch.counts.read, batch.counts.size_bytes)
+        recent = (*(m for m in self.recent if m.ended > now - WINDOW), moved)
+        return replace(
+            self,
+            counts=self.counts.plus(batch.counts),
+            batches=self.batches + 1,
+            busy=self.busy + took,
+            retry=None,
+            recent=recent,
+        )
+
+    def with_state(self, state: TaskState, error: Exception | None, now: float) -> TaskScore:
+        """Return the score after a change of state."""
+        running = state is TaskState.RUNNING
+        began = now if running and self.began is None else self.began
+        ended = now if state in _ENDED else None
+        return replace(self, state=state, error=error, began=began, ended=ended, retry=None)
+
+    def rates(self, now: float, *, working: bool) -> tuple[float, float]:
+        """Return rows and bytes per second over the last seconds.
+
+        While a batch runs its rows are not known yet, so the last seconds before it
+        count; an idle task's rate falls to zero.
+        """
+        if self.is_over or self.began is None or not self.recent:
+            return 0.0, 0.0
+        end = self.recent[-1].ended if working else now
+        since = max(end - WINDOW, min(self.began, self.recent[0].began))
+        seconds = max(end - since, 1e-3)
+        shares = [(moved, moved.share(since)) for moved in self.recent]
+        rows = sum(moved.rows * share for moved, share in shares)
+        size_bytes = sum(moved.size_bytes * share for moved, share in shares)
+        return rows / seconds, size_bytes / seconds
+
+
+class Scoreboard:
+    """The worker's events, kept as one score per task. Any thread may use it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin with no tasks; ``clock`` gives seconds that only grow."""
+        self.clock = clock
+        self.began = clock()
+        self._lock = threading.Lock()
+        self._scores: dict[TaskId, TaskScore] = {}
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        with self._lock:
+            score = self._score(batch.task)
+            self._scores[batch.task] = score.with_batch(batch, took, self.clock())
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        with self._lock:
+            self._scores[task] = self._score(task).with_state(state, error, self.clock())
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        problem = str(getattr(error, "problem", error)).partition("\n")[0]
+        retry = Retry(self.clock() + wait.total_seconds(), problem)
+        with self._lock:
+            self._scores[task] = replace(self._score(task), retry=retry)
+
+    def scores(self) -> list[TaskScore]:
+        """Return the scores of all tasks that were heard of, in their order."""
+        with self._lock:
+            return [self._scores[task] for task in sorted(self._scores)]
+
+    def seconds(self) -> float:
+        """Return how long ago the scoreboard was made."""
+        return self.clock() - self.began
+
+    def _score(self, task: TaskId) -> TaskScore:
+        return self._scores.get(task) or TaskScore(task)
+
+
+LINE_INTERVAL = 10.0
+"""Seconds between two lines of one task, where there is no screen."""
+_TICK = 0.2
+
+
+@contextmanager
+def live(
+    scoreboard: Scoreboard,
+    terminal: Terminal,
+    probe: Callable[[TaskId], Progress | None],
+    interval: timedelta,
+) -> Iterator[None]:
+    """Draw the board again and again while the body runs.
+
+    Drawing has a thread of its own and looks only at what is in memory; asking the
+    store and Spark has another. Neither waits for a batch, so the clock never stops.
+    """
+    from rich.live import Live
+
+    seconds = interval.total_seconds()
+    pulses = Pulses(scoreboard, probe)
+    console = terminal.err
+
+    def picture() -> RenderableType:
+        view = View(scoreboard.scores(), scoreboard.clock(), scoreboard.seconds(), pulses.seen)
+        return draw(view, width=console.width, height=console.height)
+
+    with (
+        _ticking(pulses.refresh, seconds, "headrace-pulses"),
+        Live(
+            get_renderable=picture,
+            console=console,
+            refresh_per_second=1 / seconds,
+            transient=True,
+            redirect_stdout=False,
+        ),
+    ):
+        yield
+
+
+class Pulses:
+    """What each running task is doing, asked again and again by one thread."""
+
+    def __init__(
+        self,
+        scoreboard: Scoreboard,
+        probe: Callable[[TaskId], Progress | None],
+    ) -> None:
+        """Ask ``probe`` about the running tasks of ``scoreboard``."""
+        self._scoreboard = scoreboard
+        self._probe = probe
+        self.seen: dict[TaskId, Pulse] = {}
+
+    def refresh(self) -> None:
+        """Ask about every running task."""
+        now = self._scoreboard.clock()
+        seen = {}
+        for score in self._scoreboard.scores():
+            if score.state is not TaskState.RUNNING:
+                continue
+            found = self._probe(score.task)
+            if found is not None:
+                before = self.seen.get(score.task)
+                since = before.since if before and before.progress.batch == found.batch else now
+                seen[score.task] = Pulse(found, since)
+        self.seen = seen  # replaced whole, so that the drawing thread needs no lock
+
+
+@contextmanager
+def lines(scoreboard: Scoreboard, terminal: Terminal) -> Iterator[None]:
+    """Print a line when a task starts and ends, and now and then while it moves."""
+    news = News()
+
+    def tell() -> None:
+        for line in news.of(scoreboard.scores(), scoreboard.clock()):
+            terminal.note(line)
+
+    terminal.note("starting Spark")
+    with _ticking(tell, _TICK, "headrace-lines"):
+        yield
+    tell()
+
+
+class News:
+    """Tells of each task what has changed since it last did, but not too often."""
+
+    def __init__(self) -> None:
+        """Know of no task yet."""
+        self._told: dict[TaskId, tuple[TaskState, int, float]] = {}
+        self._retries: dict[TaskId, float] = {}
+
+    def of(self, scores: Sequence[TaskScore], now: float) -> list[str]:
+        """Return the lines to print now."""
+        return [line for score in scores for line in self._of(score, now)]
+
+    def _of(self, score: TaskScore, now: float) -> Iterator[str]:
+        state, batches, at = self._told.get(score.task, (TaskState.UNASSIGNED, 0, now))
+        if state is TaskState.UNASSIGNED and score.began is not None:
+            yield f"{score.task}: started"
+        due = now - at >= LINE_INTERVAL
+        if score.is_over and state != score.state:
+            yield f"{score.task}: {_ending(score)}"
+        elif (
+            due and score.retry is not None and self._retries.get(score.task) != score.retry.at
+        ):
+            self._retries[score.task] = score.retry.at
+            wait = span(max(0.0, score.retry.at - now))
+            yield f"{score.task}: tries again in {wait}: {score.retry.problem}"
+        elif due and score.batches != batches:
+            rate = count(score.rates(now, working=True)[0])
+            yield f"{score.task}: {_figures(score)}, {rate} rows/s"
+        elif score.state == state:
+            return
+        self._told[score.task] = (score.state, score.batches, now)
+
+
+def _ending(score: TaskScore) -> str:
+    state = score.state.value.lower()
+    if score.error is None:
+        return f"{state}, {_figures(score)}"
+    problem = getattr(score.error, "problem", f"{type(score.error).__name__}: {score.error}")
+    return f"{state} after {_figures(score)}: {problem.partition(chr(10))[0]}"
+
+
+def _figures(score: TaskScore) -> str:
+    counts = score.counts
+    parts = [f"{count(counts.read)} read", f"{count(counts.written)} written"]
+    parts += [f"{count(counts.filtered)} filtered"] if counts.filtered else []
+    parts += [f"{count(counts.rejected)} rejected"] if counts.rejected else []
+    return ", ".join(parts)
+
+
+class JsonEvents:
+    """Prints each event as a line of JSON, and passes it on to the scoreboard.
+
+    A thread of its own prints, so that a reader that is slow never holds a batch up.
+    """
+
+    def __init__(
+        self, scoreboard: Scoreboard, terminal: Terminal, unheard: Callable[[], None]
+    ) -> None:
+        """Print on ``terminal``; call ``unheard`` when nobody reads it any more."""
+        self._scoreboard = scoreboard
+        self._terminal = terminal
+        self._unheard = unheard
+        self._events: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        self._scoreboard.batch_finished(batch, took)
+        counts = batch.counts
+        self._put(
+            "batch",
+            batch.task,
+            batch=batch.id,
+            read=counts.read,
+            written=counts.written,
+            filtered=counts.filtered,
+            filters=dict(counts.filters),
+            rejected=counts.rejected,
+            causes=dict(counts.causes),
+            size_bytes=counts.size_bytes,
+            seconds=round(took.total_seconds(), 6),
+        )
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        from headrace.cli.failures import errors_json
+
+        self._scoreboard.state_changed(task, state, error)
+        self._put(
+            "state", task, state=state.value, errors=errors_json([error] if error else [])
+        )
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        from headrace.cli.failures import errors_json
+
+        self._scoreboard.retrying(task, error, wait)
+        seconds = round(wait.total_seconds(), 6)
+        self._put("retry", task, wait_seconds=seconds, errors=errors_json([error]))
+
+    @contextmanager
+    def printing(self) -> Iterator[None]:
+        """Print events while the body runs, and the rest at its end."""
+        printer = threading.Thread(target=self._print, name="headrace-events", daemon=True)
+        printer.start()
+        try:
+            yield
+        finally:
+            self._events.put(None)
+            printer.join()
+
+    def _put(self, event: str, task: TaskId, **values: object) -> None:
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._events.put({"event": event, "time": time, "task": str(task), **values})
+
+    def _print(self) -> None:
+        while (event := self._events.get()) is not None:
+            try:
+                self._terminal.print_json(event)
+            except OSError:  # the reader has gone, as with `| head`
+                self._unheard()
+                return
+
+
+@contextmanager
+def _ticking(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """Call ``work`` every so many seconds in a thread while the body runs."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(seconds):
+            try:
+                work()
+            except Exception:  # what shows a run must never end it
+                log.debug("progress could not be shown", exc_info=True)
+
+    thread = threading.Thread(target=tick, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=5)
