@@ -122,23 +122,21 @@ def versions(
     as_json: Json = False,
 ) -> None:
     """List a subject's versions."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with _opened(invocation, url) as registry:
         numbers = registry.all_versions(subject) if deleted else registry.versions(subject)
         found = [registry.version(subject, number) for number in numbers]
-    if as_json:
-        lines = [
-            {"version": each.version, "id": each.id, "type": each.schema.type.value}
-            for each in found
-        ]
-        invocation.terminal.print_json(lines)
-        return
-    shown = table("version", "id", "type", right=("version", "id"))
-    for each in found:
-        shown.add_row(str(each.version), str(each.id), each.schema.type.value)
-    invocation.terminal.print(shown)
+    lines = [
+        {"version": each.version, "id": each.id, "type": each.schema.type.value}
+        for each in found
+    ]
+    invocation.terminal.show_rows(
+        ("version", "id", "type"),
+        (tuple(line.values()) for line in lines),
+        json=lines,
+        as_json=as_json,
+        right=("version", "id"),
+    )
 
 
 @app.command()

@@ -279,7 +279,7 @@ def test_plugins_and_loggers_of_the_server_are_shown(connector: Commands) -> Non
     connector("loggers", "headrace.nothing.ther", code=2)
     assert "Did you mean headrace.nothing.there" in connector.err
     connector("loggers", "headrace.nothing.there", "--level", "loud", code=2)
-    assert "] --level: 'loud' is no level.\n  fix: Use one of: TRACE, DEBUG" in connector.err
+    assert "] --level: Invalid level 'loud'.\n  fix: Use one of: TRACE, DEBUG" in connector.err
     connector("plugins", "FileStreamSourc", code=2)
     assert "] CLASS: No plugin is called 'FileStreamSourc'.\n  fix: Did you" in connector.err
 

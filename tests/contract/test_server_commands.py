@@ -253,7 +253,7 @@ def test_top_shows_what_tasks_do_and_how_fast(
 def test_offsets_go_back_to_what_they_were_and_to_a_time(terminal: Commands) -> None:
     terminal.server.create("a")
     terminal("connector", "offsets", "history", "a")
-    assert "nobody has changed" in terminal.err
+    assert "never changed by hand" in terminal.err
     given = ["--partition", "filename=/in", "--offset", "position=7"]
     terminal("connector", "offsets", "set", "a", *given, "--stop")
     terminal("connector", "offsets", "undo", "a", code=2)

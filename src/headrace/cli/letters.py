@@ -104,19 +104,16 @@ def show_groups(
 ) -> None:
     """Print how many letters are open, by topic, connector and cause."""
     from headrace.cli.formats import count
-    from headrace.cli.terminal import table
 
-    if as_json:
-        terminal.print_json(groups)
-        return
-    if not groups:
-        terminal.note("no open letters")
-        return
-    shown = table(*_COLUMNS, right=("letters",))
-    for group in groups:
-        cells = [group[column] for column in _COLUMNS]
-        shown.add_row(*(count(c) if isinstance(c, int) else str(c or "") for c in cells))
-    terminal.print(shown)
+    cells = [[group[column] for column in _COLUMNS] for group in groups]
+    terminal.show_rows(
+        _COLUMNS,
+        [[count(c) if isinstance(c, int) else str(c or "") for c in row] for row in cells],
+        json=groups,
+        as_json=as_json,
+        right=("letters",),
+        empty="no open letters",
+    )
 
 
 def show_letters(

@@ -28,7 +28,6 @@ def list_plugins(
 ) -> None:
     """List the installed plugins."""
     from headrace.cli.failures import show
-    from headrace.cli.terminal import table
     from headrace.plugins import PluginKind, Registry
     from headrace.sdk import SetupError
 
@@ -41,13 +40,15 @@ def list_plugins(
                 found.append(_loaded(registry, each, name))
             except SetupError as error:  # one that is broken must not hide the others
                 show([error], terminal, kind="warning")
-    if as_json:
-        terminal.print_json([_plugin_json(info) for info in found])
-        return
-    shown = table("kind", "name", "version", "delivery", "what it does")
-    for info in found:
-        shown.add_row(info.kind, info.name, info.version, _delivery(info) or "", info.summary)
-    terminal.print(shown)
+    terminal.show_rows(
+        ("kind", "name", "version", "delivery", "what it does"),
+        (
+            (info.kind, info.name, info.version, _delivery(info) or "", info.summary)
+            for info in found
+        ),
+        json=[_plugin_json(info) for info in found] if as_json else [],
+        as_json=as_json,
+    )
 
 
 @app.command()

@@ -28,24 +28,27 @@ def list_schemas(
     context: typer.Context, topic: _TOPIC, stream: _STREAM = None, as_json: _JSON = False
 ) -> None:
     """List every schema that a topic has had, with the batch from which it applies."""
-    from headrace.cli.terminal import table
-
     terminal = invocation_of(context).terminal
     found = _versions(context, topic, stream)
     listed = [(version, _since(found, version)) for version in found]
-    if as_json:
-        terminal.print_json([_told(version, changes) for version, changes in listed])
-        return
-    if not found:
-        terminal.note(f"{topic} has no records yet")
-        return
-    shown = table("stream", "number", "version", "time", "batch", "changes", right=("number",))
-    for version, changes in listed:
-        batch = "" if version.batch is None else f"{version.application} {version.batch}"
-        kinds = ", ".join(str(change) for change in changes)
-        place = (str(version.number), str(version.version), iso(version.time) or "")
-        shown.add_row(version.stream, *place, batch, kinds)
-    terminal.print(shown)
+    terminal.show_rows(
+        ("stream", "number", "version", "time", "batch", "changes"),
+        (
+            (
+                version.stream,
+                version.number,
+                version.version,
+                iso(version.time) or "",
+                "" if version.batch is None else f"{version.application} {version.batch}",
+                ", ".join(str(change) for change in changes),
+            )
+            for version, changes in listed
+        ),
+        json=[_told(version, changes) for version, changes in listed],
+        as_json=as_json,
+        right=("number",),
+        empty=f"{topic} has no records yet",
+    )
 
 
 @app.command()

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -64,6 +64,37 @@ class Terminal:
         """Print a value as one line of JSON."""
         sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
         sys.stdout.flush()
+
+    def show_rows(
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        json: Mapping[str, object] | Sequence[object],
+        as_json: bool,
+        right: Sequence[str] = (),
+        empty: str = "",
+    ) -> None:
+        """Print what a command found, as a table or as JSON.
+
+        Args:
+            headings: Those of the table's columns.
+            rows: A cell a column; not looked at where JSON is wanted.
+            json: The same as a JSON value.
+            as_json: Whether that is wanted.
+            right: The headings whose cells are figures.
+            empty: What is noted where there are no rows; an empty table if it is empty.
+        """
+        if as_json:
+            self.print_json(json)
+            return
+        shown = table(*headings, right=right)
+        for row in rows:
+            shown.add_row(*(str(cell) if isinstance(cell, int) else cell for cell in row))  # type: ignore[arg-type]  # texts, plain or rich
+        if empty and not shown.row_count:
+            self.note(empty)
+        else:
+            self.print(shown)
 
     def note(self, text: str) -> None:
         """Tell what goes on, unless the user asked for quiet or for JSON."""

@@ -51,19 +51,14 @@ def create(
 @app.command("list")
 def list_tokens(context: typer.Context, as_json: Json = False) -> None:
     """List the names and roles of the tokens."""
-    from headrace.cli.terminal import table
-
-    terminal = invocation_of(context).terminal
     found = _file(context).tokens()
-    if as_json:
-        terminal.print_json([{"name": each.name, "role": each.role} for each in found])
-    elif found:
-        shown = table("name", "role")
-        for each in found:
-            shown.add_row(each.name, each.role)
-        terminal.print(shown)
-    else:
-        terminal.note("no tokens")
+    invocation_of(context).terminal.show_rows(
+        ("name", "role"),
+        ((each.name, each.role) for each in found),
+        json=[{"name": each.name, "role": each.role} for each in found],
+        as_json=as_json,
+        empty="no tokens",
+    )
 
 
 @app.command()

@@ -84,35 +84,35 @@ def list_topics(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the topics with their figures."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
-    terminal = invocation.terminal
     with invocation.runtime() as runtime:
         found = [topic.describe() for topic in runtime.topics.list()]
-    if as_json:
-        terminal.print_json(
-            [
-                {
-                    "name": topic.name,
-                    "rows": topic.rows,
-                    "size_bytes": topic.size_bytes,
-                    "version": topic.version,
-                    "last_append": iso(topic.last_append),
-                }
-                for topic in found
-            ]
-        )
-        return
-    if not found:
-        terminal.note(f"no topics in {invocation.settings.topics_dir}")
-        return
-    figures = ("rows", "size", "version")
-    shown = table("topic", *figures, "last append", right=figures)
-    for topic in found:
-        cells = (count(topic.rows), size(topic.size_bytes), str(topic.version))
-        shown.add_row(topic.name, *cells, iso(topic.last_append) or "")
-    terminal.print(shown)
+    invocation.terminal.show_rows(
+        ("topic", "rows", "size", "version", "last append"),
+        (
+            (
+                topic.name,
+                count(topic.rows),
+                size(topic.size_bytes),
+                topic.version,
+                iso(topic.last_append) or "",
+            )
+            for topic in found
+        ),
+        json=[
+            {
+                "name": topic.name,
+                "rows": topic.rows,
+                "size_bytes": topic.size_bytes,
+                "version": topic.version,
+                "last_append": iso(topic.last_append),
+            }
+            for topic in found
+        ],
+        as_json=as_json,
+        right=("rows", "size", "version"),
+        empty=f"no topics in {invocation.settings.topics_dir}",
+    )
 
 
 @app.command()

@@ -25,26 +25,22 @@ def plugins(
     as_json: Json = False,
 ) -> None:
     """List the plugins that the server has, or the keys of one."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     if plugin is not None:
         _keys(context, plugin)
         return
     with invocation.client() as client:
         found = client.plugins(only_connectors=not every)
-    if as_json:
-        invocation.terminal.print_json([each.to_json() for each in found])
-        return
-    shown = table("type", "class", "version")
-    for each in found:
-        shown.add_row(each.kind, each.class_name, each.version)
-    invocation.terminal.print(shown)
+    invocation.terminal.show_rows(
+        ("type", "class", "version"),
+        ((each.kind, each.class_name, each.version) for each in found),
+        json=[each.to_json() for each in found],
+        as_json=as_json,
+    )
 
 
 def _keys(context: typer.Context, plugin: str) -> None:
     from headrace.cli.failures import unknown
-    from headrace.cli.terminal import table
     from headrace.client import NotThereError
 
     invocation = invocation_of(context)
@@ -54,14 +50,19 @@ def _keys(context: typer.Context, plugin: str) -> None:
         except NotThereError:
             known = [each.class_name for each in client.plugins(only_connectors=False)]
             raise unknown(plugin, known, noun="plugin", field="CLASS") from None
-    if invocation.terminal.as_json:
-        invocation.terminal.print_json(found)
-        return
-    shown = table("key", "type", "default", "what it does")
-    for key in found:
-        default = "required" if key["required"] else str(key["default_value"] or "")
-        shown.add_row(key["name"], key["type"].lower(), default, key["documentation"])
-    invocation.terminal.print(shown)
+    defaults = {
+        key["name"]: "required" if key["required"] else str(key["default_value"] or "")
+        for key in found
+    }
+    invocation.terminal.show_rows(
+        ("key", "type", "default", "what it does"),
+        (
+            (key["name"], key["type"].lower(), defaults[key["name"]], key["documentation"])
+            for key in found
+        ),
+        json=found,
+        as_json=invocation.terminal.as_json,
+    )
 
 
 def loggers(
@@ -77,14 +78,13 @@ def loggers(
 ) -> None:
     """Show or set how much the server's loggers tell, until it ends."""
     from headrace.cli.failures import unknown
-    from headrace.cli.terminal import table
     from headrace.sdk import ConfigError
 
     if level is not None and name is None:
         problem = "--level needs the name of a logger."
         raise ConfigError(problem, field="LOGGER", fix="Name one; root is all of them.")
     if level is not None and level.upper() not in {*_LEVELS, *_OTHER_LEVELS}:
-        problem = f"{level!r} is no level."
+        problem = f"Invalid level {level!r}."
         fix = f"Use one of: {', '.join(_LEVELS)}."
         raise ConfigError(problem, field="--level", fix=fix)
     invocation = invocation_of(context)
@@ -96,10 +96,9 @@ def loggers(
     found = [each for each in known if changed is None or each.name in changed]
     if not found and name is not None:
         raise unknown(name, [each.name for each in known], noun="logger", field="LOGGER")
-    if as_json:
-        invocation.terminal.print_json([each.to_json() for each in found])
-        return
-    shown = table("logger", "level")
-    for each in found:
-        shown.add_row(each.name, each.level)
-    invocation.terminal.print(shown)
+    invocation.terminal.show_rows(
+        ("logger", "level"),
+        ((each.name, each.level) for each in found),
+        json=[each.to_json() for each in found],
+        as_json=as_json,
+    )

@@ -38,8 +38,6 @@ def counts(
 
     It balances: read = written + filtered + rejected.
     """
-    from headrace.cli.terminal import table
-
     begin = None if since is None else time_of(since, "--since")
     invocation = invocation_of(context)
     with invocation.client() as client:
@@ -47,20 +45,23 @@ def counts(
             found = client.every_count()
         else:
             found = [client.counts(name, begin) for name in chosen(client, names)]
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    shown = table("task", *_FIGURES, "balanced", right=_FIGURES)
+    shown: list[tuple[str, ...]] = []
     for each in found:
         rows = {f"{each['name']}-{task['task']}": task["counts"] for task in each["tasks"]}
         if each["replays"]["read"]:
             rows[f"{each['name']} replays"] = each["replays"]
-        for part, told in rows.items():
-            shown.add_row(part, *_cells(told), "yes" if told["balanced"] else "no")
-    if shown.row_count:
-        invocation.terminal.print(shown)
-    else:
-        invocation.terminal.note("no task has ever run")
+        shown += [
+            (part, *_cells(counts), "yes" if counts["balanced"] else "no")
+            for part, counts in rows.items()
+        ]
+    invocation.terminal.show_rows(
+        ("task", *_FIGURES, "balanced"),
+        shown,
+        json=found,
+        as_json=as_json,
+        right=_FIGURES,
+        empty="no task has ever run",
+    )
 
 
 def batches(
@@ -74,30 +75,26 @@ def batches(
     as_json: Json = False,
 ) -> None:
     """List the newest batches of a task: their counts, and the position after each."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.batches(name, task, limit=lines)
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    if not found:
-        invocation.terminal.note(f"{name}-{task} has had no batch")
-        return
-    shown = table(
-        "batch", "begun", "took", *_FIGURES, "up to", right=("batch", "took", *_FIGURES)
+    invocation.terminal.show_rows(
+        ("batch", "begun", "took", *_FIGURES, "up to"),
+        (
+            (
+                each["id"],
+                moment(each["begun"]),
+                _took(each),
+                *_cells(each["counts"]),
+                place_text(each["end"]),
+            )
+            for each in found
+        ),
+        json=found,
+        as_json=as_json,
+        right=("batch", "took", *_FIGURES),
+        empty=f"{name}-{task} has had no batch",
     )
-    for each in found:
-        begun = moment(each["begun"])
-        shown.add_row(
-            str(each["id"]),
-            begun,
-            _took(each),
-            *_cells(each["counts"]),
-            place_text(each["end"]),
-        )
-    invocation.terminal.print(shown)
 
 
 def _cells(counts: Mapping[str, Any] | None) -> list[str]:

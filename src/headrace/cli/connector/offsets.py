@@ -287,25 +287,22 @@ def undo(
 
 def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
     """List who changed a connector's offsets and when, the newest change first."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.offset_history(name)
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    shown = table("at", "by", "action", "partition", "before", "after")
+    shown: list[tuple[str, ...]] = []
     for each in found:
-        at = moment(each["at"])
-        for change in each["changes"]:
-            shown.add_row(at, each["by"], each["action"], *_texts(change))
+        act = (moment(each["at"]), each["by"], each["action"])
+        shown += [(*act, *_texts(change)) for change in each["changes"]]
         if not each["changes"] and each["action"] == "give-up":
-            shown.add_row(at, each["by"], each["action"], "", "", "")
-    if shown.row_count:
-        invocation.terminal.print(shown)
-    else:
-        invocation.terminal.note(f"{name}: nobody has changed its offsets")
+            shown.append((*act, "", "", ""))
+    invocation.terminal.show_rows(
+        ("at", "by", "action", "partition", "before", "after"),
+        shown,
+        json=found,
+        as_json=as_json,
+        empty=f"{name}: its offsets were never changed by hand",
+    )
 
 
 def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:

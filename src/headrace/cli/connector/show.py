@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from headrace.client import ConnectorInfo, ConnectorStatus
+    from headrace.client import ConnectorInfo, ConnectorStatus, TaskHealth
 
 
 _STYLES = {
@@ -48,8 +48,6 @@ def list_connectors(
     as_json: Json = False,
 ) -> None:
     """List connectors with their states."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         every = client.overview()
@@ -59,20 +57,22 @@ def list_connectors(
         for name, (info, status) in every.items()
         if name in wanted and _fits(status, state, kind)
     ]
-    if as_json:
-        invocation.terminal.print_json([_summary(*each) for each in found])
-        return
-    if not found:
-        invocation.terminal.note("no connectors" if not every else "no connector is like that")
-        return
-    shown = table("name", "type", "state", "tasks", "class")
-    for info, status in found:
-        plugin = info.config.get("connector.class", "")
-        tasks = counted(status) or "none"
-        shown.add_row(
-            info.name, status.kind, state_text(status.state), tasks, plugin.rpartition(".")[2]
-        )
-    invocation.terminal.print(shown)
+    invocation.terminal.show_rows(
+        ("name", "type", "state", "tasks", "class"),
+        (
+            (
+                info.name,
+                status.kind,
+                state_text(status.state),
+                counted(status) or "none",
+                info.config.get("connector.class", "").rpartition(".")[2],
+            )
+            for info, status in found
+        ),
+        json=[_summary(*each) for each in found],
+        as_json=as_json,
+        empty="no connectors" if not every else "no connector matches",
+    )
 
 
 def _fits(status: ConnectorStatus, state: str | None, kind: str | None) -> bool:
@@ -117,33 +117,28 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show how connectors and their tasks are, and why what failed did."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = [client.status(name) for name in chosen(client, names)]
-    if as_json:
-        invocation.terminal.print_json([each.to_json() for each in found])
-        return
-    if not found:
-        invocation.terminal.note("no connectors")
-        return
-    shown = table("part", "state", "worker", "why")
+    parts: list[tuple[str, ConnectorStatus | TaskHealth]] = []
     for each in found:
-        _add(shown.add_row, each.name, each.state, each.worker, each.trace, whole=trace)
-        for task in each.tasks:
-            part = f"{each.name}-{task.number}"
-            _add(shown.add_row, part, task.state, task.worker, task.trace, whole=trace)
-    invocation.terminal.print(shown)
+        parts.append((each.name, each))
+        parts += [(f"{each.name}-{task.number}", task) for task in each.tasks]
+    invocation.terminal.show_rows(
+        ("part", "state", "worker", "why"),
+        (
+            (part, state_text(each.state), each.worker, _why(each.trace, whole=trace))
+            for part, each in parts
+        ),
+        json=[each.to_json() for each in found],
+        as_json=as_json,
+        empty="no connectors",
+    )
 
 
-def _add(
-    add: object, part: str, state: str, worker: str, why: str | None, *, whole: bool
-) -> None:
-    assert callable(add)
-    first, *others = (why or "").strip().split("\n")
-    shown = [each for each in others if whole or each.startswith(_NEXT)]
-    add(part, state_text(state), worker, "\n".join([first, *shown]))
+def _why(trace: str | None, *, whole: bool) -> str:
+    first, *others = (trace or "").strip().split("\n")
+    return "\n".join([first, *(each for each in others if whole or each.startswith(_NEXT))])
 
 
 def tasks(context: typer.Context, name: Name, as_json: Json = False) -> None:

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 def versions(context: typer.Context, name: Name, as_json: Json = False) -> None:
     """List the configurations that a connector has had, the newest first."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.versions(name)
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    shown = table("version", "at", "by", "changed", right=("version",))
-    for each in found:
-        at = moment(each["at"])
-        shown.add_row(str(each["version"]), at, each["by"], ", ".join(each["changed"]))
-    invocation.terminal.print(shown)
+    invocation.terminal.show_rows(
+        ("version", "at", "by", "changed"),
+        (
+            (each["version"], moment(each["at"]), each["by"], ", ".join(each["changed"]))
+            for each in found
+        ),
+        json=found,
+        as_json=as_json,
+        right=("version",),
+    )
 
 
 def diff(
