@@ -15,8 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from headrace import __version__
-from headrace.rest import Encoded, Listener, behind, needs_admin_to_change
-from headrace.rest.errors import add_errors
+from headrace.rest import Encoded, Listener, add_errors, behind, needs_admin_to_change
 from headrace.sdk import ConfigError, HeadraceError
 from headrace_plugins.confluent.schema_registry import (
     InvalidSchemaError,

@@ -2,6 +2,7 @@
 
 from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app
+from headrace.rest.errors import ErrorStyle, add_errors
 from headrace.rest.listener import Listener, Tls
 from headrace.rest.metrics import WithMetrics, metrics_app
 from headrace.rest.requests import Encoded
@@ -12,6 +13,7 @@ from headrace.rest.v1 import Workbench, v1_api
 
 __all__ = [
     "Encoded",
+    "ErrorStyle",
     "Listener",
     "Opening",
     "RateLimit",
@@ -22,6 +24,7 @@ __all__ = [
     "TokenFile",
     "WithMetrics",
     "Workbench",
+    "add_errors",
     "behind",
     "connect_app",
     "metrics_app",
