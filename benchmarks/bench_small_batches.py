@@ -60,9 +60,9 @@ class Feed:
         table = pa.Table.from_pylist([{"value": row, "offset": 0} for row in rows])
         self.appended += 1
         path = Path("data") / f"feed-{self.appended}.parquet"
-        (self.topic.path / "data").mkdir(exist_ok=True)
-        pq.write_table(conform(table, to_arrow(schema)), self.topic.path / path)
-        size = (self.topic.path / path).stat().st_size
+        (self.topic.location.local / "data").mkdir(exist_ok=True)
+        pq.write_table(conform(table, to_arrow(schema)), self.topic.location.local / path)
+        size = (self.topic.location.local / path).stat().st_size
         file = AddedFile(path.as_posix(), size, ROWS)
         mark = Mark(f"feed-{self.topic.name}", self.appended, 1)
         return self.topic.append([file], mark, "", datetime.now(UTC)).version

@@ -24,7 +24,7 @@ def started(run: Bench, feed: Feed, target: Path) -> StreamingQuery:
     """Start the query of one topic."""
     rows = (
         run.runtime.spark.readStream.format("delta")
-        .load(str(feed.topic.path))
+        .load(str(feed.topic.location.local))
         .select("value.*")
         .selectExpr("CAST(id AS STRING) AS id", "text AS word", "price", "'bench' AS origin")
         .where("price >= 0")

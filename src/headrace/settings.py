@@ -8,7 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,6 +28,7 @@ from typing_extensions import override
 
 from headrace.sdk.durability import Durability
 from headrace.sdk.errors import ConfigError
+from headrace.sdk.location import Location
 
 __all__ = ["Settings", "load_settings"]
 
@@ -30,6 +39,10 @@ DEFAULT_FILE = Path("headrace.toml")
 
 def _full_path(path: Path) -> Path:
     return path.expanduser().absolute()
+
+
+def _location(place: object) -> object:
+    return Location.of(place, field="topics_dir") if isinstance(place, str | Path) else place
 
 
 def _cache_home() -> Path:
@@ -52,6 +65,12 @@ def _duration(value: object) -> object:
 
 
 FullPath = Annotated[Path, AfterValidator(_full_path)]
+FullLocation = Annotated[
+    Location,
+    BeforeValidator(_location),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "format": "path"}),
+]
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
 
 
@@ -87,9 +106,9 @@ class Settings(BaseSettings):
         "lock or a statement, in whole seconds, unless `connect_timeout` in `store_url` says "
         "so; one that is silent for 2 seconds more is given up until it answers again.",
     )
-    topics_dir: FullPath = Field(
-        default_factory=lambda data: data.get("home", Path()) / "topics",
-        description="Where topics are kept.",
+    topics_dir: FullLocation = Field(
+        default_factory=lambda data: Location.of(data.get("home", Path()) / "topics"),
+        description="Where topics are kept: a path or a `file:///` URL.",
     )
     java_home: FullPath | None = Field(
         default_factory=_java_home, description="A Java 17 or 21; else one is looked for."

@@ -10,6 +10,7 @@ from tests.unit.worker.scripts import now
 
 from headrace.model import TaskId
 from headrace.sdk import Mark, Position
+from headrace.sdk.location import Location
 from headrace.topics import Topic, Topics
 
 pytestmark = pytest.mark.timeout(120)
@@ -19,7 +20,7 @@ _numbers = count()
 @pytest.fixture
 def topic(v1: V1) -> Topic:
     """Return a topic with two rows that no other test has changed."""
-    topic = Topics(v1.home / "topics").get(f"t{next(_numbers)}")
+    topic = Topics(Location.of(v1.home / "topics")).get(f"t{next(_numbers)}")
     append(topic, [[1, 2]], Mark("source", 1, 1))
     return topic
 
@@ -42,7 +43,7 @@ def test_what_is_given_changes_and_the_rest_stays(v1: V1, topic: Topic) -> None:
     assert v1("PATCH", f"/topics/{topic.name}", change).status_code == 200
     changed = v1("PATCH", f"/topics/{topic.name}", {"retention_unread": True})
     assert changed.json()["retention"] == {"ms": -1, "bytes": 5_000, "unread": True}
-    kept = Topics(topic.path.parent).get(topic.name).retention()
+    kept = Topics(topic.location.parent).get(topic.name).retention()
     assert (kept.age, kept.size_bytes, kept.unread) == (None, 5_000, True)
 
 

@@ -47,6 +47,7 @@ from headrace.sdk import (
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.config import Config
 from headrace.sdk.delta import staged_files, staging_folder
+from headrace.sdk.location import Location
 from headrace.store import Store
 from headrace.topics import LETTERS, Topics
 from headrace.topics.rows import topic_row_schema
@@ -167,9 +168,9 @@ class NumberLetters(DeadLetters):
         assert self.topic is not None
         schema = to_arrow(self.topic.prepare(LETTERS))
         letters = [{"value": str(n), "offset": n} for n in rows.ids]
-        folder = self.topic.path / staging_folder(mark, "letters")
+        folder = self.topic.location.local / staging_folder(mark, "letters")
         _write(pa.Table.from_pylist(letters, schema), folder)
-        files = staged_files(self.topic.path, mark, folder="letters")
+        files = staged_files(self.topic.location, mark, folder="letters")
         return replace(self._counted(rows), files=files)
 
 
@@ -192,8 +193,11 @@ class _Topic(TopicWriter):
         topic = self._topic
         schema = to_arrow(topic.prepare(topic_row_schema(VALUE, None)))
         rows = [{"value": {"id": n}, "offset": n} for n in frame.column("id").to_pylist()]
-        _write(pa.Table.from_pylist(rows, schema), topic.path / staging_folder(batch.mark))
-        return self._staged(batch.mark, staged_files(topic.path, batch.mark), len(rows))
+        _write(
+            pa.Table.from_pylist(rows, schema),
+            topic.location.local / staging_folder(batch.mark),
+        )
+        return self._staged(batch.mark, staged_files(topic.location, batch.mark), len(rows))
 
 
 class _Delta(DeltaTask):
@@ -204,7 +208,7 @@ class _Delta(DeltaTask):
         folder = HIDDEN if upsert else "data"
         if upsert:
             frame = frame.append_column(DELETED, pa.array([False] * frame.num_rows))
-        _write(frame, to.path / staging_folder(batch.mark, folder))
+        _write(frame, to.path.local / staging_folder(batch.mark, folder))
         files = staged_files(to.path, batch.mark, folder=folder, stats=not upsert)
         if not upsert:
             return StagedAppend(to=to, mark=batch.mark, files=files)
@@ -216,7 +220,7 @@ class _Folders(FolderSink):
     def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
         root = self._settings.target(batch.topic)
         folder = file_staging(root / HOUSEKEEPING, batch.mark)
-        path = _write(frame, folder)
+        path = Location.of(_write(frame, folder.local))
         return _StagedFiles(_Folder(root), batch.mark, folder, (path,), frame.num_rows)
 
 
@@ -224,9 +228,9 @@ class _Lines(LineFileSink):
     def write(self, frame: Any, batch: SinkBatch) -> StagedWrite:
         target = _LineFile(self._settings.target(batch.topic))
         folder = file_staging(target.house, batch.mark)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.local.mkdir(parents=True, exist_ok=True)
         lines = "".join(f"{n}\n" for n in frame.column("id").to_pylist())
-        (folder / "part-00000.txt").write_text(lines)
+        (folder.local / "part-00000.txt").write_text(lines)
         return _StagedLines(target, batch.mark, folder, frame.num_rows)
 
 
@@ -259,7 +263,7 @@ def _plugin(
 
 SINKS: Mapping[str, SinkKind] = {
     "topic": SinkKind(
-        lambda at: _Topic(Topics(at).get("target"), ignore),
+        lambda at: _Topic(Topics(Location.of(at)).get("target"), ignore),
         lambda at: topic_ids(at / "target", part="id"),
     ),
     "delta append": _plugin(DeltaSink, _Delta, "append", lambda path: delta_ids(path, "id")),
@@ -344,7 +348,7 @@ class NumberTask:
             sinks=[self._sink(number, kind) for number, kind in enumerate(self.sinks)],
             names=self._names(),
             chain=self.chain,
-            staging=self.folder / "staging",
+            staging=Location.of(self.folder / "staging"),
             dead_letters=self._letters() if self.tolerant else None,
         )
         return BatchLoop(
@@ -374,7 +378,7 @@ class NumberTask:
         return sink
 
     def _letters(self) -> DeadLetters:
-        topic = Topics(self.folder).get(DEAD)
+        topic = Topics(Location.of(self.folder)).get(DEAD)
         letters = NumberLetters(task=TASK, topic=topic, appended=ignore)
         append = letters.append
 

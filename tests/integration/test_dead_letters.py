@@ -13,6 +13,7 @@ from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
 from headrace.runtime.build import names_of
 from headrace.sdk import ConfigError, Mark, StateError
+from headrace.sdk.location import Location
 from headrace.topics import LETTERS, Topic
 from headrace.topics.log import DeltaLog
 
@@ -334,15 +335,15 @@ def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path)
     pipe = Sinks(runtime, tmp_path)
     assert runtime.letterbox("two.dlq").discard(LetterFilter()) == 2
     assert pipe.letters() == []
-    topics, held = runtime.settings.topics_dir, tmp_path / "held"
+    topics, held = runtime.settings.topics_dir.local, tmp_path / "held"
     (topics / "two.dlq").rename(held)
-    anew = Topic("two.dlq", topics / "two.dlq")
+    anew = Topic("two.dlq", Location.of(topics / "two.dlq"))
     anew.prepare(LETTERS)
-    file, mark = DeltaLog(held).commit(1).added[0], Mark("other", 1, 1)
-    (anew.path / file.path).parent.mkdir(parents=True)
-    (held / file.path).rename(anew.path / file.path)
+    file, mark = DeltaLog(Location.of(held)).commit(1).added[0], Mark("other", 1, 1)
+    (anew.location.local / file.path).parent.mkdir(parents=True)
+    (held / file.path).rename(anew.location.local / file.path)
     anew.append([file], mark, mark.receipt({}), datetime.now(UTC))
-    box = Letterbox(runtime.spark, anew, topics)
+    box = Letterbox(runtime.spark, anew, Location.of(topics))
     assert [line["id"] for line in box.lines(LetterFilter(), 5)] == ["1-0"]
     assert box.discard(LetterFilter()) == 1
     assert box.lines(LetterFilter(), 5) == []

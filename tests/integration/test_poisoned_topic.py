@@ -12,6 +12,7 @@ from headrace.dataplane import LetterFilter, TopicWriter
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
 from headrace.sdk import Mark, SinkBatch
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.topics import Topics
 
@@ -66,7 +67,9 @@ def fill(spark, folder: Path, rows: int) -> None:
     frame = spark.range(0, rows, 1, 4).selectExpr(*columns)
     schemas = {f.name: f.schema for f in from_spark_json(frame.schema.jsonValue()).fields}
     to = SinkBatch(Mark("filler", 1, 1), "bytes", schemas["value"], schemas["key"])
-    TopicWriter(Topics(folder).get("bytes"), lambda _: None).write(frame, to).commit("")
+    TopicWriter(Topics(Location.of(folder)).get("bytes"), lambda _: None).write(
+        frame, to
+    ).commit("")
 
 
 def mended(letter: dict[str, Any], rows: dict[str, int]) -> dict[str, Any]:

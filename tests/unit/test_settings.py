@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from headrace.sdk.errors import ConfigError
+from headrace.sdk.location import Location
 from headrace.settings import Settings, load_settings
 
 
@@ -28,7 +29,7 @@ def test_without_file_and_environment_the_defaults_hold() -> None:
     settings = load_settings()
     assert settings.home == Path.home() / ".headrace"
     assert settings.cache == Path.home() / ".cache" / "headrace"
-    assert settings.topics_dir == settings.home / "topics"
+    assert settings.topics_dir == Location.of(settings.home / "topics")
     assert (settings.master, settings.driver_memory) == ("local[*]", "1g")
     assert settings.lease == timedelta(seconds=30)
 
@@ -65,8 +66,8 @@ def test_the_environment_can_name_the_file(
 
 
 def test_topics_live_in_the_home_unless_told_otherwise(tmp_path: Path) -> None:
-    assert load_settings(home=tmp_path).topics_dir == tmp_path / "topics"
-    assert load_settings(home=tmp_path, topics_dir="/data").topics_dir == Path("/data")
+    assert load_settings(home=tmp_path).topics_dir == Location.of(tmp_path / "topics")
+    assert load_settings(home=tmp_path, topics_dir="/data").topics_dir == Location.of("/data")
 
 
 def test_a_tilde_is_the_users_home() -> None:

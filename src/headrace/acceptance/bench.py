@@ -19,6 +19,7 @@ from headrace.model import Batch, Definition, PluginSpec
 from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
 from headrace.runtime.build import Assembler
+from headrace.sdk.location import Location
 from headrace.sdk.testing import DeadLetter, Moved
 from headrace.settings import load_settings
 from headrace.store import SqlStore
@@ -141,7 +142,7 @@ class Bench:
 
     def dead_letters(self) -> list[DeadLetter]:
         """Return what was dead-lettered, the oldest first."""
-        topic = Topics(self.home / "topics").get(f"{NAME}.dlq")
+        topic = Topics(Location.of(self.home / "topics")).get(f"{NAME}.dlq")
         letters = peek(topic, _MOST_LETTERS, oldest=True)
         return [DeadLetter(each["cause"]["stage"], _parsed(each["value"])) for each in letters]
 
@@ -282,7 +283,7 @@ def problems(registry: Registry, definition: Definition) -> list[HeadraceError]:
 def _assembler(bench: Bench, store: SqlStore) -> Assembler:
     return Assembler(
         store=store,
-        topics=Topics(bench.home / "topics"),
+        topics=Topics(Location.of(bench.home / "topics")),
         scratch=bench.home / "scratch",
         state=bench.home / "state",
         clock=now,

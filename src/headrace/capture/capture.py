@@ -10,7 +10,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
@@ -35,6 +34,7 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.config import Password
+from headrace.sdk.location import Location
 from headrace.sdk.storage import storage_error
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class CaptureThread(threading.Thread):
         self._appended_at = float("-inf")
         self._wait = _FIRST_WAIT
         self._schemas = RemoteSchemas(self._ask)
-        self._targets = Targets(Path(spec.topics_dir), spec.topic, spec.application)
+        self._targets = Targets(Location.of(spec.topics_dir), spec.topic, spec.application)
         self._stager = Stager(spec, self._targets, self._schemas)
 
     def ask_to_stop(self, *, discard: bool) -> None:

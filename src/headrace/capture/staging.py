@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -117,13 +116,13 @@ class Stager:
         """Remove the files of a batch that was never begun."""
         for addition in staged.additions:
             for file in addition.files:
-                (self.targets.topic(addition.topic).path / file.path).unlink(missing_ok=True)
+                (self.targets.topic(addition.topic).location / file.path).delete()
 
     def keep(self, staged: Staged) -> None:
         """Let upkeep leave the files alone for a while: they are about to be committed."""
         for addition in staged.additions:
             for file in addition.files:
-                os.utime(self.targets.topic(addition.topic).path / file.path)
+                (self.targets.topic(addition.topic).location / file.path).touch()
 
     def _prepare(self, name: str, rows: TopicRows) -> pa.Schema:
         schema = rows.schema()
@@ -230,12 +229,15 @@ def _write(
     # The offset orders the rows within the version.
     offsets = pa.arange(0, table.num_rows)
     table = table.append_column("offset", offsets).select(schema.names).cast(schema)
-    path = topic.path / "data" / folder_name(application) / f"{uuid.uuid4().hex}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
-    return AddedFile(
-        path.relative_to(topic.path).as_posix(), path.stat().st_size, table.num_rows
-    )
+    path = f"data/{folder_name(application)}/{uuid.uuid4().hex}.parquet"
+    location = topic.location / path
+    try:
+        with location.open_output() as file:
+            pq.write_table(table, file)
+            return AddedFile(path, file.tell(), table.num_rows)
+    except BaseException:
+        location.delete()
+        raise
 
 
 def _moved(part: Part, move: Move, some: Any) -> Part:

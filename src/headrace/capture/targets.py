@@ -14,13 +14,14 @@ from headrace.model import Counts
 from headrace.sdk import Mark, Schema, StaleEpochError
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.deltalog import create_checkpoint
-from headrace.sdk.durability import flush
+from headrace.sdk.location import sync
 from headrace.sdk.mark import receipt_figures
 from headrace.topics import Topic, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from headrace.sdk.location import Location
 
 _ABANDONED = "abandoned"
 _NOBODY = -1
@@ -55,7 +56,7 @@ class Targets:
     transactions with one mark only the first is taken.
     """
 
-    def __init__(self, folder: Path, topic: str, application: str) -> None:
+    def __init__(self, folder: Location, topic: str, application: str) -> None:
         """Keep topics in ``folder``; ``topic`` is the capture's own."""
         self._folder = folder
         self._own = topic
@@ -96,8 +97,9 @@ class Targets:
             "epoch": mark.epoch,
         }
         # The journal decides for all topics, so all their files are durable before it does.
-        files = [(self.topic(a.topic).path, file.path) for a in additions for file in a.files]
-        flush((topic / path for topic, path in files), up_to=self._folder)
+        topics = [(self.topic(each.topic).location, each) for each in additions]
+        files = (topic / file.path for topic, each in topics for file in each.files)
+        sync(files, up_to=self._folder)
         self._append(self._journal, (), mark, mark.receipt(told))
         self._roll_forward(additions, mark)
 
@@ -156,7 +158,7 @@ class Targets:
         now = datetime.now(UTC)
         version = table.append(files, mark, receipt, now, flushed=flushed).version
         if version % _CHECKPOINT_VERSIONS == 0:
-            create_checkpoint(DeltaTable(table.path))
+            create_checkpoint(DeltaTable(str(table.location)))
             self._forget_tables()
 
     def _forget_tables(self) -> None:

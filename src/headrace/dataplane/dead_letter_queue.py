@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from headrace.sdk.location import Location
     from headrace.topics.log import Commit
 
 
@@ -183,7 +184,7 @@ class Letterbox:
     not those of a topic that was made anew.
     """
 
-    def __init__(self, spark: SparkSession, topic: Topic, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, topic: Topic, folder: Location) -> None:
         """Look into ``topic``; ``folder`` is that of all topics."""
         if not topic.exists() or topic.schema().field("cause") is None:
             problem = f"{topic.name} is no dead-letter topic, or has no letter yet."
@@ -191,7 +192,7 @@ class Letterbox:
         topic.prepare(LETTERS)  # it may be older than some of the columns
         self._spark = spark
         self._topic = topic
-        self._table = str(DeltaTable(topic.path).metadata().id)
+        self._table = str(DeltaTable(str(topic.location)).metadata().id)
         self._claims = claims_of(topic.name, folder)
 
     def groups(self, chosen: LetterFilter) -> list[dict[str, Any]]:
@@ -297,7 +298,9 @@ class Letterbox:
         # A topic that was made anew gives its letters the names of earlier ones. Claims of
         # before they kept the table are taken to be of this one.
         mine = (c for c in commits if claim_in(c).get("table", self._table) == self._table)
-        return [str(self._claims.path / file.path) for c in mine for file in c.added]
+        return [
+            (self._claims.location / file.path).spark_path for c in mine for file in c.added
+        ]
 
     def _next(self) -> int:
         """Return the number that a claim takes that sees all claims until now."""
@@ -315,7 +318,7 @@ class Letterbox:
             "cause.partition AS partition",
         )
         mark = Mark("claims", at, time.time_ns())
-        files = stage_parquet(fitted(rows, self._claims.schema()), self._claims.path, mark)
+        files = stage_parquet(fitted(rows, self._claims.schema()), self._claims.location, mark)
         count = sum(file.rows for file in files)
         if not count:
             return 0
@@ -382,6 +385,6 @@ def claim_in(commit: Commit) -> dict[str, Any]:
     return told
 
 
-def claims_of(topic: str, folder: Path) -> Topic:
+def claims_of(topic: str, folder: Location) -> Topic:
     """Return the table of what is replayed and discarded of a dead-letter topic."""
     return Topic("~letters", folder / _FOLDER / topic)

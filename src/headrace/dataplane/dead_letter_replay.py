@@ -20,12 +20,12 @@ from headrace.topics.rows import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import ReadLimit
+    from headrace.sdk.location import Location
 
 
 _TEXT = Schema.string(optional=True)
@@ -42,7 +42,7 @@ class ReplayReader:
     newest claim that was replayed, so that the batch loop gives each claim once.
     """
 
-    def __init__(self, topic: str, folder: Path, sinks: Sequence[str]) -> None:
+    def __init__(self, topic: str, folder: Location, sinks: Sequence[str]) -> None:
         """Read the claims on ``topic``.
 
         Args:
@@ -83,7 +83,7 @@ class ReplayReader:
         only, files = self._only_sink(told), self._claims.log.commit(version).added
         rows = spark.read.schema(
             T.StructType.fromJson(to_spark_json(self._claims.schema()))
-        ).parquet(*(str(self._claims.path / file.path) for file in files))
+        ).parquet(*((self._claims.location / file.path).spark_path for file in files))
         frame = _records(rows, told.get("key_schema"), str(told["value_schema"]))
         size = sum(file.size_bytes for file in files)
         return SourceFrame(frame, size_bytes=size, topic=str(told["topic"]), only_sink=only)

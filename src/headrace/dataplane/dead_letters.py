@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
@@ -24,7 +23,7 @@ from headrace.sdk.delta import (
     discard_staged,
     stage_parquet,
 )
-from headrace.sdk.durability import flush
+from headrace.sdk.location import sync
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.sparktypes import schema_to_json
 from headrace.sdk.sqltext import literal
@@ -246,15 +245,15 @@ class DeadLetters:
         files: Sequence[AddedFile] = ()
         if self.topic is not None:
             stored = self.topic.prepare(LETTERS)
-            path = self.topic.path
+            path = self.topic.location
             files = stage_parquet(fitted(rows, stored), path, mark, folder=_FOLDER)
             if not files:
                 return Staged()
             # The sink's transaction will name them: by then they are durable.
-            flush((path / file.path for file in files), up_to=path)
+            sync((path / file.path for file in files), up_to=path)
             # Read back, as the plan behind it would run again for each question.
             rows = rows.sparkSession.read.schema(rows.schema).parquet(
-                *(str(path / file.path) for file in files)
+                *((path / file.path).spark_path for file in files)
             )
         counted = self._counted(rows)
         if self.log is not None and counted.count:
@@ -283,12 +282,12 @@ class DeadLetters:
             return
         # The files may be those of an attempt before a crash: the sink's receipt names them,
         # and whoever appends them carries out what that attempt has decided.
-        epoch = int(Path(staged.files[0].path).parent.name.rpartition("-")[2])
+        epoch = int(staged.files[0].path.split("/")[-2].rpartition("-")[2])
         decided = replace(mark, epoch=epoch)
         there = self.topic.receipt(decided)
         if there == "":
             return  # appended so long ago that the topic has forgotten by whom
-        gone = [file for file in staged.files if not (self.topic.path / file.path).exists()]
+        gone = [file for file in staged.files if not (self.topic.location / file.path).exists()]
         if there is None and gone:
             # A topic that named a missing file could be read by nobody.
             problem = (
@@ -306,10 +305,10 @@ class DeadLetters:
             # Another sink was the first when the batch ran before, and its transaction has
             # decided for the same letters.
             mark.require_range(there)
-            discard_staged(self.topic.path, decided, folder=_FOLDER)
+            discard_staged(self.topic.location, decided, folder=_FOLDER)
             return
         if added:
-            discard_other_attempts(self.topic.path, decided, folder=_FOLDER)
+            discard_other_attempts(self.topic.location, decided, folder=_FOLDER)
             self.appended(self.topic.name)
 
     def discard(self, marks: LetterMarks, whose: Whose) -> None:
@@ -319,7 +318,7 @@ class DeadLetters:
         """
         for mark in (marks.chain, marks.sink) if whose.first else (marks.sink,):
             if self.topic is not None and not self.topic.receipt(mark):
-                discard_staged(self.topic.path, mark, folder=_FOLDER)
+                discard_staged(self.topic.location, mark, folder=_FOLDER)
 
     def _rows(
         self, rejected: RejectedFrame, which: str, batch: Batch, sink: int | None

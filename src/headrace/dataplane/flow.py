@@ -58,7 +58,6 @@ from headrace.sdk.expressions import ERROR_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from headrace.dataplane.sources import SourceFrame, SourceReader
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Position, Schema
+    from headrace.sdk.location import Location
 
 _NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
 
@@ -144,7 +144,7 @@ class Flow:
     source: SourceReader
     steps: Sequence[Step]
     sinks: Sequence[FrameSink]
-    staging: Path
+    staging: Location
     names: Sequence[str] = ("",)
     chain: str = ""
     dead_letters: DeadLetters | None = None

@@ -13,7 +13,6 @@ import json
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from headrace.evolution import Evolution
     from headrace.evolution.apply_arrow import Moves
     from headrace.model import Batch
+    from headrace.sdk.location import Location
     from headrace.topics import RowRange
 
 
@@ -127,17 +127,16 @@ class Packed:
         return over_parts(spark, self.parts, refused, MISFIT)
 
     def stage(
-        self, spark: SparkSession, table: Path, folder: Path, moves: Moves
+        self, spark: SparkSession, table: Location, folder: str, moves: Moves
     ) -> StagedPacked:
         """Write packed rows as Parquet files in ``folder`` of ``table``. Runs a job.
 
         Rows of the schemas in ``moves`` are given others; those that cannot are counted.
         """
         read, parts = self.read, dict(enumerate(self.parts))
-        (table / folder).mkdir(parents=True, exist_ok=True)
 
         def staged(number: int) -> Iterator[pa.RecordBatch]:
-            path = folder / f"part-{number:05d}-{uuid.uuid4().hex}.parquet"
+            path = f"{folder}/part-{number:05d}-{uuid.uuid4().hex}.parquet"
             yield _write(read(parts[number]), table, path, number, moves)
 
         files = over_parts(spark, list(parts), staged, _FILE).collect()
@@ -246,10 +245,10 @@ class StagedPacked:
         """Return how many records do not fit the schemas that they were to be given."""
         return self.read - self.written
 
-    def discard(self, table: Path) -> None:
+    def discard(self, table: Location) -> None:
         """Remove the files."""
         for file in self.files:
-            (table / file.path).unlink(missing_ok=True)
+            (table / file.path).delete()
 
 
 _STREAM = "stream string, schema binary, rows bigint, part bigint, run bigint"
@@ -272,16 +271,16 @@ def packed_source(
     return Packed(splits, read, describe)
 
 
-def packed_files(paths: Sequence[str], within: RowRange) -> Packed:
+def packed_files(files: Sequence[Location], within: RowRange) -> Packed:
     """Return the packed rows of a range in Parquet files, in order, a part each."""
-    return Packed([(path, within) for path in paths], _read_file, _describe_file)
+    return Packed([(file, within) for file in files], _read_file, _describe_file)
 
 
-def _read_file(part: tuple[str, RowRange]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    path, within = part
+def _read_file(part: tuple[Location, RowRange]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    file, within = part
     schemas: dict[int, pa.Schema] = {}
     columns = ["stream", "schema_id", "schema", "payload"]
-    for rows in within.read(Path(path), columns, _READ_AT_ONCE):
+    for rows in within.read(file, columns, _READ_AT_ONCE):
         for stream, schema_id, schema, payload in zip(*rows.columns, strict=True):
             number = schema_id.as_py()
             if number not in schemas:
@@ -290,17 +289,17 @@ def _read_file(part: tuple[str, RowRange]) -> Iterator[tuple[str, pa.RecordBatch
             yield stream.as_py(), batch
 
 
-def _describe_file(part: tuple[str, RowRange]) -> Iterator[tuple[str, pa.Schema, int]]:
-    path, within = part
-    for batch in within.read(Path(path), ["stream", "schema", "rows"], _DESCRIBED_AT_ONCE):
+def _describe_file(part: tuple[Location, RowRange]) -> Iterator[tuple[str, pa.Schema, int]]:
+    file, within = part
+    for batch in within.read(file, ["stream", "schema", "rows"], _DESCRIBED_AT_ONCE):
         for stream, schema, rows in zip(*batch.columns, strict=True):
             yield stream.as_py(), pa.ipc.read_schema(schema.as_buffer()), rows.as_py()
 
 
 def _write(
     batches: Iterable[tuple[str, pa.RecordBatch]],
-    table: Path,
-    path: Path,
+    table: Location,
+    path: str,
     part: int,
     moves: Moves,
 ) -> pa.RecordBatch:
@@ -311,7 +310,10 @@ def _write(
     schemas: dict[tuple[str, Schema], None] = {}
     # The payload is bytes already: a dictionary or statistics of it would only cost.
     plain = {"use_dictionary": ["stream", "schema_id", "schema"], "write_statistics": False}
-    with pq.ParquetWriter(table / path, _ROWS, compression="lz4", **plain) as writer:
+    with (
+        (table / path).open_output() as file,
+        pq.ParquetWriter(file, _ROWS, compression="lz4", **plain) as writer,
+    ):
         for stream, batch in batches:
             read += batch.num_rows
             pair = stream, known.of(batch.schema)
@@ -324,8 +326,9 @@ def _write(
                 writer.write_batch(_packed_row(stream, cut, (part << 33) + rows))
                 written += cut.num_rows
                 rows += 1
-    size = (table / path).stat().st_size
-    figures = {"path": path.as_posix(), "size": size, "rows": rows, "misfit": misfit}
+        writer.close()
+        size = file.tell()
+    figures = {"path": path, "size": size, "rows": rows, "misfit": misfit}
     told = [[stream, schema_to_json(schema)] for stream, schema in schemas]
     figures |= {"read": read, "written": written, "schemas": json.dumps(told)}
     names = [column.partition(" ")[0] for column in _FILE.split(", ")]

@@ -23,13 +23,13 @@ from headrace.sdk.sqltext import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
     from headrace.dataplane.records import RecordFrame
     from headrace.model import Batch
     from headrace.sdk import FrameSink, Mark, SinkBatch, StagedWrite
+    from headrace.sdk.location import Location
     from headrace.sdk.sink import Refused
 
 _NAME = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"
@@ -48,7 +48,7 @@ class Routes:
 
     stream: str
     own: str
-    staging: Path
+    staging: Location
     batch: Batch
 
     def checked(
@@ -195,9 +195,9 @@ def _voids(frame: DataFrame) -> list[str]:
     return [f.name for f in frame.schema.fields if f.dataType.typeName() == "void"]
 
 
-def _part(frame: DataFrame, kept: DataFrame, topic: str, folder: Path) -> DataFrame:
+def _part(frame: DataFrame, kept: DataFrame, topic: str, folder: Location) -> DataFrame:
     """Return the records of one topic, with the columns of ``frame``."""
     part = frame.sparkSession.read.schema(kept.drop("topic").schema)
     sqls = {"topic": literal(topic)} | dict.fromkeys(_voids(frame), "NULL")
     columns = [f"{sqls.get(name, name)} AS {name}" for name in frame.columns]
-    return part.parquet(str(folder)).selectExpr(*columns)
+    return part.parquet(folder.spark_path).selectExpr(*columns)

@@ -22,7 +22,6 @@ from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     import pyarrow as pa
     from pyspark import Accumulator
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         SplitSource,
         StreamSplitSource,
     )
+    from headrace.sdk.location import Location
 
 
 log = structlog.get_logger(__name__)
@@ -250,7 +250,7 @@ class TopicSource:
         """Read through ``reader``; give ``position`` when a sink needs an order."""
         self._reader = reader
         self._ordered = ordered
-        self._files: list[Path] = []
+        self._files: list[Location] = []
         self.latest = reader.latest
         self.lag = reader.lag
         self.acknowledge = reader.acknowledge
@@ -266,14 +266,13 @@ class TopicSource:
         schema = self._reader.schema(end)
         within = self._reader.rows(start, end)
         names = [field.name for field in schema.fields if field.name != "offset"]
-        folder = self._reader.topic.path
+        folder = self._reader.topic.location
         self._files = [folder / file.file.path for file in files]
-        paths = [str(path) for path in self._files]
         size = sum(file.file.size_bytes for file in files)
         if PACKED in names:
-            return SourceFrame(None, packed_files(paths, within), size_bytes=size)
+            return SourceFrame(None, packed_files(self._files, within), size_bytes=size)
         types = T.StructType.fromJson(to_spark_json(stored_schema(schema)))
-        frame = spark.read.schema(types).parquet(*paths)
+        frame = spark.read.schema(types).parquet(*(each.spark_path for each in self._files))
         if any(file.segment for file in files):
             frame = frame.where(within.sql())
         order = [f"{position_sql(files)} AS position"] if self._ordered else []

@@ -7,7 +7,6 @@ whatever the number of topics.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -26,13 +25,13 @@ from headrace.topics import packed_row_schema, topic_row_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.model import TopicRetention
     from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
     from headrace.sdk.delta import AddedFile
+    from headrace.sdk.location import Location
     from headrace.topics import Topic, Topics
 
 MOST_TOPICS = 1000
@@ -56,7 +55,7 @@ class _Staged:
         self.appended(self.topic.name)
 
     def abort(self) -> None:
-        discard_staged(self.topic.path, self.mark)
+        discard_staged(self.topic.location, self.mark)
 
 
 class TopicWriter(FrameSink):
@@ -100,17 +99,17 @@ class TopicWriter(FrameSink):
         if stored != brought:
             # A file with narrower types than the table's cannot always be read as those.
             rows = fitted(rows, stored)
-        files = stage_parquet(rows, self._topic.path, batch.mark)
+        files = stage_parquet(rows, self._topic.location, batch.mark)
         return self._staged(batch.mark, files, sum(file.rows for file in files))
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
         return self._staged(mark, (), 0) if self._topic.exists() else None
 
-    def packed_folder(self, mark: Mark) -> tuple[Path, Path]:
+    def packed_folder(self, mark: Mark) -> tuple[Location, str]:
         """Return where to stage packed rows: the table's folder, and one relative to it."""
         self._topic.prepare(packed_row_schema(), self._retention)
-        return self._topic.path, staging_folder(mark)
+        return self._topic.location, staging_folder(mark)
 
     def staged_packed(
         self, mark: Mark, files: Sequence[AddedFile], schemas: Sequence[tuple[str, Schema]]
@@ -127,7 +126,7 @@ class TopicWriter(FrameSink):
 
     def discard_packed(self, mark: Mark) -> None:
         """Remove what was put into the folder."""
-        discard_staged(self._topic.path, mark)
+        discard_staged(self._topic.location, mark)
 
     def stream_schema(self, stream: str) -> Schema | None:
         """Return the newest schema of one of the streams that are packed in the topic."""
@@ -211,7 +210,7 @@ class TopicsWriter(TopicWriter):
         self,
         frame: DataFrame,
         batch: SinkBatch,
-        staging: Path,
+        staging: Location,
         holds: Callable[[Mark, str], bool],
     ) -> StagedTopics:
         """Stage the records by their column ``topic``; names must be checked.
@@ -241,20 +240,20 @@ class TopicsWriter(TopicWriter):
         return StagedTopics(writes, held)
 
     def _taken(
-        self, rows: DataFrame, name: str, folder: Path, mark: Mark, brought: Schema
+        self, rows: DataFrame, name: str, folder: Location, mark: Mark, brought: Schema
     ) -> list[AddedFile]:
         """Return the files of a topic, now in its own folder."""
         topic = self._topics.get(name)
         stored = topic.prepare(brought, self._retention)
         if stored != brought:
             spark = rows.sparkSession
-            part = spark.read.schema(rows.schema).parquet(str(folder))
-            return stage_parquet(fitted(part, stored), topic.path, mark)
-        to = topic.path / staging_folder(mark)
-        shutil.rmtree(to, ignore_errors=True)  # of an attempt that did not commit
-        to.parent.mkdir(parents=True, exist_ok=True)
-        folder.rename(to)
-        return staged_files(topic.path, mark)
+            part = spark.read.schema(rows.schema).parquet(folder.spark_path)
+            return stage_parquet(fitted(part, stored), topic.location, mark)
+        to = topic.location / staging_folder(mark)
+        to.delete_folder()  # of an attempt that did not commit
+        for file in _parquet_files(folder):
+            file.move_to(to / file.name)
+        return staged_files(topic.location, mark)
 
 
 class ByTopic:
@@ -266,13 +265,13 @@ class ByTopic:
         mark: The attempt.
     """
 
-    def __init__(self, frame: DataFrame, staging: Path, mark: Mark) -> None:
+    def __init__(self, frame: DataFrame, staging: Location, mark: Mark) -> None:
         """Describe what to stage."""
         self._frame = frame
         self._task = staging / folder_name(mark.application)
         self._mark = mark
         self._folder = self._task / f"{mark.batch:012d}-{mark.epoch}"
-        self.folders: Mapping[str, Path] = {}
+        self.folders: Mapping[str, Location] = {}
 
     def __enter__(self) -> Self:
         """Run the job; then ``folders`` has the folder of each topic."""
@@ -280,11 +279,13 @@ class ByTopic:
         try:
             writer = self._frame.write.mode("overwrite").partitionBy("topic")
             writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
-                str(self._folder)
+                self._folder.spark_path
             )
+            found = sorted(self._folder.list(), key=lambda entry: entry.name)
             self.folders = {
-                unquote(path.name.partition("=")[2]): path
-                for path in sorted(self._folder.glob("topic=*"))
+                unquote(entry.name.partition("=")[2]): entry.location
+                for entry in found
+                if entry.name.startswith("topic=")
             }
             _check_number(len(self.folders))
         except BaseException:
@@ -294,14 +295,14 @@ class ByTopic:
 
     def __exit__(self, *_: object) -> None:
         """Remove what is left."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.delete_folder()
 
     def _clear_older(self) -> None:
         """Remove what crashed attempts left; a newer owner's is not touched."""
-        for path in self._task.glob("*-*"):
-            batch, _, epoch = path.name.partition("-")
+        for entry in self._task.list():
+            batch, _, epoch = entry.name.partition("-")
             if (int(batch), int(epoch)) <= (self._mark.batch, self._mark.epoch):
-                shutil.rmtree(path, ignore_errors=True)
+                entry.location.delete_folder()
 
 
 def topic_mark(mark: Mark, topic: str) -> Mark:
@@ -309,9 +310,17 @@ def topic_mark(mark: Mark, topic: str) -> Mark:
     return replace(mark, application=f"{mark.application}/{topic}")
 
 
-def rows_in(folder: Path) -> int:
+def rows_in(folder: Location) -> int:
     """Return how many rows the Parquet files of a folder have."""
-    return sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
+    rows = 0
+    for path in _parquet_files(folder):
+        with path.open_input() as file:
+            rows += pq.read_metadata(file).num_rows
+    return rows
+
+
+def _parquet_files(folder: Location) -> list[Location]:
+    return [each.location for each in folder.list() if each.name.endswith(".parquet")]
 
 
 def _check_number(count: int) -> None:

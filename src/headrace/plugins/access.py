@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from headrace.sdk import ConfigError
-from headrace.sdk.folders import bare_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +86,7 @@ def _local_paths(text: str) -> list[str]:
         if scheme[0].lower() in _LOCAL or not elsewhere:
             return [text, "/"]  # which of its parts are paths only its file system knows
         return []
-    path = bare_path(text)
+    path = "/" + text[5:].lstrip("/")
     has_host = re.match("//[^/]", text[scheme.end() + 1 :]) is not None
     unclear = has_host or _CUTS.search(text) is not None
     # Some readers decode it, some do not.

@@ -409,7 +409,7 @@ class Runtime:
                 after=self.settings.spark_stalled_after,
                 cancel=self.settings.spark_stalled_cancel,
             ),
-            places=[self.settings.home, self.settings.topics_dir, Path(gettempdir())],
+            places=[self.settings.home, self.settings.topics_dir.local, Path(gettempdir())],
             stop_timeout=2 * self.settings.task_shutdown_graceful_timeout,
         )
         self.measuring.book.measure_lags(worker.lags)

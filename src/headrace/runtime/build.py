@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import FrameSink, Position, SourceTask
     from headrace.sdk.converter import RuntimeRegistry
+    from headrace.sdk.location import Location
     from headrace.store import Store
     from headrace.topics import Topic, Topics
 
@@ -156,7 +157,7 @@ class Assembler:
         uid = plan.identity or self.store.register(plan.id.connector)
         return f"{plan.id.connector}-{uid}-{plan.id.number}"
 
-    def capture_spec(self, plan: TaskPlan, topics_dir: Path) -> CaptureSpec:
+    def capture_spec(self, plan: TaskPlan, topics_dir: Location) -> CaptureSpec:
         """Return what a plugin host is told about a capture."""
         if plan.source is None:
             raise AssertionError(plan)

@@ -125,7 +125,7 @@ class Measuring:
 def vitals(runtime: Runtime, store: Callable[[], object]) -> Health:
     """Return what looks at all that a server needs; ``store`` asks the store for anything."""
     settings = runtime.settings
-    folders = [settings.home, settings.topics_dir]
+    folders = [settings.home, settings.topics_dir.local]
     return Health(
         {
             "spark": lambda: _spark(runtime.engine),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.model import Lease
     from headrace.plugins import Registry
     from headrace.runtime.build import Assembler
+    from headrace.sdk.location import Location
     from headrace.worker import Events, Outcome
 
 
@@ -94,7 +95,7 @@ class Replay:
 
     spark: SparkSession
     assembler: Assembler
-    topics_dir: Path
+    topics_dir: Location
     owner: str
     lease: timedelta
     clock: Callable[[], datetime]

@@ -20,7 +20,6 @@ from headrace.worker import BatchTask, CaptureKeeping, CaptureTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from headrace.capture import HostSupervisor
     from headrace.control import TaskPlan
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.plugins import Registry
     from headrace.runtime.build import Assembler
     from headrace.sdk import ConnectorContext
+    from headrace.sdk.location import Location
     from headrace.spark import SparkSupervisor
     from headrace.store import Store
     from headrace.topics import Topics
@@ -149,7 +149,7 @@ class TaskMaker:
     planner: Planner
     spark: SparkSupervisor
     hosts: HostSupervisor
-    topics_dir: Path
+    topics_dir: Location
     appended: Callable[[str], None]
     clock: Callable[[], datetime]
     told: Callable[[TaskId], None]

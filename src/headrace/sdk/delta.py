@@ -7,9 +7,7 @@ costs about a second more and a batch is often smaller than that.
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -17,10 +15,10 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, table_folder
-from headrace.sdk.durability import flush
 from headrace.sdk.errors import RetriableError, StaleEpochError
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.folders import folder_name
+from headrace.sdk.location import sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from headrace.sdk.location import Location
     from headrace.sdk.mark import Mark
 
 __all__ = [
@@ -39,6 +38,7 @@ __all__ = [
     "find_receipt",
     "mark_metadata",
     "mark_properties",
+    "newest_change",
     "receipt_in",
     "stage_parquet",
     "staged_files",
@@ -76,7 +76,7 @@ class AddedFile:
 
 def stage_parquet(
     frame: DataFrame,
-    table: Path,
+    table: Location,
     mark: Mark,
     *,
     folder: str = _DATA,
@@ -102,12 +102,12 @@ def stage_parquet(
     writer = frame.write.mode("overwrite").option(
         "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
     )
-    (writer.partitionBy(*partition_by) if partition_by else writer).parquet(str(to))
+    (writer.partitionBy(*partition_by) if partition_by else writer).parquet(to.spark_path)
     return staged_files(table, mark, folder=folder, partition_by=partition_by, stats=stats)
 
 
 def staged_files(
-    table: Path,
+    table: Location,
     mark: Mark,
     *,
     folder: str = _DATA,
@@ -116,29 +116,40 @@ def staged_files(
 ) -> list[AddedFile]:
     """Return the files that an attempt has staged, as ``stage_parquet`` does."""
     staged = table / staging_folder(mark, folder)
-    # Hadoop's checksums beside the files: one that is torn by a loss of power would make
-    # Spark refuse a file that is good.
-    for checksum in staged.rglob(".*.crc"):
-        checksum.unlink(missing_ok=True)
-    found = sorted(staged.rglob("*.parquet"))
+    found = []
+    for entry in staged.walk():
+        if entry.name.startswith(".") and entry.name.endswith(".crc"):
+            # Hadoop's checksums beside the files: one that is torn by a loss of power would
+            # make Spark refuse a file that is good.
+            entry.location.delete()
+        elif entry.name.endswith(".parquet"):
+            found.append(entry.location)
+    found.sort(key=lambda file: file.path.split("/"))
     files = (_added(path, table, partition_by, stats=stats) for path in found)
     return [file for file in files if file.rows]
 
 
-def discard_staged(table: Path, mark: Mark, *, folder: str = _DATA) -> None:
+def discard_staged(table: Location, mark: Mark, *, folder: str = _DATA) -> None:
     """Remove what an attempt staged; nothing happens when there is none."""
-    shutil.rmtree(table / staging_folder(mark, folder), ignore_errors=True)
+    (table / staging_folder(mark, folder)).delete_folder()
 
 
-def discard_other_attempts(table: Path, mark: Mark, *, folder: str = _DATA) -> None:
+def discard_other_attempts(table: Location, mark: Mark, *, folder: str = _DATA) -> None:
     """Remove what older attempts at the same batch staged, such as those that crashed.
 
     Called once the table was seen to take this attempt's files: the others are then in no
     version of it. A newer owner may still be at work; what it stages is its own.
     """
-    for other in (table / staging_folder(mark, folder)).parent.glob(f"{mark.batch:012d}-*"):
-        if int(other.name.rpartition("-")[2]) < mark.epoch:
-            shutil.rmtree(other, ignore_errors=True)
+    for other in (table / staging_folder(mark, folder)).parent.list():
+        batch, _, epoch = other.name.rpartition("-")
+        if batch == f"{mark.batch:012d}" and int(epoch) < mark.epoch:
+            other.location.delete_folder()
+
+
+def newest_change(folder: Location) -> float:
+    """Return when anything in a folder was last written: a large attempt may take days."""
+    infos = [folder.info(), *(entry.info() for entry in folder.walk())]
+    return max((found.mtime_ns for found in infos if found is not None), default=0) / 1e9
 
 
 def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
@@ -187,7 +198,7 @@ def add_files(
     folder = table_folder(table)
     if not flushed:
         # Guarantee 1: a commit never names what the disk does not have.
-        flush((folder / file.path for file in files), up_to=folder)
+        sync((folder / file.path for file in files), up_to=folder)
     try:
         commit(
             folder,
@@ -252,18 +263,22 @@ def _user_metadata(entry: Mapping[str, Any]) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def staging_folder(mark: Mark, folder: str = _DATA) -> Path:
+def staging_folder(mark: Mark, folder: str = _DATA) -> str:
     """Return where an attempt stages files, relative to the table's folder."""
     # A connector may be called anything, such as what leads out of the table.
-    return Path(folder) / folder_name(mark.application) / f"{mark.batch:012d}-{mark.epoch}"
+    return f"{folder}/{folder_name(mark.application)}/{mark.batch:012d}-{mark.epoch}"
 
 
-def _added(path: Path, table: Path, partition_by: Sequence[str], *, stats: bool) -> AddedFile:
-    footer = pq.read_metadata(path)
-    folders = path.parts[-1 - len(partition_by) : -1]
+def _added(
+    path: Location, table: Location, partition_by: Sequence[str], *, stats: bool
+) -> AddedFile:
+    with path.open_input() as file:
+        footer, size_bytes = pq.read_metadata(file), file.size()
+    name = path.relative_to(table)
+    folders = name.split("/")[-1 - len(partition_by) : -1]
     return AddedFile(
-        path.relative_to(table).as_posix(),
-        path.stat().st_size,
+        name,
+        size_bytes,
         footer.num_rows,
         dict(map(_partition_value, folders)),
         file_stats(footer) if stats else None,

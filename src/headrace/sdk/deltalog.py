@@ -8,20 +8,17 @@ protocol has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md).
 
 from __future__ import annotations
 
-import errno
 import json
-import shutil
 import time
-import uuid
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from deltalake import DeltaTable
 
-from headrace.sdk.durability import flush, make_folder
 from headrace.sdk.errors import DataLostError
+from headrace.sdk.location import Location, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +39,7 @@ __all__ = [
     "create_table",
     "encoded_path",
     "flush_commits",
+    "newest_commit",
     "table_folder",
     "write_commit",
 ]
@@ -70,7 +68,7 @@ class CommitConflictError(Exception):
 
 
 def commit(
-    table: Path,
+    table: Location,
     seen: int,
     actions: Sequence[Mapping[str, Any]],
     *,
@@ -114,7 +112,7 @@ def commit(
 
 
 def create_table(
-    path: Path,
+    path: Location,
     schema: DeltaSchema,
     *,
     name: str | None = None,
@@ -129,9 +127,11 @@ def create_table(
     Raises:
         DeltaError: A column or a property is refused.
     """
-    make_folder(path)
-    draft = path / f".{uuid.uuid4().hex}.draft"
-    try:
+    log = path / LOG
+    # The first commits of a table may be forgotten.
+    if any(entry.name[:1].isdigit() for entry in log.list()):
+        return None
+    with TemporaryDirectory() as draft:
         DeltaTable.create(
             draft,
             schema=schema,
@@ -139,44 +139,30 @@ def create_table(
             partition_by=list(partition_by) or None,
             configuration=dict(configuration or {}),
         )
-        _add_properties(commit_file(draft, 0), properties or {})
-        flush((draft / LOG).iterdir())
-        # It fails where there is a log, as whoever creates a table first is to be the only one.
-        (draft / LOG).rename(path / LOG)
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise
+        actions = list(actions_in(commit_file(Location.of(Path(draft)), 0)))
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["configuration"] |= properties or {}
+    log.make_folder()
+    # Whoever creates a table first is to be the only one.
+    if not write_commit(path, 0, *actions):
         return None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    flush([path], up_to=path.parent)
-    return DeltaTable(path)
+    sync([log], up_to=path.parent)
+    return DeltaTable(str(path))
 
 
-def write_commit(table: Path, version: int, *actions: Mapping[str, Any]) -> bool:
+def write_commit(table: Location, version: int, *actions: Mapping[str, Any]) -> bool:
     """Write one commit as a whole or not at all; return False when the version is taken."""
-    final = commit_file(table, version)
-    staged = final.with_name(f".{final.stem}.{uuid.uuid4().hex}.tmp")
-    staged.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-    try:
-        flush([staged], names=False)
-        # A link fails where the name exists, as the protocol asks of whoever commits.
-        final.hardlink_to(staged)
-    except FileExistsError:
-        return False
-    finally:
-        with suppress(FileNotFoundError):
-            staged.unlink()
-    flush([final.parent])
-    return True
+    text = "".join(f"{json.dumps(action)}\n" for action in actions)
+    return commit_file(table, version).put_new(text)
 
 
-def commit_file(table: Path, version: int) -> Path:
+def commit_file(table: Location, version: int) -> Location:
     """Return the file of a commit."""
     return table / LOG / f"{version:020d}.json"
 
 
-def flush_commits(table: Path, mark: Mark | None, since: int = -1) -> None:
+def flush_commits(table: Location, mark: Mark | None, since: int = -1) -> None:
     """Make commits durable, with the files that they added, that others have written.
 
     Called after a commit through ``deltalake`` or Spark, and where a mark is found that an
@@ -189,10 +175,10 @@ def flush_commits(table: Path, mark: Mark | None, since: int = -1) -> None:
     """
     version = max(since + 1, 0)
     if since < 0:
-        version = _newest(table)
+        version = newest_commit(table)
         while version > 0 and _is_recent(commit_file(table, version - 1)):
             version -= 1
-    commits: list[Path] = []
+    commits: list[Location] = []
     added: dict[str, tuple[int, int] | None] = {}
     while (path := commit_file(table, version)).exists():
         commits.append(path)
@@ -209,7 +195,7 @@ def flush_commits(table: Path, mark: Mark | None, since: int = -1) -> None:
     there = [file for file in files if file is not None]
     while True:
         try:
-            flush([*there, *commits], up_to=table)
+            sync([*there, *commits], up_to=table)
         except FileNotFoundError:
             # Upkeep forgets a commit only for a checkpoint that stands for it, durably.
             left = [path for path in commits if path.exists()]
@@ -224,11 +210,12 @@ def create_checkpoint(table: DeltaTable) -> None:
     """Write a checkpoint of a table, durably: readers trust it more than the commits."""
     table.create_checkpoint()
     log = table_folder(table) / LOG
-    parts = log.glob(f"{table.version():020d}.checkpoint*.parquet")
-    flush([*parts, log / "_last_checkpoint"])
+    begin = f"{table.version():020d}.checkpoint"
+    parts = [entry.location for entry in log.list() if entry.name.startswith(begin)]
+    sync([*parts, log / "_last_checkpoint"])
 
 
-def actions_in(path: Path) -> Iterator[dict[str, Any]]:
+def actions_in(path: Location) -> Iterator[dict[str, Any]]:
     """Yield the actions of a commit."""
     for line in path.read_text().splitlines():
         yield json.loads(line)
@@ -239,22 +226,12 @@ def encoded_path(path: str) -> str:
     return quote(path, safe=_UNESCAPED)
 
 
-def table_folder(table: DeltaTable) -> Path:
-    """Return the folder of a table on a local file system."""
-    return Path(unquote(urlsplit(table.table_uri).path))
+def table_folder(table: DeltaTable) -> Location:
+    """Return the folder of a table."""
+    return Location.of(table.table_uri)
 
 
-def _add_properties(path: Path, properties: Mapping[str, str]) -> None:
-    if not properties:
-        return
-    actions = list(actions_in(path))
-    for action in actions:
-        if "metaData" in action:
-            action["metaData"]["configuration"] |= properties
-    path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
-
-
-def _check_passable(table: Path, version: int, transactions: Mapping[str, int]) -> None:
+def _check_passable(table: Location, version: int, transactions: Mapping[str, int]) -> None:
     for action in actions_in(commit_file(table, version)):
         if "metaData" in action or "protocol" in action:
             raise CommitConflictError(version)
@@ -263,7 +240,7 @@ def _check_passable(table: Path, version: int, transactions: Mapping[str, int]) 
             raise CommitConflictError(version, application)
 
 
-def _checkpointed(table: Path) -> int:
+def _checkpointed(table: Location) -> int:
     try:
         told = json.loads((table / LOG / "_last_checkpoint").read_text())
     except (FileNotFoundError, ValueError):
@@ -276,15 +253,15 @@ def _is_of(mark: Mark, transaction: Mapping[str, Any]) -> bool:
     return place == (mark.application, mark.batch)
 
 
-def _whole(table: Path, name: str, told: tuple[int, int] | None) -> Path | None:
+def _whole(table: Location, name: str, told: tuple[int, int] | None) -> Location | None:
     """Return a file; None if it is gone, and of another commit."""
     file = table / unquote(name)
     if told is None:
         return file if file.exists() else None
     version, size_bytes = told
-    with suppress(FileNotFoundError):
-        if file.stat().st_size == size_bytes:
-            return file
+    found = file.info()
+    if found is not None and found.size_bytes == size_bytes:
+        return file
     problem = (
         f"Version {version} of the table {table} names {unquote(name)}, which is missing or "
         "torn, as after a loss of power."
@@ -296,12 +273,12 @@ def _whole(table: Path, name: str, told: tuple[int, int] | None) -> Path | None:
     raise DataLostError(problem, fix=fix)
 
 
-def _newest(table: Path) -> int:
-    names = (path.stem for path in (table / LOG).glob("*.json"))
+def newest_commit(table: Location) -> int:
+    """Return the newest version in a table's log; -1 for none."""
+    names = (entry.name.removesuffix(".json") for entry in (table / LOG).list())
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
-def _is_recent(path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return time.time() - path.stat().st_mtime < _RECENT_SECONDS
-    return False
+def _is_recent(path: Location) -> bool:
+    found = path.info()
+    return found is not None and time.time() - found.mtime_ns / 1e9 < _RECENT_SECONDS

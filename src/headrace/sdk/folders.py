@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from pathlib import Path
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from headrace.sdk.durability import make_folder
 from headrace.sdk.errors import ConfigError, SinkError
+
+if TYPE_CHECKING:
+    from headrace.sdk.location import Location
 
 _WRONG_PATH = {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 """What no waiting mends: there can be no folder of this name."""
@@ -29,21 +32,16 @@ def folder_name(text: str) -> str:
     return f"{name[:_NAME_CHARS]}++{digest}"
 
 
-def bare_path(text: str) -> str:
-    """Return the path that a ``file:`` address stands for; any other text as it is."""
-    return "/" + text[5:].lstrip("/") if text[:5].lower() == "file:" else text
+def fixed_folder(place: Location, placeholder: str) -> Location:
+    """Return the folder above the first part of a path that holds ``placeholder``.
 
-
-def fixed_folder(path: str, placeholder: str) -> Path:
-    """Return the folder above the first part of ``path`` that holds ``placeholder``.
-
-    Without one it is the path itself.
+    Without one it is the place itself.
     """
-    before, found, _ = path.partition(placeholder)
-    return Path(before + "x").parent if found else Path(path)
+    before, found, _ = place.path.partition(placeholder)
+    return replace(place, path=before + "x").parent if found else place
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Location) -> None:
     """Create the folder, and try whether it can be written to.
 
     Raises:
@@ -52,10 +50,10 @@ def require_writable(folder: Path) -> None:
             write there is missing. A task that is started anew later may find it well again.
     """
     try:
-        make_folder(folder)
+        folder.make_folder()
         probe = folder / ".headrace-probe"
-        probe.touch()
-        probe.unlink(missing_ok=True)
+        probe.put("")
+        probe.delete()
     except OSError as error:
         raised = ConfigError if error.errno in _WRONG_PATH else SinkError
         raise raised(

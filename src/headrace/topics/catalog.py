@@ -11,7 +11,8 @@ from headrace.topics.topic import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from headrace.sdk.location import Location
 
 JOURNALS = "~captures"
 """The folder of captures' journals; "~" is not allowed in the name of a topic."""
@@ -21,11 +22,11 @@ JOURNAL = "~journal"
 class Topics:
     """Every topic below one folder. Safe to use from many threads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Location) -> None:
         """Keep topics in ``folder``, made when the first topic is."""
         self._folder = folder
         self._topics: dict[str, Topic] = {}
-        self._journals: dict[Path, Topic] = {}
+        self._journals: dict[Location, Topic] = {}
         self._lock = threading.Lock()
 
     def get(self, name: str) -> Topic:
@@ -45,30 +46,30 @@ class Topics:
         return self.get(name)
 
     @property
-    def staging(self) -> Path:
+    def staging(self) -> Location:
         """Return a folder beside the topics, to divide batches in that go to several."""
         return self._folder / "~divided"
 
     @property
-    def upkeep_clock(self) -> Path:
+    def upkeep_clock(self) -> Location:
         """Return the file in which upkeep notes which time it has believed."""
         return self._folder / "~upkeep" / "clock.json"
 
     def list(self) -> Sequence[Topic]:
         """Return the topics that exist, sorted by name."""
-        if not self._folder.exists():
-            return []
-        # Whatever else lies there, such as a file, is no topic.
-        found = [path for path in self._folder.iterdir() if path.is_dir()]
-        names = sorted(path.name for path in found if is_topic_name(path.name))
+        found = [entry.name for entry in self._folder.list() if entry.is_folder]
+        names = sorted(name for name in found if is_topic_name(name))
         return [topic for name in names if (topic := self.get(name)).exists()]
 
     def journals(self) -> Sequence[Topic]:
         """Return the captures' journals, tables beside the topics that nobody reads."""
-        paths = sorted((self._folder / JOURNALS).glob("*/_delta_log"))
+        folders = (entry.location for entry in (self._folder / JOURNALS).list())
         with self._lock:
-            for path in (log.parent for log in paths):
-                self._journals.setdefault(path, Topic(JOURNAL, path))
+            for folder in sorted(folders, key=str):
+                if folder not in self._journals:
+                    journal = Topic(JOURNAL, folder)
+                    if journal.exists():
+                        self._journals[folder] = journal
             return tuple(self._journals.values())
 
     def matching(self, pattern: str) -> Sequence[Topic]:

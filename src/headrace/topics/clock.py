@@ -17,10 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from headrace.sdk.durability import make_folder, replace_text
-
 if TYPE_CHECKING:
-    from pathlib import Path
+    from headrace.sdk.location import Location
 
 __all__ = ["TrustedClock"]
 
@@ -43,7 +41,7 @@ class TrustedClock:
     """
 
     clock: Callable[[], datetime]
-    file: Path
+    file: Location
     monotonic: Callable[[], float] = time.monotonic
     _last: tuple[datetime, float] | None = field(default=None, init=False)
     _doubted: tuple[datetime, float] | None = field(default=None, init=False)
@@ -94,8 +92,7 @@ class TrustedClock:
             noted["doubted"] = doubted
         told = {name: at.isoformat() for name, at in noted.items()}
         with suppress(OSError):  # a disk that is full, say: then the next process doubts more
-            make_folder(self.file.parent)
-            replace_text(self.file, json.dumps(told))
+            self.file.put(json.dumps(told))
 
     def _read(self) -> dict[str, datetime]:
         with suppress(FileNotFoundError, ValueError, AttributeError):

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import add_action
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path
-from headrace.sdk.durability import flush
+from headrace.sdk.location import sync
 from headrace.topics.layout import Entry, layout, worth_merging
 from headrace.topics.segments import Segment, stored_schema, write_segment
 from headrace.topics.topic import RETENTION, live_files, schema_of
@@ -50,7 +50,7 @@ class Compaction:
         """Return the readers for whom rows are kept that are past the topic's limits."""
         if not self.readings or self.retention is None or self.retention.unread:
             return ()
-        entries = self._entries(DeltaTable(self.topic.path))
+        entries = self._entries(DeltaTable(str(self.topic.location)))
         old = entries[: self._past_limits(entries)]
         last = old[-1].last if old else -1
         return [each.reader for each in self.readings if each.version < last]
@@ -63,7 +63,7 @@ class Compaction:
         """Plan and make one commit; return whether there may be another to make."""
         # The commit is made with the table that it was planned on: Delta then refuses it if
         # another worker has rewritten or removed anything since.
-        table = DeltaTable(self.topic.path)
+        table = DeltaTable(str(self.topic.location))
         entries = self._entries(table)
         policy = self.policy
         if old := self._too_old(entries):
@@ -126,7 +126,7 @@ class Compaction:
 
     def _rewrite(self, table: DeltaTable, files: Sequence[TopicFile]) -> None:
         schema = to_arrow(stored_schema(schema_of(table)))
-        segment = write_segment(self.topic.path, files, schema)
+        segment = write_segment(self.topic.location, files, schema)
         told = {
             "headrace.segment": {
                 "from": segment.first,
@@ -137,7 +137,7 @@ class Compaction:
             }
         }
         if not self._commit(table, files, segment, told, {}):
-            (self.topic.path / segment.file.path).unlink()
+            (self.topic.location / segment.file.path).delete()
 
     def _commit(
         self,
@@ -151,13 +151,13 @@ class Compaction:
         # Only what no segment holds is a change of data, to whoever follows the table.
         actions = [self._remove_action(f.file, change=segment is None) for f in files]
         if segment is not None:
-            flush([self.topic.path / segment.file.path], up_to=self.topic.path)
+            sync([self.topic.location / segment.file.path], up_to=self.topic.location)
             actions.append(add_action(segment.file, self.now, change=False))
         number = (table.transaction_version(_UPKEEP) or 0) + 1
-        Trash(self.topic.path).note(files, self.now)
+        Trash(self.topic.location).note(files, self.now)
         with suppress(CommitConflictError):
             commit(
-                self.topic.path,
+                self.topic.location,
                 int(table.version()),
                 actions,
                 operation="OPTIMIZE" if segment else "DELETE",

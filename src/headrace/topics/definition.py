@@ -23,9 +23,10 @@ from headrace.topics.rows import PACKED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
-    from pathlib import Path
 
     from deltalake import DeltaTable
+
+    from headrace.sdk.location import Location
 
 _WIDER = {
     Type.INT8: {Type.INT16, Type.INT32, Type.INT64, Type.FLOAT64},
@@ -93,7 +94,7 @@ def _digits(schema: Schema) -> tuple[int, int] | None:
 
 
 def commit_definition(
-    path: Path,
+    path: Location,
     table: DeltaTable,
     now: datetime,
     *,

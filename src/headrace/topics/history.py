@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import json
 import threading
-import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk.durability import flush
 from headrace.sdk.sparktypes import from_spark_json, schema_from_json, schema_to_json
 from headrace.topics.rows import PACKED
 from headrace.topics.segments import rows_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from headrace.sdk import Schema
+    from headrace.sdk.location import Location
     from headrace.topics.log import Commit, DeltaLog
 
 __all__ = ["SchemaHistory", "SchemaVersion", "told_schemas"]
@@ -62,7 +60,7 @@ class SchemaVersion:
 class SchemaHistory:
     """The schemas of one topic. Safe to use from many threads and processes."""
 
-    def __init__(self, name: str, table: Path, log: DeltaLog) -> None:
+    def __init__(self, name: str, table: Location, log: DeltaLog) -> None:
         """Read the history of the topic ``name`` in folder ``table``."""
         self._name = name
         self._path = table / "_headrace" / "schemas.json"
@@ -175,14 +173,8 @@ class SchemaHistory:
     def _save(self) -> None:
         scanned = self._scanned
         self._merge(self._read())
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        staged = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
         told = {"scanned": scanned, "schemas": [_to_json(v) for v in self._found]}
-        with staged.open("x") as file:
-            json.dump(told, file)
-        flush([staged], names=False)
-        staged.replace(self._path)
-        flush([self._path.parent], up_to=self._path.parent.parent)
+        self._path.put(json.dumps(told), up_to=self._path.parent.parent)
         self._scanned = self._saved = scanned
 
 

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -27,6 +26,8 @@ from headrace.sdk.errors import DataLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headrace.sdk.location import Location
 
 SCHEMAS = "headrace.schemas"
 """Where a commit says which schemas are new to the streams of its packed rows."""
@@ -72,9 +73,9 @@ class Commit:
 
 
 class DeltaLog:
-    """The log of one table in a local folder. Safe to use from many threads."""
+    """The log of one table. Safe to use from many threads."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: Location) -> None:
         """Look at the table in folder ``table``, which need not be there yet."""
         self._folder = table / "_delta_log"
         self._attic = table / "_headrace" / "log"
@@ -91,8 +92,8 @@ class DeltaLog:
 
     def oldest(self) -> int:
         """Return the oldest version whose commit is still known; -1 for none."""
-        for shelf in sorted(self._attic.glob("*")):
-            if kept := [int(path.stem) for path in shelf.glob("*.json")]:
+        for shelf in self._shelves():
+            if kept := list(_versions(shelf)):
                 return min(kept)
         return min(self.versions(), default=-1)
 
@@ -124,66 +125,74 @@ class DeltaLog:
 
     def versions(self) -> Iterator[int]:
         """Yield the versions in the table's own log, in no order."""
-        return (int(path.stem) for path in self._entries() if path.suffix == ".json")
+        return _versions(self._folder)
 
     def store_away(self, before: int) -> None:
         """Move the commits before a version into the attic, and drop older checkpoints.
 
         ``before`` must be the version of a checkpoint: it stands for all that is moved.
         """
-        for path in list(self._entries()):
-            version = int(path.name[:20])
+        for name in list(_files_of_versions(self._folder)):
+            version, path = int(name[:20]), self._folder / name
             if version >= before:
                 continue
-            if path.suffix == ".json" and path.stem.isdigit():
-                stored = self._stored(version)
-                stored.parent.mkdir(parents=True, exist_ok=True)
+            if name[20:] == ".json":
                 with suppress(FileNotFoundError):  # another worker's upkeep has moved it
-                    path.rename(stored)
+                    path.move_to(self._stored(version))
             else:
-                path.unlink(missing_ok=True)
+                path.delete()
 
     def checkpoints(self) -> list[int]:
         """Return the versions that have a checkpoint in one file, oldest first."""
         suffix = ".checkpoint.parquet"
-        paths = (path for path in self._entries() if path.name[20:] == suffix)
-        return sorted(int(path.name[:20]) for path in paths)
+        names = _files_of_versions(self._folder)
+        return sorted(int(name[:20]) for name in names if name[20:] == suffix)
 
     def forget(self, until: int, older_than: datetime) -> None:
         """Delete the attic's commits up to a version that are older than a time."""
         # Another worker's upkeep may be doing the same.
         with suppress(FileNotFoundError):
-            for shelf in sorted(self._attic.glob("*")):
-                for path in sorted(shelf.glob("*.json")):
-                    version = int(path.stem)
+            for shelf in self._shelves():
+                for version in sorted(_versions(shelf)):
+                    path = self._stored(version)
                     if version > until or _commit(path, version).time >= older_than:
                         return
-                    path.unlink()
-                shelf.rmdir()
+                    path.delete()
+                shelf.delete()
 
-    def _file(self, version: int) -> Path:
+    def _file(self, version: int) -> Location:
         return self._folder / f"{version:020d}.json"
 
-    def _stored(self, version: int) -> Path:
+    def _stored(self, version: int) -> Location:
         return self._attic / f"{version // _SHELF:017d}" / f"{version:020d}.json"
 
-    def _entries(self) -> Iterator[Path]:
-        """Yield the files that belong to one version."""
-        if not self._folder.exists():
-            return
-        for path in self._folder.iterdir():
-            if path.name[:20].isdigit() and path.name[20:21] == ".":
-                yield path
+    def _shelves(self) -> list[Location]:
+        shelves = [entry.location for entry in self._attic.list()]
+        return sorted(shelves, key=lambda shelf: shelf.name)
 
 
-def _commit(path: Path, version: int) -> Commit:
+def _files_of_versions(folder: Location) -> Iterator[str]:
+    """Yield the names of a folder's files that belong to one version."""
+    for entry in folder.list():
+        if entry.name[:20].isdigit() and entry.name[20:21] == ".":
+            yield entry.name
+
+
+def _versions(folder: Location) -> Iterator[int]:
+    names = _files_of_versions(folder)
+    return (int(name[:20]) for name in names if name[20:] == ".json")
+
+
+def _commit(path: Location, version: int) -> Commit:
     # A topic may be removed and made anew: the file's identity is part of the key.
-    stat = path.stat()
-    return _read(path, version, stat.st_mtime_ns, stat.st_ino)
+    found = path.info()
+    if found is None:
+        raise FileNotFoundError(path.path)
+    return _read(path, version, found.mtime_ns, found.identity)
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path, version: int, written_ns: int, _inode: int) -> Commit:
+def _read(path: Location, version: int, written_ns: int, _identity: str) -> Commit:
     told: dict[str, Any] = {
         "time": datetime.fromtimestamp(written_ns / 1e9, UTC),
         "digest": hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS],
@@ -206,7 +215,7 @@ def _read(path: Path, version: int, written_ns: int, _inode: int) -> Commit:
     return Commit(version, tuple(added), **told)
 
 
-def _actions(path: Path, version: int) -> list[dict[str, Any]]:
+def _actions(path: Location, version: int) -> list[dict[str, Any]]:
     """Return a commit's actions. Raises DataLostError when some of it is not on disk."""
     try:
         actions = list(actions_in(path))

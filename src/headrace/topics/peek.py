@@ -74,7 +74,7 @@ def _records(topic: Topic, file: TopicFile, rows: RowRange) -> Iterator[dict[str
     names = [field.name for field in schema.fields]
     packed = PACKED in names
     size = _PACKED_ROWS if packed else _BATCH_ROWS
-    for batch in rows.read(topic.path / file.file.path, [*names, "version"], size):
+    for batch in rows.read(topic.location / file.file.path, [*names, "version"], size):
         for row in batch.to_pylist():
             version = row.pop("version", None)
             told = {"version": file.version if version is None else version}

@@ -12,9 +12,10 @@ from headrace.topics.segments import PART, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
+
+    from headrace.sdk.location import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,16 @@ class RowRange:
         return f"{VERSION} IS NULL OR (NOT {self.start.sql()} AND {self.end.sql()})"
 
     def read(
-        self, path: Path, columns: Sequence[str], batch_size: int
+        self, path: Location, columns: Sequence[str], batch_size: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of a file's rows that are in the range, in order.
 
         Columns that the file lacks are left out. Rows that are far outside are not read.
         """
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with (
+            path.open_input() as source,
+            pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
+        ):
             names = file.schema_arrow.names
             wanted = [name for name in columns if name in names]
             if VERSION not in names:

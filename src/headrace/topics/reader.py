@@ -168,11 +168,11 @@ class TopicReader:
 
     def _available(self, file: TopicFile) -> Segment | None:
         """Return the segment to take a file's rows from; None when the file is there."""
-        if (self.topic.path / file.file.path).exists():
+        if (self.topic.location / file.file.path).exists():
             return None
         for segments in (self._segments, self.topic.segments()):
             for segment in segments:
-                there = (self.topic.path / segment.file.path).exists()
+                there = (self.topic.location / segment.file.path).exists()
                 if segment.covers(file.version) and there:
                     self._segments = segments
                     return segment

@@ -21,7 +21,8 @@ from headrace.sdk.delta import AddedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+
+    from headrace.sdk.location import Location
 
 VERSION = "version"
 PART = "part"
@@ -88,34 +89,40 @@ def rows_schema(stored: Schema) -> Schema:
     return Schema.struct(fields)
 
 
-def read_batches(table: Path, file: TopicFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_batches(
+    table: Location, file: TopicFile, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows with the table's stored schema, version and part filled in."""
-    with pq.ParquetFile(table / file.file.path, coerce_int96_timestamp_unit="us") as source:
-        for batch in source.iter_batches(batch_size=_batch_rows(source.metadata)):
+    with (
+        (table / file.file.path).open_input() as source,
+        pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        for batch in parquet.iter_batches(batch_size=_batch_rows(parquet.metadata)):
             rows = conform(batch, schema)
             yield rows if file.segment else _numbered(rows, file)
 
 
-def write_segment(table: Path, files: Sequence[TopicFile], schema: pa.Schema) -> Segment:
+def write_segment(table: Location, files: Sequence[TopicFile], schema: pa.Schema) -> Segment:
     """Write the rows of files, in their order, into a new segment that no version names yet.
 
     Memory stays bounded whatever the files' sizes, but for a single row's.
     """
     first, last = files[0].first, files[-1].version
-    path = table / FOLDER / f"{first:020d}-{last:020d}-{uuid.uuid4().hex}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{FOLDER}/{first:020d}-{last:020d}-{uuid.uuid4().hex}.parquet"
+    path = table / name
     batches = (batch for file in files for batch in read_batches(table, file, schema))
     rows = 0
     try:
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            for group in _groups(batches):
-                writer.write_table(group)
-                rows += group.num_rows
+        with path.open_output() as file:
+            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                for group in _groups(batches):
+                    writer.write_table(group)
+                    rows += group.num_rows
+            size_bytes = file.tell()
     except BaseException:
-        path.unlink(missing_ok=True)
+        path.delete()
         raise
-    name = path.relative_to(table).as_posix()
-    return Segment(first, last, AddedFile(name, path.stat().st_size, rows))
+    return Segment(first, last, AddedFile(name, size_bytes, rows))
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -29,9 +29,9 @@ from headrace.topics.segments import Segment, rows_schema, stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from headrace.sdk import Mark, Schema
+    from headrace.sdk.location import Location
 
 RETENTION = "headrace.retention"
 """The application whose transaction number is the newest version that lost its rows."""
@@ -88,14 +88,14 @@ class Appended(NamedTuple):
 
 
 class Topic:
-    """One topic in a local folder. Safe to use from many threads and processes."""
+    """One topic in a folder. Safe to use from many threads and processes."""
 
-    def __init__(self, name: str, path: Path) -> None:
-        """Use the topic ``name`` kept in folder ``path``, which need not be there yet."""
+    def __init__(self, name: str, location: Location) -> None:
+        """Use the topic ``name`` kept at ``location``, which need not be there yet."""
         self.name = name
-        self.path = path
-        self.log = DeltaLog(path)
-        self.history = SchemaHistory(name, path, self.log)
+        self.location = location
+        self.log = DeltaLog(location)
+        self.history = SchemaHistory(name, location, self.log)
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._loaded = -1
@@ -115,7 +115,7 @@ class Topic:
         """
         if version is not None and version >= 0:
             try:
-                return schema_of(DeltaTable(self.path, version=version))
+                return schema_of(DeltaTable(str(self.location), version=version))
             except DeltaError:
                 pass
         with self._lock:
@@ -161,7 +161,7 @@ class Topic:
                 # False when another writer was first; then look again.
                 table = self._refreshed()
                 stored = stored_schema(merged)
-                commit_definition(self.path, table, datetime.now(UTC), schema=stored)
+                commit_definition(self.location, table, datetime.now(UTC), schema=stored)
             raise self._contended()
 
     def retention(self, default: TopicRetention | None = None) -> TopicRetention:
@@ -188,7 +188,7 @@ class Topic:
                 properties = retention.to_properties()
                 table = self._refreshed()
                 now = datetime.now(UTC)
-                if commit_definition(self.path, table, now, properties=properties, by=by):
+                if commit_definition(self.location, table, now, properties=properties, by=by):
                     return
         raise self._contended()
 
@@ -208,7 +208,7 @@ class Topic:
             receipt = self._find_receipt(self._refreshed(), mark)
         if receipt is not None:
             # The attempt that committed it may have been killed before it was durable.
-            flush_commits(self.path, mark)
+            flush_commits(self.location, mark)
         return receipt
 
     def append(
@@ -281,7 +281,7 @@ class Topic:
         oldest, newest = self.first(), self.log.newest()
         return TopicDescription(
             name=self.name,
-            path=str(self.path),
+            path=str(self.location),
             version=newest,
             oldest_version=oldest,
             rows=sum(file.rows for file in files),
@@ -301,7 +301,7 @@ class Topic:
         spark_json = json.dumps(to_spark_json(stored_schema(schema)))
         # When another process creates it at the same moment, that is as good.
         create_table(
-            self.path,
+            self.location,
             DeltaSchema.from_json(spark_json),
             name=self.name,
             configuration=_PROPERTIES,
@@ -318,7 +318,7 @@ class Topic:
             self._table = self._schema = self._fits = None  # it is made anew, if at all
             problem = (
                 f"Topic {self.name} was removed, or put back from an older copy, while it was "
-                f"in use: {self.path} does not have version {table.version()} any more."
+                f"in use: {self.location} does not have version {table.version()} any more."
             )
             fix = (
                 "Put the newest copy of the folder back. Without it the topic is made anew "
@@ -365,7 +365,7 @@ class Topic:
 
     def _reload(self) -> DeltaTable:
         try:
-            self._table = DeltaTable(self.path)
+            self._table = DeltaTable(str(self.location))
         except DeltaError:
             self.log.check()
             raise

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from headrace.topics.segments import FOLDER
+from headrace.sdk.delta import newest_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
-    from pathlib import Path
 
+    from headrace.sdk.location import Entry, Location
     from headrace.topics.segments import TopicFile
 
 _ATTEMPT = re.compile(r"\d{12,}-\d+")
@@ -32,20 +31,17 @@ _ATTEMPT = re.compile(r"\d{12,}-\d+")
 class Trash:
     """The removed files of one topic."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: Location) -> None:
         """Look after the table in folder ``table``."""
         self._table = table
         self._folder = table / "_headrace" / "trash"
 
     def note(self, files: Sequence[TopicFile], now: datetime) -> None:
         """Remember files, in order, that the next commit removes from the table."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         millis = int(now.timestamp() * 1000)
         name = f"{millis:015d}-{uuid.uuid4().hex}"
-        staged = self._folder / f".{name}.tmp"
         told = {"paths": [file.file.path for file in files], "last": files[-1].version}
-        staged.write_text(json.dumps(told))
-        staged.rename(self._folder / f"{name}.json")
+        (self._folder / f"{name}.json").put(json.dumps(told))
 
     def noted(self) -> set[str]:
         """Return all files that are remembered."""
@@ -72,27 +68,31 @@ class Trash:
             for path in paths:
                 if path not in live:
                     deleted += self._delete(path)
-            note.unlink(missing_ok=True)
+            note.delete()
         return deleted
 
     def _delete(self, path: str) -> int:
         file = self._table / path
-        with suppress(FileNotFoundError):
-            file.unlink()
-            # Spark on a local disk keeps a checksum beside each file.
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-            if _ATTEMPT.fullmatch(file.parent.name):
-                with suppress(OSError):  # others of its batch are still there
-                    file.parent.rmdir()
-            return 1
-        return 0
+        if not file.exists():
+            return 0
+        file.delete()
+        # Spark on a local disk keeps a checksum beside each file.
+        (file.parent / f".{file.name}.crc").delete()
+        if _ATTEMPT.fullmatch(file.parent.name):
+            with suppress(OSError):  # others of its batch are still there
+                file.parent.delete()
+        return 1
 
-    def _notes(self) -> list[Path]:
-        return sorted(self._folder.glob("*.json"))
+    def _notes(self) -> list[Location]:
+        names = (entry.name for entry in self._folder.list())
+        return [self._folder / name for name in sorted(names) if name.endswith(".json")]
 
 
 def clear_leftovers(
-    table: Path, live: AbstractSet[str], noted: Callable[[], AbstractSet[str]], before: datetime
+    table: Location,
+    live: AbstractSet[str],
+    noted: Callable[[], AbstractSet[str]],
+    before: datetime,
 ) -> int:
     """Delete what crashed attempts staged before a time; return how many of them.
 
@@ -110,35 +110,29 @@ def clear_leftovers(
     known: set[str] = {*live, *noted()}
     known |= {parent.as_posix() for path in known for parent in PurePath(path).parents}
     cleared = 0
-    for path in _attempts(table):
-        if path.relative_to(table).as_posix() in known:
+    for found in _attempts(table):
+        path = found.location
+        if path.relative_to(table) in known or newest_change(path) >= before.timestamp():
             continue
-        with suppress(FileNotFoundError):
-            if _newest_change(path) >= before:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink()
-            cleared += 1
+        if found.is_folder:
+            path.delete_folder()
+        else:
+            path.delete()
+        cleared += 1
     return cleared
 
 
-def _attempts(table: Path) -> Iterator[Path]:
-    yield from (table / FOLDER).glob("*.parquet")
+def _attempts(table: Location) -> Iterator[Entry]:
     waiting = [table / "data"]
     while waiting:
-        folder = waiting.pop()
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.is_dir() and _ATTEMPT.fullmatch(path.name):
-                yield path
-            elif path.is_dir():
-                waiting.append(path)
-            elif path.suffix == ".parquet":
-                yield path
+        for entry in waiting.pop().list():
+            if entry.is_folder and not _ATTEMPT.fullmatch(entry.name):
+                waiting.append(entry.location)
+            elif entry.is_folder or entry.name.endswith(".parquet"):
+                yield entry
 
 
-def _noted(note: Path) -> tuple[list[str], int]:
+def _noted(note: Location) -> tuple[list[str], int]:
     """Return the files of a note, and the newest version that they have rows of."""
     with suppress(FileNotFoundError):
         told = json.loads(note.read_text())
@@ -148,14 +142,5 @@ def _noted(note: Path) -> tuple[list[str], int]:
     return [], -1
 
 
-def _newest_change(folder: Path) -> datetime:
-    """Return when anything in a folder was last written: a large attempt may take days."""
-    newest = 0.0
-    for path in (folder, *folder.rglob("*")):
-        with suppress(FileNotFoundError):
-            newest = max(newest, path.stat().st_mtime)
-    return datetime.fromtimestamp(newest, UTC)
-
-
-def _time(note: Path) -> datetime:
+def _time(note: Location) -> datetime:
     return datetime.fromtimestamp(int(note.name[:15]) / 1000, UTC)

@@ -136,7 +136,7 @@ class Upkeep:
             if not trusted:
                 log.warning("the clock has jumped: nothing is removed from topics for an hour")
         for topic in topics:
-            seen = self._seen.setdefault(str(topic.path), _Seen(topic.name))
+            seen = self._seen.setdefault(str(topic.location), _Seen(topic.name))
             try:
                 if self._tend(topic, seen, trusted=trusted):
                     seen.errors.ended()
@@ -185,7 +185,7 @@ class Upkeep:
     def _checkpoint(self, topic: Topic, seen: _Seen, policy: UpkeepPolicy) -> None:
         seen.checkpoint = topic.log.checkpoint()
         if seen.newest - seen.checkpoint >= policy.checkpoint_versions:
-            table = DeltaTable(topic.path)
+            table = DeltaTable(str(topic.location))
             create_checkpoint(table)
             seen.checkpoint = int(table.version())
 
@@ -193,17 +193,17 @@ class Upkeep:
         self, topic: Topic, seen: _Seen, now: datetime, readings: Sequence[Reading]
     ) -> None:
         """Delete files, and old commits: never newer ones than retention or a checkpoint."""
-        policy, trash = self.policy, Trash(topic.path)
+        policy, trash = self.policy, Trash(topic.location)
         retention = topic.retention(policy.retention)
         reading = min((each.version for each in readings if each.running), default=None)
         leftovers = now - seen.cleared_at >= _LEFTOVERS_EVERY
         if leftovers or trash.is_due(now - policy.grace):
-            live = {file.path for file in live_files(DeltaTable(topic.path))}
+            live = {file.path for file in live_files(DeltaTable(str(topic.location)))}
             trash.empty(live, now - policy.grace, reading)
             if leftovers:
                 before = now - policy.leftovers_after
                 clear_leftovers(
-                    topic.path, live, lambda: trash.noted() | self._decided(topic), before
+                    topic.location, live, lambda: trash.noted() | self._decided(topic), before
                 )
                 seen.cleared_at = now
         keep = [v for v in topic.log.checkpoints() if v <= seen.newest - policy.log_versions]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import headrace
 from headrace.capture import CaptureSpec, HostSupervisor, Pace, Targets
 from headrace.model import Backoff, Lease, TaskId
+from headrace.sdk.location import Location
 from headrace.store import Store
 from headrace.topics import Topics
 from headrace.worker.capture import CaptureKeeping, CaptureTask
@@ -59,7 +60,7 @@ class Bench:
         keeping = CaptureKeeping(
             store=self.store,
             hosts=self.hosts,
-            targets=lambda s: Targets(Path(s.topics_dir), s.topic, s.application),
+            targets=lambda s: Targets(Location.of(Path(s.topics_dir)), s.topic, s.application),
             appended=self.appended.append,
             clock=now,
         )
@@ -83,7 +84,7 @@ class Bench:
 
     def rows(self, topic: str) -> list[dict[str, Any]]:
         """Return what a topic holds, in order, as its readers see it."""
-        log = Topics(self.topics_dir).get(topic).log
+        log = Topics(Location.of(self.topics_dir)).get(topic).log
         rows: list[dict[str, Any]] = []
         for version in range(log.newest() + 1):
             for file in log.commit(version).added:

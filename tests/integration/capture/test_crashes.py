@@ -22,6 +22,7 @@ from headrace.capture.staging import Stager
 from headrace.capture.targets import Addition
 from headrace.model import Counts, TaskId
 from headrace.sdk import Mark, Position, Schema, StaleEpochError
+from headrace.sdk.location import Location
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -90,7 +91,7 @@ def staged(spec: CaptureSpec) -> tuple[Targets, list[Addition]]:
     config = host_sources.Counter.config_def().parse({"kind": "batch"})
     gathering = Gathering(Position())
     gathering.add(host_sources.CounterTask(config).batch(range(10)))
-    targets = Targets(Path(spec.topics_dir), spec.topic, spec.application)
+    targets = Targets(Location.of(Path(spec.topics_dir)), spec.topic, spec.application)
     additions = list(Stager(spec, targets, NoSchemas()).stage(gathering).additions)
     targets.prepare(additions)
     return targets, additions
@@ -108,8 +109,8 @@ class NoSchemas:
 def test_a_host_of_an_old_owner_cannot_append_what_was_given_up(bench: Bench, own: str) -> None:
     """The batch goes to ``numbers``; with another own topic, the journal decides it."""
     _, additions = staged(bench.spec())
-    new = Targets(bench.topics_dir, own, "counter-uid-0")
-    old = Targets(bench.topics_dir, own, "counter-uid-0")
+    new = Targets(Location.of(bench.topics_dir), own, "counter-uid-0")
+    old = Targets(Location.of(bench.topics_dir), own, "counter-uid-0")
     old.prepare(additions)
     assert new.settle(Mark("counter-uid-0", 1, 2)) is None
     with contextlib.suppress(StaleEpochError):
@@ -120,13 +121,13 @@ def test_a_host_of_an_old_owner_cannot_append_what_was_given_up(bench: Bench, ow
 def test_a_decision_in_the_journal_is_carried_out_by_the_next_owner(bench: Bench) -> None:
     """The old host dies between the journal's transaction and the topic's."""
     _, additions = staged(bench.spec())
-    old = Targets(bench.topics_dir, "another", "counter-uid-0")
+    old = Targets(Location.of(bench.topics_dir), "another", "counter-uid-0")
     old.prepare(additions)
     mark = Mark("counter-uid-0", 1, 1)
     old._roll_forward = lambda *_: None  # type: ignore[method-assign]  # the crash
     old.commit(additions, mark, Counts(read=10, written=10))
     assert bench.rows("numbers") == []
-    new = Targets(bench.topics_dir, "another", "counter-uid-0")
+    new = Targets(Location.of(bench.topics_dir), "another", "counter-uid-0")
     for _ in range(2):
         assert new.settle(Mark("counter-uid-0", 1, 2)) == (
             Counts(read=10, written=10),

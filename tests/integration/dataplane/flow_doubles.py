@@ -20,6 +20,7 @@ from headrace.dataplane import (
 )
 from headrace.model import Batch, TaskId
 from headrace.sdk import FrameSink, FrameSource, Mark, Position, ReadLimit, SinkBatch
+from headrace.sdk.location import Location
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.predicates import Condition
@@ -123,17 +124,17 @@ def flow(
         source=source or FrameReader(Numbers(NO_KEYS)),
         steps=steps,
         sinks=[as_frame_sink(sink) for sink in sinks],
-        staging=staging or Path(tempfile.gettempdir()) / "headrace-test-staging",
+        staging=Location.of(staging or Path(tempfile.gettempdir()) / "headrace-test-staging"),
         **told,
     )
 
 
 def topic_writer(folder: Path, name: str) -> TopicWriter:
-    return TopicWriter(Topics(folder).get(name), lambda _: None)
+    return TopicWriter(Topics(Location.of(folder)).get(name), lambda _: None)
 
 
 def dead_letters(folder: Path, name: str | None = "copy.dlq", **told: Any) -> DeadLetters:
-    topic = None if name is None else Topics(folder).get(name)
+    topic = None if name is None else Topics(Location.of(folder)).get(name)
     told.setdefault("context_headers", True)
     told.setdefault("sinks", ("0", "1"))
     return DeadLetters(task=TASK, topic=topic, appended=lambda _: None, **told)
@@ -144,7 +145,7 @@ def values(sink: Kept) -> list[dict[str, Any]]:
 
 
 def read_topic(spark, folder: Path, name: str) -> list[dict[str, Any]]:
-    reader = TopicReader(Topics(folder).get(name))
+    reader = TopicReader(Topics(Location.of(folder)).get(name))
     end = reader.latest(Position(), ReadLimit())
     data = TopicSource(reader, ordered=False).read(spark, Position(), end)
     assert data.frame is not None

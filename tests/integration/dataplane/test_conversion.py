@@ -27,6 +27,7 @@ from headrace.dataplane.records import record_frame
 from headrace.model import Batch, Counts, ToleranceExceededError
 from headrace.sdk import FrameSource, Position, ReadLimit
 from headrace.sdk.converter import RecordPart
+from headrace.sdk.location import Location
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
 
@@ -67,7 +68,9 @@ def test_a_topic_of_bytes_carries_the_types_of_its_source(spark, tmp_path: Path)
     stored = read_topic(spark, tmp_path / "topics", "numbers")
     assert stored[0]["value"].startswith(b'{"schema":{"type":"struct"')
 
-    topic = TopicSource(TopicReader(Topics(tmp_path / "topics").get("numbers")), ordered=False)
+    topic = TopicSource(
+        TopicReader(Topics(Location.of(tmp_path / "topics")).get("numbers")), ordered=False
+    )
     reader = ConvertingReader(topic, [converter("JsonConverter")], tmp_path / "d")
     sink = Kept()
     end = reader.latest(Position(), ReadLimit())
@@ -124,7 +127,7 @@ def test_a_typed_topic_passes_its_converter_and_that_is_said_once(
 ) -> None:
     topic_writer(tmp_path, "typed")
     flow(spark, [topic_writer(tmp_path, "typed")]).run(batch(1, 0, 3))
-    topic = TopicSource(TopicReader(Topics(tmp_path).get("typed")), ordered=False)
+    topic = TopicSource(TopicReader(Topics(Location.of(tmp_path)).get("typed")), ordered=False)
     each = converter("JsonConverter")
     reader = ConvertingReader(topic, [each], tmp_path / "d")
     end = reader.latest(Position(), ReadLimit())

@@ -24,6 +24,7 @@ from headrace.dataplane import Flow, FrameReader, TopicSource
 from headrace.evolution import Evolution
 from headrace.model import Batch, SchemaChangeError
 from headrace.sdk import FrameSource, Position, ReadLimit
+from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
@@ -72,7 +73,7 @@ def flow(
         source=source,
         steps=[],
         sinks=sinks,
-        staging=Path(tempfile.gettempdir()) / "headrace-test-staging",
+        staging=Location.of(Path(tempfile.gettempdir()) / "headrace-test-staging"),
         evolution=evolution,
         **more,
     )
@@ -175,7 +176,7 @@ def test_changes_go_through_a_topic_into_a_delta_table(
         policy,
     )
     task = DeltaSink.task(DeltaSink.config_def().parse({"path": str(tmp_path / "d")}))
-    reader = TopicReader(Topics(tmp_path).get("t"))
+    reader = TopicReader(Topics(Location.of(tmp_path)).get("t"))
     out = flow(spark, [task], TopicSource(reader, ordered=True), policy)
     start = Position()
     for number in (1, 2):

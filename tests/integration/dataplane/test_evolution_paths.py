@@ -30,6 +30,7 @@ from headrace.sdk import (
     SplitSource,
 )
 from headrace.sdk.arrow import from_arrow
+from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import rows
 from headrace.topics import Topics
@@ -131,7 +132,7 @@ class Captured:
     """Appends as a plugin host does; each is a host that was started anew."""
 
     def __init__(self, folder: Path, policy: EvolutionPolicy) -> None:
-        self.targets = Targets(folder, "t", "copy")
+        self.targets = Targets(Location.of(folder), "t", "copy")
         self.spec = copying(folder, evolution=policy)
 
     def append(self, number: int, *polls: Any) -> None:
@@ -220,8 +221,8 @@ def test_a_change_comes_to_the_topic_as_its_policy_says(
     assert sorted(found, key=str) == sorted([first, expected], key=str)
     types = {field.name: field.type.type for field in _fields(table) if field.name == "a"}
     assert types == {"a": type_of_a}
-    values = [v.value for v in Topics(tmp_path).get("t").history.versions()]
-    assert values[-1] == Topics(tmp_path).get("t").value_schema()
+    values = [v.value for v in Topics(Location.of(tmp_path)).get("t").history.versions()]
+    assert values[-1] == Topics(Location.of(tmp_path)).get("t").value_schema()
     assert len(values) == (1 if len(expected) == len(ROW) and type_of_a == "integer" else 2)
 
 

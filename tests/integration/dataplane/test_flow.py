@@ -27,6 +27,7 @@ from tests.no_keys import NO_KEYS
 from headrace.dataplane import FrameReader, Step, TopicSource
 from headrace.model import Batch, Counts, ToleranceExceededError
 from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, StaleEpochError
+from headrace.sdk.location import Location
 from headrace.sdk.sqltext import rows
 from headrace.topics import TopicReader, Topics
 from headrace_plugins.transforms.cast import Cast
@@ -186,7 +187,7 @@ def test_records_go_through_a_topic_and_come_back_in_order(spark, tmp_path: Path
     for number in range(3):
         counts = into.run(batch(number + 1, number * 10, number * 10 + 10))
         assert counts == Counts(read=10, written=10)
-    reader = TopicReader(Topics(tmp_path).get("t"))
+    reader = TopicReader(Topics(Location.of(tmp_path)).get("t"))
     end = reader.latest(Position(), ReadLimit())
     sink = Kept(ordered=True)
     out = flow(spark, [sink], source=TopicSource(reader, ordered=True))
@@ -211,7 +212,7 @@ class Widening(FrameSource):
 def test_a_schema_change_in_mid_stream_reaches_the_sink(spark, tmp_path: Path) -> None:
     into = flow(spark, [topic_writer(tmp_path, "t")], source=FrameReader(Widening(NO_KEYS)))
     into.run(batch(1, 0, 10))
-    reader = TopicReader(Topics(tmp_path).get("t"))
+    reader = TopicReader(Topics(Location.of(tmp_path)).get("t"))
     source = TopicSource(reader, ordered=False)
     sink = Kept()
     out = flow(spark, [sink], source=source)

@@ -38,6 +38,7 @@ from headrace.sdk import (
     SplitSource,
     StreamSplitSource,
 )
+from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.topics import TopicReader, Topics
 
@@ -131,7 +132,7 @@ def test_many_streams_travel_packed_and_are_unpacked_by_stream(spark, tmp_path: 
     writer = topic_writer(tmp_path, "packed")
     counts = flow(spark, [writer], source=StreamReader(Streams(NO_KEYS))).run(batch(1, 0, 2))
     assert counts == Counts(read=6, written=6)
-    reader = TopicReader(Topics(tmp_path).get("packed"))
+    reader = TopicReader(Topics(Location.of(tmp_path)).get("packed"))
     end = reader.latest(Position(), ReadLimit())
     sink = Kept()
     out = flow(spark, [sink], source=TopicSource(reader, ordered=False))
@@ -161,12 +162,12 @@ def test_a_rejected_change_of_a_packed_stream_stops_the_task_with_nothing_writte
         evolution=Evolution(policies=[policy]),
     )
     running.run(batch(1, 0, 1))
-    version = Topics(tmp_path).get("packed").log.newest()
+    version = Topics(Location.of(tmp_path)).get("packed").log.newest()
     with pytest.raises(SchemaChangeError, match="add z"):
         running.run(batch(2, 1, 2))
-    topic = Topics(tmp_path).get("packed")
+    topic = Topics(Location.of(tmp_path)).get("packed")
     assert topic.log.newest() == version
-    assert len(list(topic.path.rglob("*.parquet"))) == 1
+    assert len(list(topic.location.local.rglob("*.parquet"))) == 1
 
 
 class ToFiles(BatchSink):

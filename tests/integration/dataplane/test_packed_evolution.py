@@ -33,6 +33,7 @@ from headrace.dataplane import StreamReader
 from headrace.evolution import Evolution
 from headrace.model import Counts, SchemaChangeError, ToleranceExceededError
 from headrace.sdk import Position, ReadLimit, Split, StateError, StreamSplitSource
+from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.topics import TopicReader, Topics
 
@@ -112,7 +113,7 @@ def into(
 def packed(folder: Path) -> dict[str, list[pa.RecordBatch]]:
     """Return what a packed topic holds of each stream, in order."""
     found: dict[str, list[pa.RecordBatch]] = {}
-    reader = TopicReader(Topics(folder).get("t"))
+    reader = TopicReader(Topics(Location.of(folder)).get("t"))
     for file in reader.files(Position(), reader.latest(Position(), ReadLimit())):
         table = pq.read_table(folder / "t" / file.file.path, partitioning=None)
         for row in table.sort_by("offset").to_pylist():
@@ -133,7 +134,7 @@ def test_a_topic_of_many_streams_follows_the_policy_for_each_of_them(
     running = into(spark, topic_writer(tmp_path, "t"), BOTH, policy)
     for number, (start, end) in enumerate(ranges, start=1):
         running.run(batch(number, start, end))
-    history, streams = Topics(tmp_path).get("t").history, packed(tmp_path)
+    history, streams = Topics(Location.of(tmp_path)).get("t").history, packed(tmp_path)
     for kind, expected in ROWS[handling].items():
         second = streams[str(kind)][-1]
         assert second.to_pylist() == [expected]

@@ -20,6 +20,7 @@ from tests.no_keys import NO_KEYS
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Mark
+from headrace.sdk.location import Location
 from headrace.topics import Topics
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.file import FileSink
@@ -116,11 +117,11 @@ def test_files_get_the_mark_and_no_rows(spark, tmp_path: Path, config) -> None:
 def test_a_topic_gets_the_mark_and_keeps_its_schema(spark, tmp_path: Path) -> None:
     running = copy(spark, topic_writer(tmp_path, "numbers"), tmp_path)
     assert running.run(texts(1)) == REFUSED
-    assert not Topics(tmp_path).get("numbers").exists()
+    assert not Topics(Location.of(tmp_path)).get("numbers").exists()
     running.run(good(2))
-    schema = Topics(tmp_path).get("numbers").value_schema()
+    schema = Topics(Location.of(tmp_path)).get("numbers").value_schema()
     assert running.run(texts(3)) == REFUSED
-    topic = Topics(tmp_path).get("numbers")
+    topic = Topics(Location.of(tmp_path)).get("numbers")
     assert topic.value_schema() == schema
     assert topic.receipt(Mark("copy-uid-0", 3, 1))
 

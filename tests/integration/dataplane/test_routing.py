@@ -22,6 +22,7 @@ from headrace.dataplane.sql import constant_text
 from headrace.model import Counts, ToleranceExceededError
 from headrace.sdk import FrameSink, Mark, SinkBatch, StateError, Transform
 from headrace.sdk.config import ConfigDef, ConfigType
+from headrace.sdk.location import Location
 from headrace.topics import Topics
 from headrace_plugins.transforms.sql import Filter
 
@@ -59,7 +60,7 @@ class Appended:
     fail_after: str | None = None
 
     def writer(self) -> TopicsWriter:
-        return TopicsWriter(Topics(self.folder / "topics"), "own", self)
+        return TopicsWriter(Topics(Location.of(self.folder / "topics")), "own", self)
 
     def __call__(self, name: str) -> None:
         self.names.append(name)
@@ -76,7 +77,7 @@ class Appended:
         return sorted(row["value"]["id"] for row in rows)
 
     def topics(self) -> list[str]:
-        return [topic.name for topic in Topics(self.folder / "topics").list()]
+        return [topic.name for topic in Topics(Location.of(self.folder / "topics")).list()]
 
 
 def test_a_topic_that_no_data_decides_is_the_one_that_is_written(spark, tmp_path: Path) -> None:

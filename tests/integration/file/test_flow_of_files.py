@@ -16,6 +16,7 @@ from tests.integration.dataplane.flow_doubles import transform
 from headrace.dataplane import DeadLetters, Flow, FrameReader, Step
 from headrace.model import Batch, TaskId, ToleranceExceededError
 from headrace.sdk import Position, ReadLimit
+from headrace.sdk.location import Location
 from headrace.topics import Topics
 from headrace_plugins.transforms.cast import Cast
 
@@ -31,7 +32,7 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
     """Copy the folder ``in`` into the folder ``out``."""
 
     def build(*, dead: bool = False, **keys: str) -> Flow:
-        topic = Topics(tmp_path / "topics").get("dead")
+        topic = Topics(Location.of(tmp_path / "topics")).get("dead")
         letters = DeadLetters(task=TASK, topic=topic, appended=lambda _: None) if dead else None
         reader = FrameReader(source(tmp_path / "in", **keys).task, strict=not dead)
         return Flow(
@@ -42,7 +43,7 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
             explain=reader.explain,
             steps=[],
             sinks=[sink(tmp_path / "out")],
-            staging=tmp_path / "divided",
+            staging=Location.of(tmp_path / "divided"),
             dead_letters=letters,
         )
 

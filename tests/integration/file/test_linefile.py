@@ -66,7 +66,7 @@ def test_a_crash_while_lines_are_added_is_made_good(
     state_file = tmp_path / "_headrace" / "out%2Etxt" / "state.json"
     state = json.loads(state_file.read_text())
     state["applications"]["c-0"] |= {"batch": 2, "receipt": "2"}
-    state["staged"] = str(staged.staging.relative_to(state_file.parent))
+    state["staged"] = str(staged.staging.local.relative_to(state_file.parent))
     state["before_bytes"] = len(before)
     state_file.write_text(json.dumps(state))
     added = {"nothing": "", "half": "line 3\nli", "all": "line 3\nline 4\nline 5\n"}[left]

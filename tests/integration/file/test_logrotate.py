@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.followed import Followed
 from headrace_plugins.connectors.file.listing import Listing, Share
 
@@ -64,7 +65,7 @@ class Reader:
 
     def read(self) -> None:
         if self.followed is None:
-            listing = Listing(str(self.log))
+            listing = Listing(Location.of(self.log))
             stored = json.loads(self.stored)
             self.followed = Followed(listing, Share(), stored, rotate_wait=WAIT_SECONDS)
         while (read := self.followed.read(4096, None)) is not None:

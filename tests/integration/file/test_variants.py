@@ -21,6 +21,7 @@ from tests.integration.dataplane.flow_doubles import (
 from headrace.dataplane import Flow, FrameReader, Step, TopicSource, preview
 from headrace.model import Batch
 from headrace.sdk import ConfigError, Position, ReadLimit, Schema
+from headrace.sdk.location import Location
 from headrace.topics import Topic, TopicReader, Topics, peek
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.transforms import Filter, Sql
@@ -58,7 +59,7 @@ def flow(spark: "SparkSession", folder: Path, source: Any, sinks: list[Any]) -> 
         steps=[],
         sinks=sinks,
         names=[f"sink{number}" for number, _ in enumerate(sinks)],
-        staging=folder / "divided",
+        staging=Location.of(folder / "divided"),
     )
 
 
@@ -81,7 +82,7 @@ def topic(spark: "SparkSession", tmp_path: Path, source: Start) -> Topic:
     into = flow(spark, tmp_path, reader, [topic_writer(tmp_path, "v")])
     end = reader.latest(Position(), ReadLimit())
     into.run(Batch(TASK, 1, 1, Position(), end, NOW))
-    return Topics(tmp_path).get("v")
+    return Topics(Location.of(tmp_path)).get("v")
 
 
 def test_a_topic_keeps_texts_and_knows_them_for_variants(topic: Topic) -> None:
@@ -145,7 +146,7 @@ def whole(spark: "SparkSession", tmp_path: Path, source: Start) -> Topic:
     dead = read_topic(spark, tmp_path, "dlq")
     messages = [h["value"] for d in dead for h in d["headers"] if "message" in h["key"]]
     assert [m.startswith("The input is no JSON. File: ") for m in messages] == [True, True]
-    return Topics(tmp_path).get("w")
+    return Topics(Location.of(tmp_path)).get("w")
 
 
 def test_records_that_share_no_shape_reach_every_target(

@@ -12,6 +12,7 @@ from tests.unit.topics.made_topics import Clock, append, at, part, tending
 from headrace.dataplane import TopicSource, TopicWriter
 from headrace.dataplane.packed import packed_source
 from headrace.sdk import Mark, Position, ReadLimit, RetriableError, Schema, SinkBatch
+from headrace.sdk.location import Location
 from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy, topic_row_schema
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ COMPACT = UpkeepPolicy(
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
-    return Topics(tmp_path).get("t")
+    return Topics(Location.of(tmp_path)).get("t")
 
 
 def compact(topic: Topic, times: int = 3) -> None:
     """Compact everything and delete the originals."""
     clock = Clock()
-    upkeep = tending(Topics(topic.path.parent), clock, COMPACT)
+    upkeep = tending(Topics(topic.location.parent), clock, COMPACT)
     for _ in range(times):
         clock.pass_by(timedelta(minutes=30))
         upkeep.run_once()
@@ -94,7 +95,7 @@ def test_rows_of_before_a_widening_are_read_with_the_wide_types(
     topic.append([part(topic, [{"id": 2**40}], wide)], Mark("a", 2, 1), "", datetime.now(UTC))
     newest = at(topic, topic.log.newest())
     assert ordered(spark, topic, Position(), newest) == [1, 2**40]
-    table = spark.read.format("delta").load(str(topic.path))
+    table = spark.read.format("delta").load(str(topic.location.local))
     assert sorted(row[0] for row in table.select("value.id").collect()) == [1, 2**40]
 
 
@@ -144,7 +145,7 @@ def test_spark_and_deltalake_read_a_compacted_table_alike(spark: "SparkSession",
         append(topic, [[batch]], Mark("a", batch, 1))
     compact(topic, times=1)
     assert topic.segments()
-    table = spark.read.format("delta").load(str(topic.path))
+    table = spark.read.format("delta").load(str(topic.location.local))
     assert sorted(row[0] for row in table.select("value.id").collect()) == list(range(8))
-    old = spark.read.format("delta").option("versionAsOf", 4).load(str(topic.path))
+    old = spark.read.format("delta").option("versionAsOf", 4).load(str(topic.location.local))
     assert old.count() == 4

@@ -12,6 +12,7 @@ from headrace.capture.capture import Gathering
 from headrace.capture.staging import Stager
 from headrace.model import SchemaChangeError
 from headrace.sdk import Mark, Position, Record
+from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 
 
@@ -22,7 +23,7 @@ class Host:
         self, folder: Path, policy: EvolutionPolicy, *, tolerant: bool = False
     ) -> None:
         self.folder, self.number = folder, 0
-        self.targets = Targets(folder, "t", "copy")
+        self.targets = Targets(Location.of(folder), "t", "copy")
         spec = copying(folder, evolution=policy, tolerant=tolerant)
         self.stager = Stager(spec, self.targets, Schemas())
 

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.sdk import Schema
+from headrace.sdk.location import Location
 from headrace.topics import Topics, topic_row_schema
 
 GOOD = "name: gen\nsource: {connector: datagen, rows: 10}\ntopic: gen\n"
@@ -28,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "legs": Schema.array(Schema.struct({"to": Schema.string(optional=True)})),
         }
     )
-    topic = Topics(tmp_path / "home" / "topics").get("flights")
+    topic = Topics(Location.of(tmp_path / "home" / "topics")).get("flights")
     topic.prepare(topic_row_schema(value, Schema.string()))
     return tmp_path / "home"
 

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.cli.app import main
 from headrace.sdk import Mark, Schema
+from headrace.sdk.location import Location
 from headrace.topics import Topics, packed_row_schema, topic_row_schema
 
 OLD = Schema.struct({"id": Schema.int32(optional=True), "s": Schema.string(optional=True)})
@@ -20,7 +21,7 @@ NOW = datetime.now(UTC)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with the topic ``orders``, whose schema has changed, and ``many``."""
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
-    topics = Topics(tmp_path / "home" / "topics")
+    topics = Topics(Location.of(tmp_path / "home" / "topics"))
     for batch, schema in enumerate([OLD, NEW], start=1):
         topics.get("orders").prepare(topic_row_schema(schema, None))
         topics.get("orders").append((), Mark("a", batch, 1), "", NOW)

@@ -15,6 +15,7 @@ from headrace.control.offsets import AnyPlace
 from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
+from headrace.sdk.location import Location
 from headrace.store import SqlConnectorStore, SqlStore
 from headrace.topics import TopicPlaces, Topics, parse_start
 
@@ -36,7 +37,7 @@ class Bench:
             state=self.state,
             registry=self.registry,
             clock=lambda: now() + timedelta(days=1),  # after all that was appended
-            places=AnyPlace() if topics is None else TopicPlaces(Topics(topics)),
+            places=AnyPlace() if topics is None else TopicPlaces(Topics(Location.of(topics))),
         )
         self.offsets = Offsets(self.connectors)
 
@@ -197,7 +198,7 @@ def test_what_a_change_does_to_data_is_told(
 @pytest.fixture
 def sink(tmp_path: Path) -> Bench:
     """Return a stopped sink that has read the three versions of a topic, an hour apart."""
-    topic = Topics(tmp_path).get("t")
+    topic = Topics(Location.of(tmp_path)).get("t")
     for batch in range(1, 4):
         then = START + timedelta(hours=batch)
         topic.append([part(topic, [{"id": batch}], ROWS)], Mark("a", batch, 1), "", then)
@@ -213,7 +214,7 @@ def kafka(offset: object, topic: str = "t", partition: object = 0) -> Offset:
 
 
 def test_a_sink_stands_only_where_its_topic_is(sink: Bench, tmp_path: Path) -> None:
-    newest = Topics(tmp_path).get("t").log.newest()
+    newest = Topics(Location.of(tmp_path)).get("t").log.newest()
     assert sink.offsets.view("c") == [kafka(newest + 1)]
     for wrong in (kafka(newest + 2), kafka(-1), kafka(0, "other"), kafka(0, partition=1)):
         with pytest.raises(ConfigError):
@@ -224,7 +225,7 @@ def test_a_sink_stands_only_where_its_topic_is(sink: Bench, tmp_path: Path) -> N
 
 
 def test_a_sink_goes_back_to_a_time(sink: Bench, tmp_path: Path) -> None:
-    log = Topics(tmp_path).get("t").log
+    log = Topics(Location.of(tmp_path)).get("t").log
     last = log.commit(log.newest()).time
     sink.offsets.rewind("c", last, "x")
     assert sink.offsets.view("c") == [kafka(log.newest())]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from headrace.dataplane import Flow, Step
 from headrace.model import Batch, Counts, TaskId
 from headrace.sdk import DataLostError, Mark, Position
+from headrace.sdk.location import Location
 from headrace_plugins.transforms import RegexRouter
 
 END = Position.of({"log": "a"}, {"row": 3})
@@ -46,7 +46,7 @@ def flow(*targets: Target, steps: Sequence[Step] = ()) -> Flow:
         steps=steps,
         sinks=cast("Any", targets),
         names=[str(number) for number, _ in enumerate(targets)],
-        staging=Path(),
+        staging=Location.of("."),
     )
 
 

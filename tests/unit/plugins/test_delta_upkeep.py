@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from headrace.sdk import Mark
 from headrace.sdk.delta import AddedFile, add_files, staging_folder
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.fitting import Fit
 from headrace_plugins.connectors.delta.target import create_table
 from headrace_plugins.connectors.delta.upkeep import Maintenance, Vacuum
@@ -45,7 +46,7 @@ def staged(table: Path, application: str, folder: str = "data", *, batch: int = 
 
 
 def maintain(table: Path, vacuum: Vacuum = Vacuum.ALWAYS) -> None:
-    Maintenance(table=table, application=OURS, vacuum=vacuum).run()
+    Maintenance(table=Location.of(table), application=OURS, vacuum=vacuum).run()
 
 
 def set_retention(table: Path, text: str) -> None:
@@ -109,7 +110,7 @@ def replace_all(path: Path) -> None:
 
 def test_replaced_files_are_deleted_in_tables_that_the_sink_has_created(tmp_path: Path) -> None:
     path = tmp_path / "own"
-    create_table(path, FIT, partition_by=(), properties={})
+    create_table(Location.of(path), FIT, partition_by=(), properties={})
     write_deltalake(path, ROWS, mode="append")
     replace_all(path)
     maintain(path, Vacuum.NEVER)
@@ -131,7 +132,7 @@ def test_replaced_files_of_other_tables_are_deleted_only_if_asked_for(
 
 def test_a_table_that_was_made_anew_by_another_program_is_not_the_sinks(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    create_table(path, FIT, partition_by=(), properties={})
+    create_table(Location.of(path), FIT, partition_by=(), properties={})
     for file in (path / "_delta_log").iterdir():
         file.unlink()
     write_deltalake(path, ROWS)

@@ -20,6 +20,7 @@ from headrace.sdk.deltalog import (
     create_table,
     flush_commits,
 )
+from headrace.sdk.location import Location
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = pa.table({"a": pa.array([1], pa.int64())})
@@ -29,7 +30,7 @@ SCHEMA = DeltaSchema.from_arrow(ROWS.schema)
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "t"
-    create_table(path, SCHEMA)
+    create_table(Location.of(path), SCHEMA)
     return path
 
 
@@ -42,7 +43,9 @@ def staged(table: Path, name: str = "data/a/x.parquet") -> AddedFile:
 
 def note(table: Path, seen: int, application: str = "b", number: int = 1) -> int:
     marks = {application: number}
-    return commit(table, seen, [], operation="WRITE", transactions=marks, told={}, now=NOW)
+    return commit(
+        Location.of(table), seen, [], operation="WRITE", transactions=marks, told={}, now=NOW
+    )
 
 
 def test_rows_the_mark_and_what_else_is_told_are_in_the_table(table: Path) -> None:
@@ -65,7 +68,7 @@ def test_any_name_of_a_file_is_found_again(table: Path, name: str) -> None:
 def test_values_of_partitions_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     schema = DeltaSchema.from_arrow(pa.schema([("a", pa.int64()), ("p", pa.string())]))
-    create_table(path, schema, partition_by=["p"])
+    create_table(Location.of(path), schema, partition_by=["p"])
     files = []
     for value in ("x y", None):
         file = staged(path, f"data/p={value}/f.parquet")
@@ -109,20 +112,20 @@ def test_a_name_that_a_checkpoint_stands_for_is_not_taken_again(table: Path) -> 
     for number in range(1, 4):
         note(table, number - 1, "other", number)
     create_checkpoint(DeltaTable(table))
-    commit_file(table, 1).unlink()
+    commit_file(Location.of(table), 1).local.unlink()
     with pytest.raises(CommitConflictError):
         note(table, 0)
 
 
 def test_a_table_is_created_once(table: Path) -> None:
     add_files(DeltaTable(table), [staged(table)], Mark("a", 1, 1), "", NOW)
-    assert create_table(table, SCHEMA) is None
+    assert create_table(Location.of(table), SCHEMA) is None
     assert DeltaTable(table).to_pyarrow_table().num_rows == 1
     assert not list(table.glob(".*"))
 
 
 def test_properties_that_delta_does_not_know_are_kept(tmp_path: Path) -> None:
-    made = create_table(tmp_path / "t", SCHEMA, properties={"headrace.x": "1"})
+    made = create_table(Location.of(tmp_path / "t"), SCHEMA, properties={"headrace.x": "1"})
     assert made is not None
     assert made.metadata().configuration == {"headrace.x": "1"}
 
@@ -131,12 +134,14 @@ def test_properties_that_delta_does_not_know_are_kept(tmp_path: Path) -> None:
 def test_a_commit_whose_files_are_not_whole_is_told(table: Path, torn: bool) -> None:
     marked = CommitProperties(app_transactions=[Transaction("a", 1)])
     write_deltalake(table, ROWS, mode="append", commit_properties=marked)
-    flush_commits(table, Mark("a", 1, 1))
+    flush_commits(Location.of(table), Mark("a", 1, 1))
     (file,) = table.glob("*.parquet")
     file.write_bytes(b"") if torn else file.unlink()
-    flush_commits(table, Mark("a", 2, 1))  # what others have lost is not for this batch to tell
+    flush_commits(
+        Location.of(table), Mark("a", 2, 1)
+    )  # what others have lost is not for this batch to tell
     with pytest.raises(DataLostError, match="missing or torn"):
-        flush_commits(table, Mark("a", 1, 1))
+        flush_commits(Location.of(table), Mark("a", 1, 1))
 
 
 def test_files_that_a_later_version_has_replaced_need_not_be_there(table: Path) -> None:
@@ -145,7 +150,7 @@ def test_files_that_a_later_version_has_replaced_need_not_be_there(table: Path) 
     write_deltalake(table, ROWS, mode="overwrite")
     old = min(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     old.unlink()
-    flush_commits(table, Mark("a", 1, 1))
+    flush_commits(Location.of(table), Mark("a", 1, 1))
 
 
 def test_a_commit_that_upkeep_forgets_meanwhile_need_not_be_flushed(
@@ -155,12 +160,12 @@ def test_a_commit_that_upkeep_forgets_meanwhile_need_not_be_flushed(
         note(table, number, number=number + 1)
     flushed: list[list[str]] = []
 
-    def forgetful(files: Iterable[Path], **_: object) -> None:
+    def forgetful(files: Iterable[Location], **_: object) -> None:
         flushed.append([path.name for path in files])
         if len(flushed) == 1:
-            commit_file(table, 0).unlink()
+            commit_file(Location.of(table), 0).delete()
             raise FileNotFoundError
 
-    monkeypatch.setattr(deltalog, "flush", forgetful)
-    flush_commits(table, None)
+    monkeypatch.setattr(deltalog, "sync", forgetful)
+    flush_commits(Location.of(table), None)
     assert flushed[1] == flushed[0][1:]

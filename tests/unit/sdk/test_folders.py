@@ -7,6 +7,7 @@ from tests.faults.volumes import may_mount, volume
 
 from headrace.sdk import ConfigError, SinkError
 from headrace.sdk.folders import fixed_folder, require_writable
+from headrace.sdk.location import Location
 
 
 @pytest.mark.parametrize(
@@ -20,18 +21,18 @@ from headrace.sdk.folders import fixed_folder, require_writable
     ],
 )
 def test_the_fixed_folder_is_above_what_a_topic_names(path: str, folder: str) -> None:
-    assert fixed_folder(path, "${topic}") == Path(folder)
+    assert fixed_folder(Location.of(path), "${topic}") == Location.of(folder)
 
 
 def test_a_writable_folder_is_made_and_left_empty(tmp_path: Path) -> None:
-    require_writable(tmp_path / "a" / "b")
+    require_writable(Location.of(tmp_path / "a" / "b"))
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
 def test_a_folder_below_a_file_is_refused_with_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written to: Not a directory") as caught:
-        require_writable(tmp_path / "file" / "out")
+        require_writable(Location.of(tmp_path / "file" / "out"))
     assert caught.value.field == "path"
 
 
@@ -41,5 +42,5 @@ def test_a_folder_that_is_read_only_for_a_while_is_no_fault_of_the_configuration
 ) -> None:
     with volume(tmp_path / "disk", 1) as disk:
         with disk.read_only(), pytest.raises(SinkError, match="Read-only file system"):
-            require_writable(disk.path / "out")
-        require_writable(disk.path / "out")
+            require_writable(Location.of(disk.path / "out"))
+        require_writable(Location.of(disk.path / "out"))

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -75,10 +74,10 @@ def part(
     columns = {"value": values, "offset": range(first, first + len(values))}
     empty = {name: [None] * len(values) for name in ("headers", "timestamp")}
     table = pa.table({**columns, **empty}, schema=to_arrow(rows))
-    path = topic.path / "data" / "made" / f"{uuid4().hex}.parquet"
+    path = topic.location.local / "data" / "made" / f"{uuid4().hex}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
-    name = path.relative_to(topic.path).as_posix()
+    name = path.relative_to(topic.location.local).as_posix()
     return AddedFile(name, path.stat().st_size, len(values))
 
 
@@ -97,7 +96,7 @@ def append(
 
 def set_time(topic: Topic, version: int, now: datetime) -> None:
     """Write another time into a commit: deltalake takes that of the machine."""
-    path = topic.path / "_delta_log" / f"{version:020d}.json"
+    path = topic.location.local / "_delta_log" / f"{version:020d}.json"
     actions = [json.loads(line) for line in path.read_text().splitlines()]
     for action in actions:
         if "commitInfo" in action:
@@ -112,7 +111,7 @@ def values(reader: TopicReader, start: Position, end: Position) -> list[Any]:
     schema = to_arrow(reader.schema(end))
     found = []
     for file in reader.files(start, end):
-        path: Path = reader.topic.path / file.file.path
+        path = reader.topic.location / file.file.path
         for batch in reader.rows(start, end).read(path, schema.names, 100):
             found += conform(batch, schema).column("value").to_pylist()
     return found

@@ -6,19 +6,20 @@ import pytest
 from tests.unit.topics.made_topics import append, part
 
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit
+from headrace.sdk.location import Location
 from headrace.topics import Topic, TopicReader, Topics
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    topic = Topics(tmp_path).get("t")
+    topic = Topics(Location.of(tmp_path)).get("t")
     for number in (1, 2):
         append(topic, [[number], [number]], Mark("source", number, 1))
     return tmp_path
 
 
 def damage(topic: Topic, how: str) -> Path:
-    path = topic.path / "_delta_log" / f"{2:020d}.json"
+    path = topic.location.local / "_delta_log" / f"{2:020d}.json"
     text = path.read_text()
     whole = text.splitlines(keepends=True)
     torn = {"empty": "", "in a line": text[:-20], "zeros": "\0" * len(text)}
@@ -28,7 +29,7 @@ def damage(topic: Topic, how: str) -> Path:
 
 @pytest.mark.parametrize("how", ["empty", "in a line", "zeros", "between two lines"])
 def test_readers_and_writers_are_told_which_file_is_damaged(folder: Path, how: str) -> None:
-    topic = Topics(folder).get("t")
+    topic = Topics(Location.of(folder)).get("t")
     path = damage(topic, how)
     with pytest.raises(DataLostError, match=path.name) as caught:
         TopicReader(topic).latest(Position(), ReadLimit())
@@ -37,11 +38,11 @@ def test_readers_and_writers_are_told_which_file_is_damaged(folder: Path, how: s
 
 @pytest.mark.parametrize("how", ["empty", "between two lines"])
 def test_nothing_is_appended_behind_it_and_it_may_be_removed(folder: Path, how: str) -> None:
-    topic = Topics(folder).get("t")
+    topic = Topics(Location.of(folder)).get("t")
     path = damage(topic, how)
     with pytest.raises(DataLostError, match=path.name):
         append(topic, [[3]], Mark("source", 3, 1))
     path.unlink()
-    topic = Topics(folder).get("t")
+    topic = Topics(Location.of(folder)).get("t")
     file = part(topic, [{"id": 2}])
     assert topic.append([file], Mark("source", 2, 1), "", topic.log.commit(1).time).version == 2

@@ -19,6 +19,7 @@ from headrace.model import Counts, TaskId
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StaleEpochError, StateError
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile, discard_other_attempts, staging_folder
+from headrace.sdk.location import Location
 from headrace.topics import LETTERS, Topic, TopicReader, Topics
 
 FOLDER = "letters"
@@ -32,7 +33,7 @@ def marks(epoch: int, of_range: str = "range", sink: str = "first") -> LetterMar
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
-    return Topics(tmp_path).get("c.dlq")
+    return Topics(Location.of(tmp_path)).get("c.dlq")
 
 
 @pytest.fixture
@@ -49,11 +50,11 @@ def stage(topic: Topic, epoch: int, *refused_by: str) -> Letters:
 
 def _staged(topic: Topic, mark: Mark, value: str) -> Staged:
     schema = to_arrow(topic.prepare(LETTERS))
-    folder = topic.path / staging_folder(mark, FOLDER)
+    folder = topic.location.local / staging_folder(mark, FOLDER)
     folder.mkdir(parents=True)
     file = folder / "part-0.parquet"
     pq.write_table(pa.Table.from_pylist([{"value": value, "offset": 0}], schema), file)
-    path = file.relative_to(topic.path).as_posix()
+    path = file.relative_to(topic.location.local).as_posix()
     return Staged(CAUSES, [AddedFile(path, file.stat().st_size, 1)])
 
 
@@ -61,7 +62,7 @@ def held(topic: Topic) -> list[str]:
     """Return the letters as readers get them."""
     reader = TopicReader(topic)
     files = reader.files(Position(), reader.latest(Position(), ReadLimit()))
-    tables = [pq.read_table(topic.path / each.file.path) for each in files]
+    tables = [pq.read_table(topic.location.local / each.file.path) for each in files]
     return [row["value"] for table in tables for row in table.to_pylist()]
 
 
@@ -101,7 +102,7 @@ def test_an_attempt_leaves_alone_what_a_newer_owner_stages(
     staged = {epoch: stage(topic, epoch) for epoch in (1, 2, 3)}
     letters.append(staged[2], marks(2))
     there = {
-        each: (topic.path / staging_folder(marks(each).chain, FOLDER)).exists()
+        each: (topic.location.local / staging_folder(marks(each).chain, FOLDER)).exists()
         for each in staged
     }
     assert there == {1: False, 2: True, 3: True}
@@ -129,7 +130,9 @@ def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
     mark = Mark("c-uid-0", 7, 1, "range")
     counts = Counts(read=1, rejected=1, causes=CAUSES)
     receipt = DeadLetterPart(letters, mark, "c-uid-0").receipt(counts, staged)
-    other = None if now is None else replace(letters, topic=Topics(tmp_path).get(now))
+    other = (
+        None if now is None else replace(letters, topic=Topics(Location.of(tmp_path)).get(now))
+    )
     with pytest.raises(StateError, match=r"belong into c\.dlq") as refused:
         DeadLetterPart(other, mark, "c-uid-0").settled(receipt)
     assert "errors.deadletterqueue.topic.name" in refused.value.fix
@@ -141,7 +144,7 @@ def test_files_that_are_gone_are_not_named_in_the_topic(
     topic: Topic, letters: DeadLetters
 ) -> None:
     staged = stage(topic, 1)
-    (topic.path / staged.chain.files[0].path).unlink()
+    (topic.location.local / staged.chain.files[0].path).unlink()
     with pytest.raises(DataLostError, match="are gone"):
         letters.append(staged, marks(1))
     assert held(topic) == []
@@ -152,5 +155,5 @@ def test_attempts_with_long_numbers_are_told_apart(tmp_path: Path) -> None:
     folders = [tmp_path / staging_folder(Mark("c", number, epoch)) for epoch in (9, 10, 11)]
     for folder in folders:
         folder.mkdir(parents=True)
-    discard_other_attempts(tmp_path, Mark("c", number, 10))
+    discard_other_attempts(Location.of(tmp_path), Mark("c", number, 10))
     assert [folder.exists() for folder in folders] == [False, True, True]

@@ -8,6 +8,7 @@ from tests.unit.topics.made_topics import START, Clock, part, tending
 
 from headrace.model import TopicRetention
 from headrace.sdk import Mark, Schema
+from headrace.sdk.location import Location
 from headrace.topics import (
     Topic,
     Topics,
@@ -29,7 +30,7 @@ FORGETFUL = UpkeepPolicy(
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
-    return Topics(tmp_path).get("t")
+    return Topics(Location.of(tmp_path)).get("t")
 
 
 def add(topic: Topic, batch: int, schema: Schema) -> None:
@@ -57,7 +58,7 @@ def test_each_change_has_a_number_and_the_first_batch_behind_it(topic: Topic) ->
 
 
 def test_other_processes_see_what_one_appends(topic: Topic, tmp_path: Path) -> None:
-    other = Topics(tmp_path).get("t")
+    other = Topics(Location.of(tmp_path)).get("t")
     add(topic, 1, OLD)
     assert told(other) == EXPECTED[:1]
     add(other, 2, OLD)
@@ -69,16 +70,16 @@ def test_the_history_outlives_the_log(topic: Topic, tmp_path: Path) -> None:
     for batch, schema in enumerate([OLD, OLD, WIDE, MORE], start=1):
         add(topic, batch, schema)
     clock = Clock()
-    upkeep = tending(Topics(tmp_path), clock, FORGETFUL)
+    upkeep = tending(Topics(Location.of(tmp_path)), clock, FORGETFUL)
     upkeep.run_once()
     for _ in range(4):
         clock.pass_by(timedelta(days=2))
         upkeep.run_once()
     assert topic.log.oldest() > 2, "the commits that told of the changes are gone"
-    assert told(Topics(tmp_path).get("t")) == EXPECTED
+    assert told(Topics(Location.of(tmp_path)).get("t")) == EXPECTED
     newest = Schema.struct({"c": Schema.int8(optional=True)})
     add(topic, 9, newest)
-    assert told(Topics(tmp_path).get("t"))[3][0::2] == (4, 9)
+    assert told(Topics(Location.of(tmp_path)).get("t"))[3][0::2] == (4, 9)
 
 
 def test_a_stream_in_a_packed_topic_has_a_history_of_its_own(
@@ -89,7 +90,7 @@ def test_a_stream_in_a_packed_topic_has_a_history_of_its_own(
         [[("x", OLD), ("y", MORE)], [("x", OLD)], [("x", WIDE), ("x", OLD), ("x", WIDE)]]
     ):
         topic.append((), Mark("a", batch, 1), "", START, schemas=schemas)
-    found = Topics(tmp_path).get("t").history.versions()
+    found = Topics(Location.of(tmp_path)).get("t").history.versions()
     assert [(v.stream, v.number, v.value) for v in found] == [
         ("x", 1, OLD),
         ("y", 1, MORE),
@@ -102,10 +103,14 @@ def test_a_stream_in_a_packed_topic_has_a_history_of_its_own(
 
 def test_two_workers_that_keep_at_once_lose_nothing(topic: Topic, tmp_path: Path) -> None:
     add(topic, 1, OLD)
-    stale = Topics(tmp_path).get("t").history
+    stale = Topics(Location.of(tmp_path)).get("t").history
     stale.versions()
     add(topic, 2, WIDE)
     topic.history.keep()
     add(topic, 3, MORE)
     stale.keep()
-    assert [v.number for v in Topics(tmp_path).get("t").history.versions()] == [1, 2, 3]
+    assert [v.number for v in Topics(Location.of(tmp_path)).get("t").history.versions()] == [
+        1,
+        2,
+        3,
+    ]

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.topics.made_topics import append, part
 
 from headrace.sdk import DataLostError, Mark, StaleEpochError
+from headrace.sdk.location import Location
 from headrace.topics import Topic, Topics
 
 RANGE = "0123456789abcdef"
@@ -17,7 +18,7 @@ MINE = Mark("app", 7, 2, RANGE)
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
-    return Topics(tmp_path).get("t")
+    return Topics(Location.of(tmp_path)).get("t")
 
 
 def rows(topic: Topic) -> int:
@@ -60,7 +61,7 @@ def test_a_new_batch_with_a_number_that_the_topic_holds_is_not_lost(topic: Topic
 
 
 def test_of_attempts_that_overlap_one_appends_and_all_others_are_told(tmp_path: Path):
-    topics = [Topics(tmp_path).get("t") for _ in range(6)]
+    topics = [Topics(Location.of(tmp_path)).get("t") for _ in range(6)]
     files = [part(topic, [{"id": n}]) for n, topic in enumerate(topics)]
     barrier = threading.Barrier(len(topics))
     told: list[object] = []
@@ -87,7 +88,7 @@ def test_of_attempts_that_overlap_one_appends_and_all_others_are_told(tmp_path: 
 
 def test_a_topic_whose_folder_is_removed_is_told_as_such(topic: Topic):
     append(topic, [[1]], Mark("app", 1, 1, RANGE))
-    shutil.rmtree(topic.path)
+    shutil.rmtree(topic.location.local)
     with pytest.raises(DataLostError, match="Topic t was removed, or put back"):
         topic.append([], Mark("app", 2, 1, RANGE), "", datetime.now(UTC))
     append(topic, [[2]], Mark("app", 2, 1, RANGE))  # as after a restart: it is made anew

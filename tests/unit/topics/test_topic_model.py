@@ -14,6 +14,7 @@ from tests.unit.topics.made_topics import Clock, append, at, ids, tending
 
 from headrace.model import TopicRetention
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit
+from headrace.sdk.location import Location
 from headrace.topics import TopicReader, Topics, UpkeepPolicy, parse_start
 
 HOUR = timedelta(hours=1)
@@ -64,7 +65,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        topics = Topics(self.folder)
+        topics = Topics(Location.of(self.folder))
         self.topic = topics.get("numbers")
         policy = replace(
             POLICY,
@@ -144,7 +145,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule()
     def read_as_others_do(self) -> None:
-        table = DeltaTable(self.topic.path).to_pyarrow_table(columns=["value"])
+        table = DeltaTable(self.topic.location.local).to_pyarrow_table(columns=["value"])
         held = sorted(value["id"] for value in table.column("value").to_pylist())
         lost = self.topic.lost()
         assert held == [row for version, row in self.rows if version > lost]

@@ -14,6 +14,7 @@ from tests.unit.topics.made_topics import ids
 from tests.unit.topics.topic_owner import ids_of
 
 from headrace.sdk import Mark, Position, ReadLimit
+from headrace.sdk.location import Location
 from headrace.topics import TopicReader, Topics, Upkeep, UpkeepPolicy
 
 ROOT = Path(__file__).parents[3]
@@ -74,7 +75,7 @@ def all_ids(topics: Topics) -> list[int]:
 def test_batches_are_there_once_when_owners_compete_and_one_is_killed(
     tmp_path: Path, seconds: float
 ):
-    topics = Topics(tmp_path)
+    topics = Topics(Location.of(tmp_path))
     with owners(tmp_path, 1, 2) as (killed, other):
         end = time.monotonic() + seconds
         while not topics.get("owned").exists() and other.poll() is None:
@@ -91,7 +92,7 @@ def test_batches_are_there_once_when_owners_compete_and_one_is_killed(
 
 
 def test_nothing_is_lost_when_owners_add_fields_while_others_append(tmp_path: Path):
-    topics = Topics(tmp_path)
+    topics = Topics(Location.of(tmp_path))
     with owners(tmp_path, 1, 2, fields=5) as processes:
         finish(processes, aged(topics))
     assert all_ids(topics) == [n for batch in range(LAST + 1) for n in ids_of(batch)]

@@ -13,6 +13,7 @@ from tests.unit.topics.made_topics import START, Clock, append, part, tending
 from headrace.sdk import Mark, Schema
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import (
     Topic,
@@ -25,7 +26,7 @@ from headrace.topics import (
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
-    return Topics(tmp_path).get("t")
+    return Topics(Location.of(tmp_path)).get("t")
 
 
 def seen(topic: Topic, rows: int, *, oldest: bool = False) -> list[tuple[int, int]]:
@@ -46,11 +47,11 @@ def test_the_newest_or_oldest_records_are_shown_in_order(topic: Topic, compacted
             compact_after=timedelta(0), compact_files=2, grace=timedelta(0), every=timedelta(0)
         )
         clock = Clock()
-        upkeep = tending(Topics(topic.path.parent), clock, policy)
+        upkeep = tending(Topics(topic.location.parent), clock, policy)
         for _ in range(3):
             clock.pass_by(timedelta(hours=1))
             upkeep.run_once()
-        assert not list((topic.path / "data" / "made").glob("*"))
+        assert not list((topic.location.local / "data" / "made").glob("*"))
     assert seen(topic, 3) == [(5, 9), (6, 10), (6, 11)]
     assert seen(topic, 3, oldest=True) == [(1, 0), (1, 1), (2, 2)]
     assert len(seen(topic, 100)) == len(seen(topic, 100, oldest=True)) == 12
@@ -61,7 +62,7 @@ def test_only_the_files_that_are_needed_are_read(topic: Topic):
         append(topic, [[batch]], Mark("a", batch, 1))
     for version in (1, 2, 3):
         (file,) = topic.log.commit(version).added
-        (topic.path / file.path).write_bytes(b"damaged")
+        (topic.location.local / file.path).write_bytes(b"damaged")
     assert seen(topic, 2) == [(5, 4), (6, 5)]
 
 
@@ -99,7 +100,7 @@ def test_values_of_all_kinds_become_json(topic: Topic):
 def test_packed_rows_are_unpacked(topic: Topic):
     topic.prepare(packed_row_schema())
     rows = [packed("orders", {"id": [1, 2, 3]}, 0), packed("users", {"name": ["x"]}, 1)]
-    path = topic.path / "data" / "packed.parquet"
+    path = topic.location.local / "data" / "packed.parquet"
     path.parent.mkdir()
     pq.write_table(pa.Table.from_pylist(rows, schema=to_arrow(packed_row_schema())), path)
     file = AddedFile("data/packed.parquet", path.stat().st_size, 2)

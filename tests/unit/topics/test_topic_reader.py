@@ -17,6 +17,7 @@ from headrace.sdk import (
     ReadLimit,
     StateError,
 )
+from headrace.sdk.location import Location
 from headrace.topics import (
     Topic,
     TopicReader,
@@ -31,7 +32,7 @@ ALL = ReadLimit.unlimited()
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
     """A topic with the versions 1: 0-2 and 3-5 in two files, 2: 6-8, 3: 9 in three files."""
-    topic = Topics(tmp_path).get("t")
+    topic = Topics(Location.of(tmp_path)).get("t")
     for batch, parts in enumerate([[[0, 1, 2], [3, 4, 5]], [[6, 7, 8]], [[9], [10], [11]]]):
         append(topic, parts, Mark("a", batch, 1), START + timedelta(minutes=batch))
     return topic
@@ -43,7 +44,7 @@ def given(version: int) -> Position:
 
 
 def test_a_topic_that_is_not_there_has_nothing_to_read(tmp_path: Path):
-    reader = TopicReader(Topics(tmp_path).get("none"))
+    reader = TopicReader(Topics(Location.of(tmp_path)).get("none"))
     assert reader.latest(Position(), ALL) == Position()
     assert reader.files(Position(), Position()) == []
 
@@ -140,7 +141,7 @@ def test_a_range_that_goes_backwards_is_refused(topic: Topic):
 def test_a_range_from_the_beginning_is_not_shortened_by_retention(topic: Topic):
     end = at(topic, 2)
     policy = UpkeepPolicy(log_versions=0, checkpoint_versions=1)
-    tend_after(Topics(topic.path.parent), timedelta(days=8), policy)
+    tend_after(Topics(topic.location.parent), timedelta(days=8), policy)
     with pytest.raises(DataLostError, match="Retention has removed"):
         TopicReader(topic).files(Position(), end)
 
@@ -153,9 +154,9 @@ def test_a_place_that_makes_no_sense_is_refused(topic: Topic, text: str):
 
 def test_a_commit_that_is_gone_is_no_reason_to_skip_rows(topic: Topic):
     before, behind = at(topic, 1), at(topic, 2)
-    DeltaTable(topic.path).create_checkpoint()
-    (topic.path / "_delta_log" / f"{2:020d}.json").unlink()
-    reader = TopicReader(Topics(topic.path.parent).get("t"))
+    DeltaTable(topic.location.local).create_checkpoint()
+    (topic.location.local / "_delta_log" / f"{2:020d}.json").unlink()
+    reader = TopicReader(Topics(topic.location.parent).get("t"))
     with pytest.raises(DataLostError, match="Version 2 of topic t is missing"):
         reader.latest(before, ALL)
     assert ids(reader, behind, reader.latest(behind, ALL)) == [9, 10, 11]
@@ -163,8 +164,8 @@ def test_a_commit_that_is_gone_is_no_reason_to_skip_rows(topic: Topic):
 
 def test_a_topic_that_is_made_anew_is_not_mistaken_for_the_old_one(topic: Topic):
     assert topic.log.commit(1).rows == 6
-    shutil.rmtree(topic.path)
-    new = Topics(topic.path.parent).get("t")
+    shutil.rmtree(topic.location.local)
+    new = Topics(topic.location.parent).get("t")
     append(new, [[100]], Mark("a", 1, 1))
     reader = TopicReader(new)
     assert ids(reader, Position(), reader.latest(Position(), ALL)) == [100]
@@ -174,13 +175,13 @@ def test_a_topic_that_is_made_anew_is_not_mistaken_for_the_old_one(topic: Topic)
 def test_a_topic_that_ends_before_the_position_is_another_one(
     tmp_path: Path, versions: int
 ) -> None:
-    topic = Topics(tmp_path).get("t")
+    topic = Topics(Location.of(tmp_path)).get("t")
     for number in range(1, 9):
         append(topic, [[number]], Mark("old", number, 1))
     reader = TopicReader(topic)
     stood = reader.latest(Position(), ALL)
-    shutil.rmtree(topic.path)
-    anew = Topics(tmp_path).get("t")
+    shutil.rmtree(topic.location.local)
+    anew = Topics(Location.of(tmp_path)).get("t")
     for number in range(1, versions + 1):
         append(anew, [[number]], Mark("new", number, 1))
     for each in (reader, TopicReader(anew)):
@@ -193,14 +194,14 @@ def test_a_topic_that_ends_before_the_position_is_another_one(
 def test_a_topic_that_was_made_anew_is_told_also_when_it_has_grown_past_the_position(
     tmp_path: Path, versions: int
 ) -> None:
-    topic = Topics(tmp_path).get("t")
+    topic = Topics(Location.of(tmp_path)).get("t")
     for number in range(1, 9):
         append(topic, [[number]], Mark("old", number, 1))
     reader = TopicReader(topic)
     begun = reader.latest(Position(), ReadLimit(rows=3))
     stood = reader.latest(begun, ALL)
-    shutil.rmtree(topic.path)
-    anew = Topics(tmp_path).get("t")
+    shutil.rmtree(topic.location.local)
+    anew = Topics(Location.of(tmp_path)).get("t")
     for number in range(1, versions + 1):
         append(anew, [[number]], Mark("new", number, 1))
     for each in (reader, TopicReader(anew)):
@@ -217,12 +218,12 @@ def test_a_topic_that_was_made_anew_is_told_also_when_it_has_grown_past_the_posi
 
 def test_a_topic_that_was_put_back_and_written_again_is_told(topic: Topic, tmp_path: Path):
     copy = tmp_path / "copy"
-    shutil.copytree(topic.path, copy)
+    shutil.copytree(topic.location.local, copy)
     append(topic, [[12]], Mark("a", 3, 1))
     stood = TopicReader(topic).latest(Position(), ALL)
-    shutil.rmtree(topic.path)
-    copy.rename(topic.path)
-    back = Topics(tmp_path).get("t")
+    shutil.rmtree(topic.location.local)
+    copy.rename(topic.location.local)
+    back = Topics(Location.of(tmp_path)).get("t")
     assert TopicReader(back).latest(at(back, 3), ALL) == at(back, 3)
     for batch in (3, 4):
         append(back, [[10 * batch]], Mark("a", batch, 1))
@@ -236,8 +237,8 @@ def test_a_topic_that_was_put_back_and_written_again_is_told(topic: Topic, tmp_p
 def test_a_place_to_start_from_is_one_in_this_topic_only(topic: Topic, start: str):
     set_time(topic, 0, START - timedelta(minutes=1))
     begin = parse_start(topic, start)
-    shutil.rmtree(topic.path)
-    anew = Topics(topic.path.parent).get("t")
+    shutil.rmtree(topic.location.local)
+    anew = Topics(topic.location.parent).get("t")
     for number in range(9):
         append(anew, [[number]], Mark("new", number, 1))
     reader = TopicReader(anew)

@@ -19,6 +19,7 @@ from tests.unit.topics.made_topics import (
 
 from headrace.model import Reading, TopicRetention
 from headrace.sdk import ConfigError, Mark, Position, ReadLimit, Schema
+from headrace.sdk.location import Location
 from headrace.topics import (
     LETTERS,
     Topic,
@@ -39,7 +40,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Topics:
-    return Topics(tmp_path)
+    return Topics(Location.of(tmp_path))
 
 
 @pytest.fixture
@@ -125,7 +126,9 @@ class TestReaders:
         policy = UpkeepPolicy(every=timedelta(0), compact_files=2, compact_after=timedelta(0))
         sink = Standing(Reading(reader="sink-0", version=1, running=True))
         upkeep = tending(topics, clock, policy, sink)
-        paths = [topic.path / f.path for v in (2, 3) for f in topic.log.commit(v).added]
+        paths = [
+            topic.location.local / f.path for v in (2, 3) for f in topic.log.commit(v).added
+        ]
         upkeep.run_once()
         assert topic.segments()
         for _ in range(5):
@@ -155,7 +158,7 @@ class TestConfiguration:
         topic.configure(wanted)
         more = Schema.struct({"more": Schema.string(optional=True)})
         topic.append([part(topic, [{"more": "x"}], more)], Mark("source", 4, 1), "", START)
-        assert Topics(topic.path.parent).get("t").retention() == wanted
+        assert Topics(topic.location.parent).get("t").retention() == wanted
 
     def test_a_topic_is_made_with_what_its_source_says(self, topics: Topics) -> None:
         rows = topic_row_schema(Schema.string(), None)

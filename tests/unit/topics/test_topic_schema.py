@@ -13,6 +13,7 @@ from tests.unit.topics.made_topics import part, values
 
 from headrace.model import TopicRetention
 from headrace.sdk import ConfigError, Mark, Position, ReadLimit, Schema
+from headrace.sdk.location import Location
 from headrace.topics import (
     Topic,
     TopicReader,
@@ -38,7 +39,7 @@ def decimal(scale: int, precision: int) -> Schema:
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
-    return Topics(tmp_path).get("t")
+    return Topics(Location.of(tmp_path)).get("t")
 
 
 def struct(**fields: Schema) -> Schema:
@@ -58,7 +59,7 @@ def compact(topic: Topic) -> None:
     policy = UpkeepPolicy(
         compact_after=timedelta(0), compact_files=2, retention=TopicRetention(age=None)
     )
-    Upkeep(Topics(topic.path.parent), lambda: datetime.now(UTC), policy).run_once()
+    Upkeep(Topics(topic.location.parent), lambda: datetime.now(UTC), policy).run_once()
     assert topic.segments()
 
 
@@ -66,7 +67,7 @@ def test_prepare_returns_what_was_asked_for_and_hides_the_columns_of_segments(to
     rows = topic_row_schema(struct(id=INT64), TEXT)
     assert topic.prepare(rows) == rows
     assert topic.schema() == rows
-    names = [field.name for field in DeltaTable(topic.path).schema().fields]
+    names = [field.name for field in DeltaTable(topic.location.local).schema().fields]
     assert names == ["key", "value", "headers", "timestamp", "offset", "version", "part"]
 
 
@@ -91,7 +92,7 @@ def test_packed_and_typed_rows_never_share_a_topic(topic: Topic, packed: bool, t
 def test_many_may_create_a_topic_at_once(tmp_path: Path):
     rows = topic_row_schema(struct(id=INT64), None)
     for number in range(5):
-        same = [Topic("t", tmp_path / str(number)) for _ in range(8)]
+        same = [Topic("t", Location.of(tmp_path / str(number))) for _ in range(8)]
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(lambda topic: topic.prepare(rows), same)) == [rows] * 8
 
@@ -142,7 +143,7 @@ def test_rows_with_a_narrow_type_are_read_with_the_wide_one(
     if compacted:
         compact(topic)
     assert read(topic) == [_row(old), _row(new)]
-    table = DeltaTable(topic.path)
+    table = DeltaTable(topic.location.local)
     others = table.to_pyarrow_table().column("value").to_pylist()
     by_number = sorted([_row(old), _row(new)], key=lambda row: row["n"])
     assert sorted(others, key=lambda row: row["n"]) == by_number
@@ -183,7 +184,10 @@ def test_narrower_records_do_not_change_a_wide_topic(topic: Topic):
 
 
 def test_a_change_made_elsewhere_is_seen(tmp_path: Path):
-    here, there = Topic("t", tmp_path / "t"), Topic("t", tmp_path / "t")
+    here, there = (
+        Topic("t", Location.of(tmp_path / "t")),
+        Topic("t", Location.of(tmp_path / "t")),
+    )
     here.prepare(topic_row_schema(struct(a=INT64), None))
     there.prepare(topic_row_schema(struct(b=INT64), None))
     known = here.prepare(topic_row_schema(struct(a=INT64), None))
@@ -194,7 +198,10 @@ def test_a_change_made_elsewhere_is_seen(tmp_path: Path):
 
 
 def test_a_batch_staged_before_a_change_elsewhere_is_appended_after_it(tmp_path: Path):
-    here, there = Topic("t", tmp_path / "t"), Topic("t", tmp_path / "t")
+    here, there = (
+        Topic("t", Location.of(tmp_path / "t")),
+        Topic("t", Location.of(tmp_path / "t")),
+    )
     staged = part(here, [{"a": 1}], struct(a=INT64))
     there.prepare(topic_row_schema(struct(b=INT64), None))
     here.append([staged], Mark("a", 1, 1), "", NOW)

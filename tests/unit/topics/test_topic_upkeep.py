@@ -27,6 +27,7 @@ from headrace.capture.targets import Addition, Targets
 from headrace.model import Counts, TopicRetention
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit, Schema, StaleEpochError
 from headrace.sdk.delta import AddedFile
+from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
 from headrace.topics import (
     Topic,
@@ -50,7 +51,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Topics:
-    return Topics(tmp_path)
+    return Topics(Location.of(tmp_path))
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def all_ids(topic: Topic, start: Position | None = None) -> list[int]:
 
 
 def live(topic: Topic) -> Sequence[str]:
-    return [Path(uri).name for uri in DeltaTable(topic.path).file_uris()]
+    return [Path(uri).name for uri in DeltaTable(topic.location.local).file_uris()]
 
 
 def test_old_small_files_become_one_and_young_ones_stay(
@@ -97,7 +98,7 @@ def test_a_topic_that_cannot_be_read_keeps_no_other_from_its_upkeep(
 ):
     broken = topics.get("broken")
     fill(broken, clock, 1)
-    newest = broken.path / "_delta_log" / f"{broken.log.newest():020}.json"
+    newest = broken.location.local / "_delta_log" / f"{broken.log.newest():020}.json"
     newest.unlink()
     newest.mkdir()  # whoever reads it gets an OSError, root included
     fill(topic, clock, 20)
@@ -109,7 +110,7 @@ def test_the_commit_of_a_segment_says_what_it_holds(topics: Topics, topic: Topic
     fill(topic, clock, 20)
     tending(topics, clock, FEW).run_once()
     (segment,) = topic.segments()
-    entry = DeltaTable(topic.path).history(1)[0]
+    entry = DeltaTable(topic.location.local).history(1)[0]
     assert entry["headrace.segment"] == {
         "from": 1,
         "to": 11,
@@ -124,7 +125,7 @@ def test_other_readers_see_the_same_rows_after_compaction(
 ):
     fill(topic, clock, 20)
     tending(topics, clock, FEW).run_once()
-    table = DeltaTable(topic.path)
+    table = DeltaTable(topic.location.local)
     assert sorted(v["id"] for v in table.to_pyarrow_table()["value"].to_pylist()) == list(
         range(20)
     )
@@ -144,7 +145,7 @@ def test_each_single_version_can_be_replayed_when_the_originals_are_gone(
     upkeep.run_once()
     clock.pass_by(2 * HOUR)
     upkeep.run_once()
-    assert not list((topic.path / "data" / "made").glob("*.parquet"))
+    assert not list((topic.location.local / "data" / "made").glob("*.parquet"))
     reader = TopicReader(topic)
     for version in range(1, 21):
         assert ids(reader, at(topic, version - 1), at(topic, version)) == [version - 1]
@@ -166,7 +167,12 @@ def test_a_row_is_rewritten_a_few_times_only(topics: Topics, topic: Topic, clock
 
 def test_files_of_half_the_target_are_left_alone(topics: Topics, topic: Topic, clock: Clock):
     fill(topic, clock, 40)
-    size = DeltaTable(topic.path).get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    size = (
+        DeltaTable(topic.location.local)
+        .get_add_actions(flatten=True)
+        .column("size_bytes")
+        .to_pylist()
+    )
     target = 2 * min(size)
     tending(topics, clock, replace(FEW, target_bytes=target)).run_once()
     assert not topic.segments()
@@ -184,7 +190,7 @@ def test_a_checkpoint_is_made_and_old_commits_leave_the_log(
     assert topic.log.checkpoint() >= 40
     assert min(topic.log.versions()) > 20
     assert topic.log.oldest() == 0
-    assert all_ids(Topics(topic.path.parent).get("t")) == list(range(40))
+    assert all_ids(Topics(topic.location.parent).get("t")) == list(range(40))
     assert receipt_figures(topic.log.commit(3).receipt) == {"batch": 2}
 
 
@@ -192,9 +198,9 @@ def test_an_idle_topic_is_not_even_opened(topics: Topics, topic: Topic, clock: C
     fill(topic, clock, 3)
     upkeep = tending(topics, clock, FEW)
     upkeep.run_once()
-    checkpoint = topic.path / "_delta_log" / "_last_checkpoint"
+    checkpoint = topic.location.local / "_delta_log" / "_last_checkpoint"
     checkpoint.write_text("damaged")  # whoever opened the table would fail
-    (topic.path / "_delta_log" / f"{1:020d}.json").write_text("damaged")
+    (topic.location.local / "_delta_log" / f"{1:020d}.json").write_text("damaged")
     upkeep.run_once()
     assert topic.log.newest(3) == 3
 
@@ -298,7 +304,7 @@ def test_commits_are_forgotten_with_their_rows_and_marks_are_not(
 def test_a_missing_file_that_retention_did_not_remove_is_reported(topic: Topic, clock: Clock):
     fill(topic, clock, 3)
     (file,) = topic.log.commit(2).added
-    (topic.path / file.path).unlink()
+    (topic.location.local / file.path).unlink()
     with pytest.raises(DataLostError, match="not by its retention"):
         all_ids(topic)
 
@@ -310,14 +316,14 @@ def test_what_crashed_attempts_staged_is_cleared_after_a_day(
     clock.now = datetime.now(UTC)
     after_restore = 1_800_000_000_000  # a restored store goes on with numbers from the clock
     batches = (0, 1, 2, after_restore)
-    folders = [topic.path / "data" / "task" / f"{batch:012d}-1" for batch in batches]
+    folders = [topic.location.local / "data" / "task" / f"{batch:012d}-1" for batch in batches]
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "part-0.parquet").write_bytes(b"x")
     committed = AddedFile(f"data/task/{1:012d}-1/part-0.parquet", 1, 0)
     topic.append([committed], Mark("task", 1, 1), "", clock.now)
     old = (clock.now - 2 * DAY).timestamp()
-    large = topic.path / "data" / "task" / f"{5:012d}-1"
+    large = topic.location.local / "data" / "task" / f"{5:012d}-1"
     large.mkdir()
     (large / "part-0.parquet").write_bytes(b"still written to")
     for folder in (folders[0], folders[1], folders[3]):
@@ -347,17 +353,20 @@ def test_what_a_capture_staged_and_gave_up_is_cleared_after_a_day(
     topic.append([added], Mark("c", 1, 1), "", clock.now)
     old = (clock.now - 2 * DAY).timestamp()
     for file in (given_up, decided, added):
-        os.utime(topic.path / file.path, (old, old))
-    targets = Killed(topic.path.parent, "other", "c")
+        os.utime(topic.location.local / file.path, (old, old))
+    targets = Killed(topic.location.parent, "other", "c")
     additions = [Addition(topic.name, "c", [decided])]
     targets.prepare(additions)
     mark = Mark("c", 2, 1)
     with pytest.raises(KeyboardInterrupt):
         targets.commit(additions, mark, Counts())
     tending(topics, clock, FEW).run_once()
-    there = [(topic.path / file.path).exists() for file in (given_up, staged, decided, added)]
+    there = [
+        (topic.location.local / file.path).exists()
+        for file in (given_up, staged, decided, added)
+    ]
     assert there == [False, True, True, True]
-    settled = Targets(topic.path.parent, "other", "c").settle(mark)
+    settled = Targets(topic.location.parent, "other", "c").settle(mark)
     assert settled == (Counts(), [topic.name])
     assert {2, 3} <= set(all_ids(topic))
 
@@ -367,12 +376,12 @@ def test_folders_of_attempts_go_with_their_last_file(
 ):
     fill(topic, clock, 1)
     number = 1_800_000_000_000
-    attempt = topic.path / "data" / "made" / f"{number}-1"
+    attempt = topic.location.local / "data" / "made" / f"{number}-1"
     attempt.mkdir(parents=True)
     for each in range(12):
         file = part(topic, [{"id": each}])
-        name = (topic.path / file.path).rename(attempt / f"{each}.parquet")
-        moved = replace(file, path=name.relative_to(topic.path).as_posix())
+        name = (topic.location.local / file.path).rename(attempt / f"{each}.parquet")
+        moved = replace(file, path=name.relative_to(topic.location.local).as_posix())
         topic.append([moved], Mark("b", each, 1), "", clock.now)
     upkeep = tending(topics, clock, FEW)
     for _ in range(3):
@@ -383,12 +392,16 @@ def test_folders_of_attempts_go_with_their_last_file(
 
 def test_two_workers_do_not_rewrite_the_same_rows(topic: Topic, clock: Clock):
     policy = replace(FEW, every=timedelta(0), retention=TopicRetention(age=2 * HOUR))
-    several = [tending(Topics(topic.path.parent), clock, policy) for _ in range(4)]
+    several = [tending(Topics(topic.location.parent), clock, policy) for _ in range(4)]
     for number in range(1, 5):
         fill(topic, clock, 30)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda upkeep: upkeep.run_once(), several))
-        rows = DeltaTable(topic.path).to_pyarrow_table(columns=["value"])["value"].to_pylist()
+        rows = (
+            DeltaTable(topic.location.local)
+            .to_pyarrow_table(columns=["value"])["value"]
+            .to_pylist()
+        )
         held = sorted(row["id"] for row in rows)
         assert held == all_ids(topic, at(topic, topic.lost()))
         assert held == list(range(held[0], 30 * number))
@@ -399,16 +412,16 @@ def test_a_topic_that_cannot_be_tended_does_not_stop_the_others(topics: Topics, 
     fill(topics.get("b"), clock, 12)
     clock.pass_by(HOUR)
     (file,) = topics.get("a").log.commit(2).added
-    (topics.get("a").path / file.path).write_bytes(b"not parquet")
+    (topics.get("a").location.local / file.path).write_bytes(b"not parquet")
     tending(topics, clock, FEW).run_once()
     assert not topics.get("a").segments()
     assert topics.get("b").segments()
 
 
 def test_the_log_of_a_captures_journal_does_not_grow_for_ever(tmp_path: Path, clock: Clock):
-    journal = Topic("~journal", tmp_path / "~captures" / "one")
+    journal = Topic("~journal", Location.of(tmp_path / "~captures" / "one"))
     policy = replace(FEW, checkpoint_versions=5, log_versions=5)
-    upkeep = tending(Topics(tmp_path), clock, policy)
+    upkeep = tending(Topics(Location.of(tmp_path)), clock, policy)
     for _ in range(5):
         fill(journal, clock, 10, every=DAY)
         upkeep.run_once()
@@ -432,9 +445,9 @@ def test_a_file_beside_the_topics_is_no_topic_and_keeps_none_of_them_from_upkeep
     tmp_path: Path,
 ) -> None:
     (tmp_path / "notes").write_text("not a topic")
-    topic = Topics(tmp_path).get("t")
+    topic = Topics(Location.of(tmp_path)).get("t")
     topic.prepare(Schema.struct({"value": Schema.string()}))
-    assert [found.name for found in Topics(tmp_path).list()] == ["t"]
+    assert [found.name for found in Topics(Location.of(tmp_path)).list()] == ["t"]
 
 
 def test_an_error_that_stays_is_told_once_and_no_topic_waits_for_another(
@@ -458,7 +471,7 @@ def test_an_error_that_stays_is_told_once_and_no_topic_waits_for_another(
                 clock.pass_by(timedelta(seconds=10))
         clock.pass_by(HOUR)
         upkeep.run_once()
-    assert len(live_files(DeltaTable(topics.get("good").path))) < 8
+    assert len(live_files(DeltaTable(topics.get("good").location.local))) < 8
     assert [(each["event"], each["topic"]) for each in told] == [
         ("upkeep failed", "bad"),
         ("upkeep works again", "bad"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.unit.topics.made_topics import part
 
 from headrace.sdk import Mark, Schema, StaleEpochError
+from headrace.sdk.location import Location
 from headrace.topics import Topic, Topics
 
 PARTS = ((0, 1, 2), (3,))
@@ -40,7 +41,7 @@ def append(topic: Topic, mark: Mark, schema: Schema) -> None:
 
 def main() -> None:
     folder, last, epoch, fields = Path(sys.argv[1]), *map(int, sys.argv[2:5])
-    topic = Topics(folder).get("owned")
+    topic = Topics(Location.of(folder)).get("owned")
     for batch in range(last + 1):
         schema = shape(batch % (fields + 1))
         append(topic, Mark("owner", batch, epoch), schema)

@@ -13,6 +13,7 @@ from headrace.capture import CaptureSpec
 from headrace.capture.targets import Addition, Targets
 from headrace.model import Counts, TaskId
 from headrace.sdk import Mark, Position, StaleEpochError
+from headrace.sdk.location import Location
 from headrace.store import SqlStore, Store, StoreUnavailableError
 from headrace.topics import Topic, Topics
 from headrace.worker.capture import CaptureKeeping, CaptureTask
@@ -38,11 +39,11 @@ class Capture:
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.store, self.folder = store, folder
-        self.topic: Topic = Topics(folder).get("t")
+        self.topic: Topic = Topics(Location.of(folder)).get("t")
         self.now = datetime.now(UTC)
 
     def targets(self) -> Targets:
-        return Targets(self.folder, "t", APP)
+        return Targets(Location.of(self.folder), "t", APP)
 
     def owner(self, name: str) -> CaptureTask:
         """Give the task to a worker, when the lease of the one before has run out."""
@@ -127,7 +128,7 @@ def test_a_batch_that_its_host_committed_is_finished_by_the_next_owner(
     one = capture.owner("one")
     mark, additions = capture.begin(one)
     if topics == 2:
-        more = Topics(capture.folder).get("u")
+        more = Topics(Location.of(capture.folder)).get("u")
         additions.append(Addition("u", APP, [part(more, [{"id": 9}])]))
     capture.targets().prepare(additions)
     capture.targets().commit(additions, mark, THREE)

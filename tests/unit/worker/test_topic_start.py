@@ -14,6 +14,7 @@ from headrace.plugins import Registry
 from headrace.runtime.build import Assembler
 from headrace.runtime.tasks import Planner
 from headrace.sdk import DataLostError, Mark, ReadLimit
+from headrace.sdk.location import Location
 from headrace.store import SqlStore
 from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy
 from headrace.worker import BatchLoop
@@ -37,7 +38,7 @@ class Sink:
     appended: int = 0
 
     def __post_init__(self) -> None:
-        self.topics = Topics(self.folder / "topics")
+        self.topics = Topics(Location.of(self.folder / "topics"))
 
     @property
     def topic(self) -> Topic:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.settings import DeltaSettings
 from headrace_plugins.connectors.delta.sink import DeltaTask
 
@@ -44,7 +45,9 @@ class DeltaSink(SinkConnector):
     @override
     @classmethod
     def target(cls, config: Config) -> str:
-        return config.get_str("path").removeprefix("file://")
+        path = config.get_str("path")
+        # Marks hold what this returns: a plain path has to stay as it is written.
+        return str(Location.of(path)) if path.lower().startswith("file:") else path
 
     @override
     @classmethod

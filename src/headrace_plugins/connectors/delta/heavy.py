@@ -21,11 +21,11 @@ from headrace_plugins.connectors.delta.rows import DELETED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark
+    from headrace.sdk.location import Location
 
 __all__ = ["SparkCommit", "change_schema", "make_table"]
 
@@ -47,8 +47,8 @@ class SparkCommit:
         receipt: What the commit keeps.
     """
 
-    table: Path
-    files: Sequence[Path]
+    table: Location
+    files: Sequence[Location]
     fields: Sequence[Mapping[str, Any]]
     keys: Sequence[str]
     mark: Mark
@@ -80,14 +80,14 @@ class SparkCommit:
             if self.keys:
                 self._merge(session, rows)
             else:
-                rows.write.format("delta").mode("append").save(str(self.table))
+                rows.write.format("delta").mode("append").save(self.table.spark_path)
         except (PySparkException, Py4JError) as error:
             raise _failure(self.table, error) from error
         # delta-spark skips in silence what another attempt has written meanwhile.
         self._is_done()
 
     def _is_done(self) -> bool:
-        return self.mark.wrote(find_receipt(DeltaTable(self.table), self.mark))
+        return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
 
     def _rows(self, session: SparkSession) -> DataFrame:
         fields = list(self.fields)
@@ -97,7 +97,7 @@ class SparkCommit:
         schema = T.StructType.fromJson({"type": "struct", "fields": fields})
         if not self.files:
             return session.createDataFrame([], schema)
-        return session.read.schema(schema).parquet(*map(str, self.files))
+        return session.read.schema(schema).parquet(*(file.spark_path for file in self.files))
 
     def _merge(self, session: SparkSession, rows: DataFrame) -> None:
         rows.createOrReplaceTempView(_SOURCE)
@@ -107,7 +107,7 @@ class SparkCommit:
         values = ", ".join(f"s.{name}" for name in names)
         # Names are quoted, and no value is part of it.
         merge = (
-            f"MERGE INTO delta.{quote(str(self.table))} AS {_TARGET} "  # noqa: S608
+            f"MERGE INTO delta.{quote(self.table.spark_path)} AS {_TARGET} "  # noqa: S608
             f"USING {_SOURCE} AS s ON {on} "
             f"WHEN MATCHED AND s.{DELETED} THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {updates} "
@@ -117,7 +117,7 @@ class SparkCommit:
         session.sql(merge)
 
 
-def change_schema(spark: SparkSession, table: Path, schema: Mapping[str, Any]) -> None:
+def change_schema(spark: SparkSession, table: Location, schema: Mapping[str, Any]) -> None:
     """Add the columns, and widen the types, that ``schema`` (Spark's JSON) has more.
 
     Raises:
@@ -129,14 +129,14 @@ def change_schema(spark: SparkSession, table: Path, schema: Mapping[str, Any]) -
     empty = session.createDataFrame([], T.StructType.fromJson(dict(schema)))
     try:
         writer = empty.write.format("delta").mode("append").option("mergeSchema", "true")
-        writer.save(str(table))
+        writer.save(table.spark_path)
     except (PySparkException, Py4JError) as error:
         raise _failure(table, error) from error
 
 
 def make_table(
     spark: SparkSession,
-    table: Path,
+    table: Location,
     schema: Mapping[str, Any],
     *,
     partition_by: Sequence[str],
@@ -152,7 +152,7 @@ def make_table(
     empty = session.createDataFrame([], T.StructType.fromJson(dict(schema)))
     writer = empty.write.format("delta").mode("ignore").options(**properties)
     try:
-        writer.partitionBy(*partition_by).save(str(table))
+        writer.partitionBy(*partition_by).save(table.spark_path)
     except (PySparkException, Py4JError) as error:
         raise _failure(table, error) from error
 
@@ -167,7 +167,7 @@ def _session(spark: SparkSession) -> SparkSession:
     return spark.newSession()
 
 
-def _failure(table: Path, error: Exception) -> Exception:
+def _failure(table: Location, error: Exception) -> Exception:
     # Delta's own exceptions come as Py4J's, with a first line that says only that.
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error)

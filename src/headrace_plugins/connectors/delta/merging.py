@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import structlog
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -19,10 +19,10 @@ from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta.rows import DELETED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.sdk import Mark
+    from headrace.sdk.location import Location
 
 __all__ = ["Merge"]
 
@@ -45,8 +45,8 @@ class Merge:
         receipt: What the commit keeps.
     """
 
-    table: Path
-    files: Sequence[Path]
+    table: Location
+    files: Sequence[Location]
     fields: Sequence[Mapping[str, Any]]
     keys: Sequence[str]
     mark: Mark
@@ -64,7 +64,7 @@ class Merge:
             SinkError: The merge failed for good.
         """
         for _ in range(_TRIES):
-            table = DeltaTable(self.table)
+            table = DeltaTable(str(self.table))
             if self.mark.wrote(find_receipt(table, self.mark)):
                 return
             try:
@@ -105,7 +105,7 @@ class Merge:
 
     def _ensure_mark(self) -> None:
         """Keep the mark of a merge that changed nothing, for which no commit is made."""
-        table = DeltaTable(self.table)
+        table = DeltaTable(str(self.table))
         if not self.mark.wrote(find_receipt(table, self.mark)):
             add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
 
@@ -113,12 +113,17 @@ class Merge:
         """Stream the staged rows; they are never all in memory here."""
         fields = {"type": "struct", "fields": list(self.fields)}
         schema = to_arrow(from_spark_json(fields)).append(pa.field(DELETED, pa.bool_()))
-        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=_INT96_UNIT)
-        files = ds.dataset(
-            [str(file) for file in self.files], format=ds.ParquetFileFormat(options)
-        )
-        batches = files.to_batches(columns=schema.names)
-        return pa.RecordBatchReader.from_batches(schema, (conform(b, schema) for b in batches))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for file in self.files:
+                with (
+                    file.open_input() as source,
+                    pq.ParquetFile(source, coerce_int96_timestamp_unit=_INT96_UNIT) as parquet,
+                ):
+                    for batch in parquet.iter_batches(columns=schema.names):
+                        yield conform(batch, schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _quoted(name: str) -> str:

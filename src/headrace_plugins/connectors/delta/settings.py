@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from dataclasses import replace
 
 from headrace.sdk import ConfigError
 from headrace.sdk.config import (
@@ -18,10 +18,10 @@ from headrace.sdk.config import (
     setting,
 )
 from headrace.sdk.folders import fixed_folder
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.upkeep import Vacuum
 
 TOPIC = "${topic}"
-_SCHEME = re.compile(r"(?!file://)[A-Za-z][A-Za-z0-9+.-]+:/")
 _FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
 
 
@@ -31,14 +31,9 @@ def _property(text: str) -> tuple[str, str]:
 
 
 def _check_path(name: str, value: object) -> None:
-    path = str(value or "")
-    if not path or _SCHEME.match(path):
-        raise invalid(
-            name,
-            value,
-            "Must be a folder",
-            fix="Give the path of a folder, on a file system that is mounted everywhere.",
-        )
+    if not value:
+        raise invalid(name, value, "Must be a folder", fix="Give the path of a folder.")
+    Location.of(str(value), field=name)
 
 
 def _check_properties(name: str, value: object) -> None:
@@ -51,7 +46,8 @@ class DeltaSettings(Settings, group="Delta"):
     """What a Delta sink is told."""
 
     path: str = setting(
-        "The table's folder, which driver and executors reach by the same path. "
+        "The table's folder: a path or a file:/// URL, which driver and executors reach by "
+        "the same path. "
         f"{TOPIC} in it stands for the topic, for a table each.",
         validator=Lambda(_check_path, "a folder"),
         importance=Importance.HIGH,
@@ -123,11 +119,11 @@ class DeltaSettings(Settings, group="Delta"):
         return dict(_property(text) for text in self.table_properties)
 
     @property
-    def fixed_folder(self) -> Path:
+    def fixed_folder(self) -> Location:
         """Return the folder that holds the tables of all topics, or the table itself."""
-        return fixed_folder(self.path.removeprefix("file://"), TOPIC).absolute()
+        return fixed_folder(Location.of(self.path), TOPIC)
 
-    def folder(self, topic: str) -> Path:
+    def folder(self, topic: str) -> Location:
         """Return the folder of the table for a topic."""
         if TOPIC in self.path and not _FOLDER_NAME.fullmatch(topic):
             raise ConfigError(
@@ -135,4 +131,5 @@ class DeltaSettings(Settings, group="Delta"):
                 fix="Rename it with a transform, or write it to a path of its own.",
                 field="path",
             )
-        return Path(self.path.removeprefix("file://").replace(TOPIC, topic)).absolute()
+        place = Location.of(self.path)
+        return replace(place, path=place.path.replace(TOPIC, topic))

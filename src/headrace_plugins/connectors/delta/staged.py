@@ -31,13 +31,13 @@ from headrace_plugins.connectors.delta.worker import run_in_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from headrace.sdk import Mark
     from headrace.sdk.delta import AddedFile
+    from headrace.sdk.location import Location
     from headrace_plugins.connectors.delta.fitting import Fit
     from headrace_plugins.connectors.delta.upkeep import Upkeep
 
@@ -58,7 +58,7 @@ class Destination:
     """
 
     spark: SparkSession
-    path: Path
+    path: Location
     fit: Fit
     partition_by: Sequence[str]
     properties: Mapping[str, str]

@@ -13,13 +13,12 @@ from deltalake.exceptions import DeltaError
 
 from headrace.sdk import ConfigError, RetriableError, deltalog
 from headrace.sdk.delta import QUIET
-from headrace.sdk.durability import replace_text
 from headrace_plugins.connectors.delta.types import required
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
+    from headrace.sdk.location import Location
     from headrace_plugins.connectors.delta.fitting import Fit
 
 __all__ = [
@@ -75,9 +74,9 @@ _BINDING_METADATA = ("delta.invariants", *OWN_VALUES)
 _PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
 
 
-def open_table(path: Path) -> DeltaTable | None:
+def open_table(path: Location) -> DeltaTable | None:
     """Return the table in a folder, loaded anew; None when there is none yet."""
-    return DeltaTable(path) if DeltaTable.is_deltatable(str(path)) else None
+    return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
 
 
 def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
@@ -94,7 +93,7 @@ def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
 
 
 def create_table(
-    path: Path, fit: Fit, *, partition_by: Sequence[str], properties: Mapping[str, str]
+    path: Location, fit: Fit, *, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> DeltaTable:
     """Make the table, or open it when another task has made it meanwhile.
 
@@ -115,20 +114,18 @@ def create_table(
             field="path",
         ) from error
     if table is None:
-        return DeltaTable(path)
+        return DeltaTable(str(path))
     record_created(table, path)
     return table
 
 
-def record_created(table: DeltaTable, path: Path) -> None:
+def record_created(table: DeltaTable, path: Location) -> None:
     """Remember that the sink has created the table, and not somebody else."""
-    folder = path / HIDDEN
-    folder.mkdir(exist_ok=True)
     text = json.dumps({"table": str(table.metadata().id)})
-    replace_text(folder / _CREATED, text, up_to=path)
+    (path / HIDDEN / _CREATED).put(text, up_to=path)
 
 
-def created_table(path: Path) -> str | None:
+def created_table(path: Location) -> str | None:
     """Return the id of the table that the sink has created in a folder."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         return str(json.loads((path / HIDDEN / _CREATED).read_text())["table"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -19,8 +16,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.sdk import HeadraceError, Mark, SinkError
-from headrace.sdk.delta import staging_folder
-from headrace.sdk.deltalog import create_checkpoint, flush_commits
+from headrace.sdk.delta import newest_change, staging_folder
+from headrace.sdk.deltalog import (
+    LOG,
+    actions_in,
+    create_checkpoint,
+    flush_commits,
+    newest_commit,
+)
 from headrace_plugins.connectors.delta.target import (
     HIDDEN,
     created_table,
@@ -31,9 +34,10 @@ from headrace_plugins.connectors.delta.worker import run_in_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from headrace.sdk.location import Location
 
 __all__ = ["Maintenance", "Upkeep", "Vacuum"]
 
@@ -59,11 +63,11 @@ class Upkeep:
         """Be due whenever the table's version passes a multiple; 0 is never."""
         self._interval = interval_commits
         self._vacuum = vacuum
-        self._seen: dict[Path, int] = {}
+        self._seen: dict[Location, int] = {}
 
-    def after_commit(self, spark: SparkSession, table: Path, application: str) -> None:
+    def after_commit(self, spark: SparkSession, table: Location, application: str) -> None:
         """Maintain the table if it is due. What goes wrong is logged and left for next time."""
-        version = _newest(table)
+        version = max(newest_commit(table), 0)
         before = self._seen.get(table, version - 1)
         self._seen[table] = version
         if not self._interval or before // self._interval == version // self._interval:
@@ -90,7 +94,7 @@ class Maintenance:
         vacuum: Whether files that newer versions have replaced are deleted.
     """
 
-    table: Path
+    table: Location
     application: str
     vacuum: Vacuum
 
@@ -112,9 +116,9 @@ class Maintenance:
         self._remove_leftovers()
 
     def _optimize(self) -> None:
-        if merge_obstacle(DeltaTable(self.table)) is None:
-            before = int(DeltaTable(self.table).version())
-            figures = DeltaTable(self.table).optimize.compact()
+        if merge_obstacle(DeltaTable(str(self.table))) is None:
+            before = int(DeltaTable(str(self.table)).version())
+            figures = DeltaTable(str(self.table)).optimize.compact()
             # Before the files that it replaces may be deleted.
             flush_commits(self.table, None, before)
             log.info(
@@ -124,10 +128,10 @@ class Maintenance:
                 added=figures["numFilesAdded"],
             )
         # Before the checkpoint, which forgets the files that may be deleted.
-        if self._may_vacuum(DeltaTable(self.table)):
-            DeltaTable(self.table).vacuum(dry_run=False, full=False)
-        create_checkpoint(DeltaTable(self.table))
-        table = DeltaTable(self.table)
+        if self._may_vacuum(DeltaTable(str(self.table))):
+            DeltaTable(str(self.table)).vacuum(dry_run=False, full=False)
+        create_checkpoint(DeltaTable(str(self.table)))
+        table = DeltaTable(str(self.table))
         if properties_of(table).get("delta.enableExpiredLogCleanup") != "false":
             table.cleanup_metadata()
 
@@ -139,54 +143,39 @@ class Maintenance:
     def _remove_leftovers(self) -> None:
         limit = time.time() - _GRACE_SECONDS
         for attempt in self._attempts(HIDDEN):  # no version ever names them
-            if _newest_change(attempt) < limit:
-                shutil.rmtree(attempt, ignore_errors=True)
-        old = [path for path in self._attempts(_DATA) if _newest_change(path) < limit]
+            if newest_change(attempt) < limit:
+                attempt.delete_folder()
+        old = [path for path in self._attempts(_DATA) if newest_change(path) < limit]
         if not old:
             return
         named = set(_named_attempts(self.table))
         for attempt in old:
-            if attempt.relative_to(self.table).as_posix() not in named:
-                shutil.rmtree(attempt, ignore_errors=True)
+            if attempt.relative_to(self.table) not in named:
+                attempt.delete_folder()
 
-    def _attempts(self, folder: str) -> Iterator[Path]:
+    def _attempts(self, folder: str) -> Iterator[Location]:
         own = (self.table / staging_folder(Mark(self.application, 0, 0), folder)).parent
-        if not own.resolve().is_relative_to(self.table.resolve()):
+        if not own.resolved().is_below(self.table.resolved()):
             return
-        for path in own.glob("*-*"):
-            if _ATTEMPT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-                yield path
+        for entry in own.list():
+            if _ATTEMPT.fullmatch(entry.name) and entry.is_folder and not entry.is_link:
+                yield entry.location
 
 
-def _named_attempts(table: Path) -> Iterator[str]:
+def _named_attempts(table: Location) -> Iterator[str]:
     """Yield the folders, below ``data``, of files that a version of the table names.
 
     A version that can still be read has a file among those of now, or the commits since then
     have removed it, or one of them has added it.
     """
-    actions = DeltaTable(table).get_add_actions(flatten=True)
+    actions = DeltaTable(str(table)).get_add_actions(flatten=True)
     index = actions.schema.names.index("path")
     paths = [str(path) for path in actions.column(index).to_pylist()]
-    for commit in (table / "_delta_log").glob("*.json"):
-        for line in commit.read_text().splitlines():
-            action = json.loads(line)
+    for entry in (table / LOG).list():
+        for action in actions_in(entry.location) if entry.name.endswith(".json") else ():
             paths += [action[kind]["path"] for kind in ("add", "remove") if kind in action]
     for path in paths:
         parts = unquote(path).split("/")
         for end, part in enumerate(parts):
             if _ATTEMPT.fullmatch(part):
                 yield "/".join(parts[: end + 1])
-
-
-def _newest_change(folder: Path) -> float:
-    """Return when anything in a folder was last written: a large attempt may take days."""
-    newest = 0.0
-    for path in (folder, *folder.rglob("*")):
-        with suppress(FileNotFoundError):
-            newest = max(newest, path.stat().st_mtime)
-    return newest
-
-
-def _newest(table: Path) -> int:
-    names = (path.stem for path in (table / "_delta_log").glob("*.json"))
-    return max((int(name) for name in names if name.isdigit()), default=0)

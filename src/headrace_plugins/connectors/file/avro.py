@@ -6,9 +6,9 @@ https://avro.apache.org/docs/1.12.0/specification/#object-container-files
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from headrace.sdk import SourceError
+from headrace.sdk.location import Location
 
 __all__ = ["writer_schema"]
 
@@ -22,7 +22,7 @@ def writer_schema(path: str) -> str:
     Raises:
         SourceError: It is no Avro file.
     """
-    with Path(path).open("rb") as file:
+    with Location.of(path).open_input() as file:
         head = io.BytesIO(file.read(_HEAD_BYTES))
     try:
         if head.read(4) == _MAGIC:

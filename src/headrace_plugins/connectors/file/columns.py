@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.file.avro import writer_schema
 from headrace_plugins.connectors.file.formats import Format
@@ -202,7 +203,8 @@ def _by(
 
 def _parquet_schema(path: str) -> pa.Schema:
     try:
-        return pq.read_schema(path).remove_metadata()
+        with Location.of(path).open_input() as file:
+            return pq.read_schema(file).remove_metadata()
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(
             problem=f"{path} is no Parquet file: {error}", fix="Mend or remove the file."

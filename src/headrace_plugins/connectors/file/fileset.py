@@ -21,6 +21,7 @@ from headrace.sdk import (
     StateError,
     check_range,
 )
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import NumberedFile
@@ -259,7 +260,8 @@ class FileSet(FrameSource):
         if self._settings.format is not Format.PARQUET:
             return 0
         try:
-            return int(pq.read_metadata(file.path).num_rows)
+            with Location.of(file.path).open_input() as source:
+                return int(pq.read_metadata(source).num_rows)
         except (OSError, ValueError):
             # Reading the file tells what is wrong with it.
             return 0

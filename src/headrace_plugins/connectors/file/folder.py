@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, StagedWrite, StaleEpochError, Type
-from headrace.sdk.durability import flush, replace_text
+from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
@@ -22,11 +21,9 @@ from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
     Committed,
     check_epoch,
-    discard,
     discard_attempts,
     encoded,
     held_receipt,
-    locked,
     read_json,
     staging_folder,
 )
@@ -78,7 +75,7 @@ class FolderSink(PathSink):
         settings, mark = self._settings, batch.mark
         root = settings.target(batch.topic)
         staging = staging_folder(root / HOUSEKEEPING, mark)
-        discard(staging)
+        staging.delete_folder()
         frame, seen = self._rows(frame, batch.schema)
         # Spark's writer of JSON makes an object of each row; a Variant may be anything.
         whole = settings.format is Format.JSON and batch.schema.name == VARIANT
@@ -87,18 +84,18 @@ class FolderSink(PathSink):
         if settings.partition_by:
             writer = writer.partitionBy(*settings.partition_by)
         try:
-            writer.save(str(staging))
+            writer.save(staging.spark_path)
         except PySparkException as error:
             if (known := tombstone_error(error)) is not None:
                 raise known from error
             raise
-        found = (p for p in staging.rglob("part-*") if not p.name.endswith(".crc"))
-        files = tuple(sorted(map(_as_json, found) if whole else found))
+        found = [e.location for e in staging.walk() if e.name.startswith("part-")]
+        files = tuple(sorted(map(_as_json, found) if whole else found, key=str))
         if seen is not None:
             rows = int(seen.get["rows"])
             files = files if rows else ()
         else:
-            counts = {path: pq.read_metadata(path).num_rows for path in files}
+            counts = {file: _rows_of(file) for file in files}
             files, rows = tuple(p for p in files if counts[p]), sum(counts.values())
         return _StagedFiles(_Folder(root), mark, staging, files, rows)
 
@@ -110,7 +107,7 @@ class FolderSink(PathSink):
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
         root = self._settings.target(topic)
-        if not root.is_dir():
+        if not root.is_folder():
             return None
         return _StagedFiles(
             _Folder(root), mark, staging_folder(root / HOUSEKEEPING, mark), (), 0
@@ -174,8 +171,8 @@ class _StagedFiles:
 
     folder: _Folder
     mark: Mark
-    staging: Path
-    files: tuple[Path, ...]
+    staging: Location
+    files: tuple[Location, ...]
     rows: int
 
     def commit(self, receipt: str) -> None:
@@ -184,20 +181,19 @@ class _StagedFiles:
         for number, path in enumerate(self.files):
             name, _, extension = path.name.partition(".")
             name = f"part-{encoded(self.mark.application)}-{self.mark.batch:012d}-{number:05d}"
-            subfolder = path.parent.relative_to(self.staging)
-            old, new = path.relative_to(root), subfolder / f"{name}.{extension}"
-            moves.append((old.as_posix(), new.as_posix()))
+            subfolder = path.relative_to(self.staging).removesuffix(path.name)
+            moves.append((path.relative_to(root), f"{subfolder}{name}.{extension}"))
         self.folder.commit(Committed.of(self.mark, receipt, tuple(moves)), self.mark)
 
     def abort(self) -> None:
-        discard(self.staging)
+        self.staging.delete_folder()
 
 
 @dataclass(frozen=True)
 class _Folder:
     """A target folder with its marks."""
 
-    root: Path
+    root: Location
 
     def completed(self, mark: Mark) -> str | None:
         """Finish a batch that a crash left half moved; return its receipt."""
@@ -209,7 +205,7 @@ class _Folder:
             if held is not None and receipt is not None:
                 # An attempt that was killed may have moved files, and not flushed that.
                 folders = {(self.root / final).parent for _, final in held.moves}
-                flush([self._mark_file(mark), *folders], up_to=self.root.parent)
+                sync([self._mark_file(mark), *folders], up_to=self.root.parent)
         return receipt
 
     def commit(self, batch: Committed, mark: Mark) -> None:
@@ -222,25 +218,25 @@ class _Folder:
                 check_epoch(held, mark)
                 again = mark.wrote(held_receipt(held, mark))
             except StaleEpochError:
-                discard(staging_folder(self._house, mark))
+                staging_folder(self._house, mark).delete_folder()
                 raise
             if not again:
                 above = self.root.parent
-                flush((self.root / staged for staged, _ in batch.moves), up_to=above)
+                sync((self.root / staged for staged, _ in batch.moves), up_to=above)
                 # Guarantee 2: from here on the batch is in the target, whatever happens.
-                replace_text(self._mark_file(mark), json.dumps(batch.to_json()), up_to=above)
+                self._mark_file(mark).put(json.dumps(batch.to_json()), up_to=above)
                 self._finish(batch)
             discard_attempts(self._house, mark)
 
     @property
-    def _house(self) -> Path:
+    def _house(self) -> Location:
         return self.root / HOUSEKEEPING
 
-    def _mark_file(self, mark: Mark) -> Path:
+    def _mark_file(self, mark: Mark) -> Location:
         return self._house / f"{encoded(mark.application)}.json"
 
     def _locked(self, mark: Mark) -> AbstractContextManager[None]:
-        return locked(self._mark_file(mark).with_suffix(".lock"))
+        return (self._house / f"{encoded(mark.application)}.lock").lock()
 
     def _held(self, mark: Mark) -> Committed | None:
         tree = read_json(self._mark_file(mark))
@@ -252,11 +248,17 @@ class _Folder:
         for staged, final in batch.moves:
             old, new = self.root / staged, self.root / final
             if old.exists():
-                new.parent.mkdir(parents=True, exist_ok=True)
-                old.replace(new)
+                old.move_to(new)
                 folders.add(new.parent)
-        flush(folders, up_to=self.root)
+        sync(folders, up_to=self.root)
 
 
-def _as_json(path: Path) -> Path:
-    return path.rename(path.with_name(path.name.replace(".txt", ".json", 1)))
+def _as_json(file: Location) -> Location:
+    renamed = file.parent / file.name.replace(".txt", ".json", 1)
+    file.move_to(renamed)
+    return renamed
+
+
+def _rows_of(file: Location) -> int:
+    with file.open_input() as source:
+        return int(pq.read_metadata(source).num_rows)

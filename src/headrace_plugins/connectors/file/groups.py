@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.sdk.location import Location
+
 if TYPE_CHECKING:
     from headrace.sdk import Schema
     from headrace_plugins.connectors.file.listing import FoundFile
@@ -43,4 +45,4 @@ class Group:
 
 def spark_path(path: str) -> str:
     """Return the path with what Spark would take for a pattern escaped."""
-    return _GLOB.sub(r"\\\1", path)
+    return _GLOB.sub(r"\\\1", Location.of(path).spark_path)

@@ -92,7 +92,7 @@ class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
     """What a file source reads."""
 
     path: str | None = setting(
-        "A file, a folder, or a glob such as /data/**/*.csv.",
+        "A file, a folder, or a glob such as /data/**/*.csv; as a path or a file:/// URL.",
         default=None,
         importance=Importance.HIGH,
         group="File",
@@ -168,8 +168,8 @@ class FileSinkSettings(PathAliases, TextSettings, group="Writing"):
     """What a file sink writes."""
 
     path: str | None = setting(
-        "The folder that files are put into; ${topic} in it stands for the topic's name. "
-        "Mode append: the file.",
+        "The folder that files are put into, as a path or a file:/// URL; ${topic} in it "
+        "stands for the topic's name. Mode append: the file.",
         default=None,
         importance=Importance.HIGH,
         group="File",

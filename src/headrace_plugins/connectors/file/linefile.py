@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -14,16 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.sdk import SinkError, StagedWrite
-from headrace.sdk.durability import flush, replace_text
+from headrace.sdk.location import Location, sync
 from headrace_plugins.connectors.file.marks import (
     HOUSEKEEPING,
     Committed,
     check_epoch,
-    discard,
     discard_attempts,
     encoded,
     held_receipt,
-    locked,
     read_json,
     staging_folder,
 )
@@ -62,7 +59,7 @@ class LineFileSink(PathSink):
         writer = lines.observe(seen, F.expr("count(1) AS rows")).write
         # Nobody waits for the file _SUCCESS, which would cost as much as the one with lines.
         writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").text(
-            str(staging)
+            staging.spark_path
         )
         return _StagedLines(target, batch.mark, staging, int(seen.get["rows"]))
 
@@ -80,7 +77,7 @@ class _StagedLines:
 
     target: _LineFile
     mark: Mark
-    staging: Path
+    staging: Location
     rows: int
 
     def commit(self, receipt: str) -> None:
@@ -116,41 +113,44 @@ class _State:
 
 @dataclass(frozen=True)
 class _LineFile:
-    """A target file with its state beside it."""
+    """A target file with its state beside it.
 
-    path: Path
+    Only a file of this machine can be added to and cut back.
+    """
+
+    path: Location
 
     @property
-    def house(self) -> Path:
+    def house(self) -> Location:
         return self.path.parent / HOUSEKEEPING / encoded(self.path.name)
 
     @property
-    def _state_file(self) -> Path:
+    def _state_file(self) -> Location:
         return self.house / "state.json"
 
     def completed(self, mark: Mark) -> str | None:
         """Finish what a crash left half added; return the receipt of the batch if it is in."""
-        with locked(self.house / "lock"):
+        with (self.house / "lock").lock():
             state = self._finished()
             return held_receipt(state.applications.get(mark.application), mark)
 
-    def commit(self, mark: Mark, receipt: str, staging: Path | None) -> None:
+    def commit(self, mark: Mark, receipt: str, staging: Location | None) -> None:
         """Add the staged lines, unless this attempt has done so already.
 
         When it fails, the lines stay where they are: as soon as the state names them, they
         are the only copy of a batch that counts as added.
         """
-        with locked(self.house / "lock"):
+        with (self.house / "lock").lock():
             self._commit(mark, receipt, staging)
             discard_attempts(self.house, mark)
 
-    def discard(self, staging: Path) -> None:
+    def discard(self, staging: Location) -> None:
         """Remove staged lines, but none that are still to be added."""
-        with locked(self.house / "lock"):
+        with (self.house / "lock").lock():
             if self._state().staged != self._name(staging):
-                discard(staging)
+                staging.delete_folder()
 
-    def _commit(self, mark: Mark, receipt: str, staging: Path | None) -> None:
+    def _commit(self, mark: Mark, receipt: str, staging: Location | None) -> None:
         state = self._finished()
         held = state.applications.get(mark.application)
         check_epoch(held, mark)
@@ -158,16 +158,17 @@ class _LineFile:
             return
         state.applications[mark.application] = Committed.of(mark, receipt)
         state.staged = None if staging is None else self._name(staging)
-        state.before_bytes = self.path.stat().st_size if self.path.exists() else 0
+        found = self.path.info()
+        state.before_bytes = 0 if found is None else found.size_bytes
         if staging is not None:
             # The state names the lines, so they are durable before it is.
-            flush(staging.glob("part-*"), up_to=self.path.parent.parent)
+            sync(_parts(staging), up_to=self.path.parent.parent)
         # Guarantee 2: from here on the batch is in the target, whatever happens.
         self._write(state)
         self._finished()
 
-    def _name(self, staging: Path) -> str:
-        return str(staging.relative_to(self.house))
+    def _name(self, staging: Location) -> str:
+        return staging.relative_to(self.house)
 
     def _state(self) -> _State:
         return _State.from_json(read_json(self._state_file))
@@ -177,24 +178,23 @@ class _LineFile:
         state = self._state()
         if state.staged is None:
             return state
-        parts = sorted((self.house / state.staged).glob("part-*"))
+        parts = _parts(self.house / state.staged)
         if not parts:
             raise self._lost(state.staged)
-        with self.path.open("ab") as file:
+        with self.path.local.open("ab") as file:
             # The file may have been taken away meanwhile; it is never made longer.
             file.truncate(min(state.before_bytes, file.tell()))
             file.seek(0, os.SEEK_END)
             for part in parts:
-                with part.open("rb") as lines:
+                with part.local.open("rb") as lines:
                     shutil.copyfileobj(lines, file, 1024 * 1024)
-        flush([self.path], up_to=self.path.parent.parent)
+        sync([self.path], up_to=self.path.parent.parent)
         state.staged = None
         self._write(state)
         return state
 
     def _write(self, state: _State) -> None:
-        text = json.dumps(state.to_json())
-        replace_text(self._state_file, text, up_to=self.path.parent.parent)
+        self._state_file.put(json.dumps(state.to_json()), up_to=self.path.parent.parent)
 
     def _lost(self, staged: str) -> SinkError:
         return SinkError(
@@ -203,3 +203,8 @@ class _LineFile:
             fix="Put that folder back. If its lines may be lost, set staged to null in "
             f"{self._state_file}.",
         )
+
+
+def _parts(folder: Location) -> list[Location]:
+    found = [entry.location for entry in folder.list() if entry.name.startswith("part-")]
+    return sorted(found, key=str)

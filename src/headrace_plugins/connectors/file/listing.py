@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import glob
-import os
-import stat
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
+
+from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _HIDDEN = ("_", ".")
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as it was when it was found."""
+    """A file as it was when it was found; its path is a location as text."""
 
     path: str
     size_bytes: int
@@ -77,55 +77,68 @@ class Listing:
     """What a configured path stands for.
 
     Args:
-        path: A file, a folder, or a glob in which ``**`` goes through all subfolders.
+        location: A file, a folder, or a glob in which ``**`` goes through all subfolders.
         recursive: Whether folders are searched to the depth.
     """
 
-    path: str
+    location: Location
     recursive: bool = False
+
+    @property
+    def path(self) -> str:
+        """Return the location as text."""
+        return str(self.location)
 
     @property
     def is_glob(self) -> bool:
         """Return whether the path is a pattern and not the name of something."""
-        return glob.has_magic(self.path) and not Path(self.path).exists()
+        return glob.has_magic(self.location.path) and not self.location.exists()
 
     @property
-    def root(self) -> Path:
+    def is_file(self) -> bool:
+        """Return whether there is a file of this path now."""
+        found = self.location.info()
+        return found is not None and not found.is_folder
+
+    @property
+    def root(self) -> Location:
         """Return the folder that all files are in."""
-        path = Path(self.path)
         if not self.is_glob:
-            return path if path.is_dir() else path.parent
-        fixed = [part for part in path.parts if not glob.has_magic(part)]
-        depth = next(n for n, part in enumerate(path.parts) if glob.has_magic(part))
-        return Path(*fixed[:depth]) if depth else Path()
+            return self.location if self.location.is_folder() else self.location.parent
+        parts = self._parts
+        depth = next(n for n, part in enumerate(parts) if glob.has_magic(part))
+        return replace(self.location, path="/" + "/".join(parts[:depth]))
 
     @property
     def is_single(self) -> bool:
         """Return whether the path is that of one file, which need not exist yet."""
-        return not self.is_glob and not Path(self.path).is_dir()
+        return not self.is_glob and not self.location.is_folder()
 
     def paths(self) -> Iterator[str]:
         """Yield the paths of all files, in no order; one may vanish meanwhile."""
-        if not self.is_glob:
-            yield from _under(self.path, recursive=self.recursive)
-            return
-        start = len(self.root.parts)
-        for path in glob.iglob(self.path, recursive=True):  # noqa: PTH207 - pathlib's has no pattern from the root
-            if not any(part.startswith(_HIDDEN) for part in Path(path).parts[start:]):
-                yield from _under(path, recursive=self.recursive)
+        if self.is_glob:
+            root = self.root
+            for found in _matches(root, self._parts[len(_parts(root)) :]):
+                yield from _under(found, recursive=self.recursive)
+        else:
+            yield from _under(self.location, recursive=self.recursive)
 
     def covers(self, path: str) -> bool:
         """Return whether a file of that path would be listed if it existed."""
         if self.is_single:
             return path == self.path
+        place = Location.of(path)
         if not self.is_glob:
-            folder = Path(path).parent
-            return folder == Path(self.path) or (
-                self.recursive and folder.is_relative_to(self.path)
+            return place.parent == self.location or (
+                self.recursive and place.parent.is_below(self.location)
             )
-        pattern, parts = Path(self.path).parts, Path(path).parts
+        pattern, parts = self._parts, _parts(place)
         least = 0 if self.recursive else len(parts) - 1
         return any(_fits(pattern, parts[:end]) for end in range(len(parts), least - 1, -1))
+
+    @property
+    def _parts(self) -> Sequence[str]:
+        return _parts(self.location)
 
     def new(self, known: Container[str], *, share: Share) -> list[FoundFile]:
         """Return files that are not known yet and not empty, by time of change and path.
@@ -151,27 +164,48 @@ def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _fits(pattern[1:], parts[1:])
 
 
-def _under(path: str, *, recursive: bool) -> Iterator[str]:
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.startswith(_HIDDEN):
-                    continue
-                if not entry.is_dir():
-                    yield entry.path
-                elif recursive:
-                    yield from _under(entry.path, recursive=True)
-    except NotADirectoryError:
-        yield path
-    except FileNotFoundError:
+def _matches(folder: Location, pattern: Sequence[str]) -> Iterator[Location]:
+    """Yield what matches a glob below a folder, but for hidden names."""
+    if not pattern:
+        yield folder
         return
+    first, rest = pattern[0], pattern[1:]
+    if first == "**":
+        yield from _matches(folder, rest or ("*",))
+    elif not glob.has_magic(first):
+        found = folder / first
+        if not first.startswith(_HIDDEN) and found.exists():
+            yield from _matches(found, rest)
+        return
+    for entry in folder.list():
+        if entry.name.startswith(_HIDDEN):
+            continue
+        if first == "**" and entry.is_folder:
+            yield from _matches(entry.location, pattern)
+        elif fnmatchcase(entry.name, first) and (entry.is_folder or not rest):
+            yield from _matches(entry.location, rest)
+
+
+def _parts(place: Location) -> Sequence[str]:
+    return PurePosixPath(place.path).parts[1:]
+
+
+def _under(place: Location, *, recursive: bool) -> Iterator[str]:
+    found = place.info()
+    if found is not None and not found.is_folder:
+        yield str(place)
+        return
+    for entry in place.list():
+        if entry.name.startswith(_HIDDEN):
+            continue
+        if not entry.is_folder:
+            yield str(entry.location)
+        elif recursive:
+            yield from _under(entry.location, recursive=True)
 
 
 def _found(path: str) -> FoundFile | None:
-    try:
-        status = Path(path).stat()
-    except FileNotFoundError:
+    found = Location.of(path).info()
+    if found is None or found.is_folder:
         return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return FoundFile(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return FoundFile(path, found.size_bytes, found.mtime_ns, found.ctime_ns)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import shutil
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headrace.sdk import StaleEpochError
-from headrace.sdk.storage import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headrace.sdk import Mark
+    from headrace.sdk.location import Location
 
 __all__ = [
     "HOUSEKEEPING",
     "Committed",
     "check_epoch",
-    "discard",
     "discard_attempts",
     "encoded",
     "held_receipt",
-    "locked",
     "read_json",
     "staging_folder",
 ]
@@ -106,36 +98,21 @@ def encoded(application: str) -> str:
     return f"{name[:_NAME_CHARS]}~{digest}"
 
 
-def staging_folder(house: Path, mark: Mark) -> Path:
+def staging_folder(house: Location, mark: Mark) -> Location:
     """Return where an attempt stages; no other attempt writes there."""
-    return house / "staging" / encoded(mark.application) / f"{mark.batch:012d}-{mark.epoch}"
+    return house / f"staging/{encoded(mark.application)}/{mark.batch:012d}-{mark.epoch}"
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock that processes of this machine share; it ends with the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with naming(path.parent):
-            yield
-
-
-def read_json(path: Path) -> Any:
+def read_json(path: Location) -> Any:
     """Return what the file holds, None if there is none."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text())
     except FileNotFoundError:
         return None
 
 
-def discard(folder: Path) -> None:
-    """Remove what an attempt staged; nothing happens when there is none."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def discard_attempts(house: Path, mark: Mark) -> None:
+def discard_attempts(house: Location, mark: Mark) -> None:
     """Remove what this attempt and older ones staged; a newer owner may be at work."""
-    for attempt in staging_folder(house, mark).parent.glob("*-*"):
+    for attempt in staging_folder(house, mark).parent.list():
         if int(attempt.name.rpartition("-")[2]) <= mark.epoch:
-            discard(attempt)
+            attempt.location.delete_folder()

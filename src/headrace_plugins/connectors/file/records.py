@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.expressions import ERROR_TYPE
+from headrace.sdk.location import Location
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.groups import spark_path
@@ -127,19 +128,21 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
         buckets[zlib.crc32(uri.encode()) % len(buckets)].append(pair)
     maps = ", ".join(f"map({', '.join(b) or empty})" for b in buckets)
     # Hadoop writes file:/ or file:/// as it likes.
-    uri_sql = "ltrim('/', substring(input_file_name(), 6))"
+    begin = len(Location.of(files[0].path).scheme) + 2
+    uri_sql = f"ltrim('/', substring(input_file_name(), {begin}))"
     bucket = f"CAST(crc32(CAST({uri_sql} AS BINARY)) % {len(buckets)} AS INT)"
     return f"array(try_element_at(array({maps})[{bucket}], {uri_sql}), {rest})"
 
 
 def _uri(path: str) -> str:
-    """Return the path as in Hadoop's URIs, from after the first slashes.
+    """Return a location as in Hadoop's URIs, from after the first slashes.
 
     Java quotes these characters and leaves all others.
     """
+    place = Location.of(path)
     return _QUOTED_IN_URI.sub(
         lambda found: "".join(f"%{byte:02X}" for byte in found.group(0).encode()),
-        path.lstrip("/"),
+        f"{place.authority}{place.path}".lstrip("/"),
     )
 
 

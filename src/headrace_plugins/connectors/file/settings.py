@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.sdk import ConfigError, Schema
-from headrace.sdk.folders import bare_path
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
@@ -26,7 +25,7 @@ __all__ = [
     "OTHER_SOURCES",
     "SHARE_KEY",
     "SourceSettings",
-    "local_path",
+    "location_of",
 ]
 
 KAFKA_SOURCES = (
@@ -44,7 +43,6 @@ OTHER_SINKS = (
 SHARE_KEY = "task.share"
 """In a task's configuration: which of the files are its own."""
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _READ_BYTES = 8 * 1024 * 1024
 _LOOKED_AT_FILES = 100
 
@@ -95,7 +93,7 @@ class SourceSettings:
             ConfigError: The format is not clear, a schema or a character is not valid.
         """
         path = configured_path(config)
-        listing = Listing(local_path(config), recursive=config.get_bool("recursive"))
+        listing = Listing(location_of(config), recursive=config.get_bool("recursive"))
         alias = config.originals.get("connector.class", "") in OTHER_SOURCES
         grows = follows(config)
         format_ = _format(config, listing, grows=grows, alias=alias)
@@ -136,20 +134,13 @@ def _schema(ddl: str) -> Schema | None:
     return None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema")
 
 
-def local_path(config: Config) -> str:
-    """Return the configured path in full.
+def location_of(config: Config) -> Location:
+    """Return the place of the configured path.
 
     Raises:
-        ConfigError: It is on no file system of this machine.
+        ConfigError: It is in no file system that is known.
     """
-    text = bare_path(configured_path(config))
-    if found := _SCHEME.match(text):
-        raise ConfigError(
-            problem=f"{found[1]}: is no file system that this connector reaches.",
-            fix="Use a local folder, or mount the remote one.",
-            field="path",
-        )
-    return str(Path(text).expanduser().absolute())
+    return Location.of(configured_path(config))
 
 
 def _format(config: Config, listing: Listing, *, grows: bool, alias: bool) -> Format:
@@ -159,7 +150,7 @@ def _format(config: Config, listing: Listing, *, grows: bool, alias: bool) -> Fo
     if alias:
         return Format.TEXT
     by_name = format_of(listing.path)
-    if by_name is None and not (grows and Path(listing.path).is_file()):
+    if by_name is None and not (grows and listing.is_file):
         some = islice(listing.paths(), _LOOKED_AT_FILES)
         by_name = next((format_ for format_ in map(format_of, some) if format_), None)
     if by_name is None and grows:

@@ -11,7 +11,7 @@ from headrace_plugins.connectors.file.folder import FolderSink
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.keys import FileSinkSettings
 from headrace_plugins.connectors.file.linefile import LineFileSink
-from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
+from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
 from headrace_plugins.connectors.file.writing import SinkSettings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class FileSink(SinkConnector):
     @override
     @classmethod
     def target(cls, config: Config) -> str:
-        return local_path(config)
+        return str(location_of(config))
 
     @override
     @classmethod
@@ -47,7 +47,7 @@ class FileSink(SinkConnector):
             return
         if settings.appends:
             yield from _wrong_to_append(settings)
-        elif settings.fixed_folder.is_file():
+        elif (found := settings.fixed_folder.info()) is not None and not found.is_folder:
             yield ConfigError(
                 problem=f"{settings.fixed_folder} is a file.",
                 fix="Choose a folder, or set mode to append.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -162,17 +161,17 @@ def _at(error: ConfigError, config: Config) -> ConfigError:
 def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
     yield from _wrong_encoding(settings.dialect.encoding)
     listing = settings.listing
-    path = Path(listing.path)
-    needed = listing.root if listing.is_glob or settings.grows else path
+    place = listing.location
+    needed = listing.root if listing.is_glob or settings.grows else place
     if not needed.exists():
         yield ConfigError(
             problem=f"{needed} does not exist.",
             fix="Create it, or mend the path.",
             field="path",
         )
-    elif not os.access(path if path.exists() else needed, os.R_OK):
+    elif place.is_local and not os.access((place if place.exists() else needed).local, os.R_OK):
         yield ConfigError(
-            problem=f"{path} may not be read.",
+            problem=f"{place} may not be read.",
             fix="Give the worker's user the right to read it.",
             field="path",
         )

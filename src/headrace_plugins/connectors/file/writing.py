@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -15,11 +14,12 @@ from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import literal
 from headrace_plugins.connectors.file.dialect import Dialect
 from headrace_plugins.connectors.file.formats import Format, format_of
-from headrace_plugins.connectors.file.settings import OTHER_SINKS, local_path
+from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
 
 if TYPE_CHECKING:
     from headrace.sdk import TaskContext
     from headrace.sdk.config import Config
+    from headrace.sdk.location import Location
 
 __all__ = [
     "NO_VALUE",
@@ -42,7 +42,7 @@ class SinkSettings:
     """What a sink is told.
 
     Args:
-        path: The folder or file, in which ``${topic}`` may stand for a topic's name.
+        place: The folder or file, in which ``${topic}`` may stand for a topic's name.
         appends: Whether lines are added to one file.
         format: Of the files.
         dialect: Of text formats.
@@ -50,7 +50,7 @@ class SinkSettings:
         compression: Spark's name of it; None for its default.
     """
 
-    path: str
+    place: Location
     appends: bool
     format: Format
     dialect: Dialect
@@ -64,30 +64,31 @@ class SinkSettings:
         Raises:
             ConfigError: The path is on no local file system, or a character is not valid.
         """
-        path = local_path(config)
+        place = location_of(config)
         alias = config.originals.get("connector.class", "") in OTHER_SINKS
         appends = (config.find_str("mode") or ("append" if alias else "folder")) == "append"
         given = config.find_str("format")
-        default = Format.TEXT if appends else format_of(path) or Format.PARQUET
+        default = Format.TEXT if appends else format_of(place.name) or Format.PARQUET
         return cls(
-            path=path,
+            place=place,
             appends=appends,
             format=Format(given) if given else default,
-            dialect=Dialect.from_config(config, tabs=path.endswith(".tsv")),
+            dialect=Dialect.from_config(config, tabs=place.name.endswith(".tsv")),
             partition_by=tuple(config.get_list("partition.by")),
             compression=config.find_str("compression"),
         )
 
-    def target(self, topic: str) -> Path:
+    def target(self, topic: str) -> Location:
         """Return the folder or file for a topic, whose name can lead nowhere else."""
         name = topic.replace("/", "_")
-        return Path(self.path.replace(TOPIC, f"_{name}" if name in {".", ".."} else name))
+        name = f"_{name}" if name in {".", ".."} else name
+        return replace(self.place, path=self.place.path.replace(TOPIC, name))
 
     @property
-    def fixed_folder(self) -> Path:
+    def fixed_folder(self) -> Location:
         """Return the folder that holds the targets of all topics."""
-        path = fixed_folder(self.path, TOPIC)
-        return path.parent if self.appends and TOPIC not in self.path else path
+        folder = fixed_folder(self.place, TOPIC)
+        return folder.parent if self.appends and TOPIC not in self.place.path else folder
 
 
 class PathSink(FrameSink):

@@ -22,6 +22,7 @@ from headrace.sdk import (
     StaleEpochError,
 )
 from headrace.sdk.delta import mark_properties
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink
 from headrace_plugins.connectors.delta.merging import Merge
@@ -265,8 +266,8 @@ class TestFailures:
         frame = records(pairs((1, "x"), (2, "y")))
         staged: Any = sink(path).write(frame, batch_of(frame, 2))
         Racing(
-            table=path,
-            files=[path / file.path for file in staged.files],
+            table=Location.of(path),
+            files=[Location.of(path / file.path) for file in staged.files],
             fields=staged._fields(),
             keys=staged.keys,
             mark=staged.mark,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.followed import Followed
 from headrace_plugins.connectors.file.listing import Listing, Share
 
@@ -167,7 +168,7 @@ class RotatedLog:
 
     def _followed(self) -> Followed:
         return Followed(
-            Listing(str(self.folder / self.pattern)),
+            Listing(Location.of(self.folder / self.pattern)),
             Share(),
             json.loads(self.stored),
             rotate_wait=WAIT,

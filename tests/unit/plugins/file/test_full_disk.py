@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.sdk import Mark, SinkError
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.linefile import _LineFile, _StagedLines
 from headrace_plugins.connectors.file.marks import staging_folder
 
@@ -33,8 +34,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def staged(target: _LineFile, mark: Mark, text: str) -> _StagedLines:
     """Stage lines as Spark does."""
     folder = staging_folder(target.house, mark)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "part-00000.txt").write_text(text)
+    folder.local.mkdir(parents=True, exist_ok=True)
+    (folder.local / "part-00000.txt").write_text(text)
     return _StagedLines(target, mark, folder, text.count("\n"))
 
 
@@ -66,7 +67,7 @@ def test_lines_arrive_once_wherever_the_disk_was_full(small_disk: Path) -> None:
     for pages in range(12):
         folder = small_disk / str(pages)
         folder.mkdir()
-        target = _LineFile(folder / "out.txt")
+        target = _LineFile(Location.of(folder / "out.txt"))
         commit(target, Mark("c-0", 1, 1), FIRST)
         batch = staged(target, Mark("c-0", 2, 1), SECOND)
         ballast = small_disk / "ballast"
@@ -83,13 +84,13 @@ def test_lines_arrive_once_wherever_the_disk_was_full(small_disk: Path) -> None:
         assert target.path.read_text() == FIRST + SECOND
         commit(target, Mark("c-0", 3, 2), FIRST)
         assert target.path.read_text() == FIRST + SECOND + FIRST
-        assert not list((target.house / "staging").rglob("part-*"))
-        target.path.unlink()
+        assert not list((target.house.local / "staging").rglob("part-*"))
+        target.path.delete()
     assert 2 < failed < 12
 
 
 def test_lines_are_kept_when_adding_them_fails(tmp_path: Path) -> None:
-    target = _LineFile(tmp_path / "out.txt")
+    target = _LineFile(Location.of(tmp_path / "out.txt"))
     commit(target, Mark("c-0", 1, 1), FIRST)
     batch = staged(target, Mark("c-0", 2, 1), SECOND)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -107,24 +108,24 @@ def test_lines_are_kept_when_adding_them_fails(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_gone_before_they_were_added_are_an_error(tmp_path: Path) -> None:
-    target = _LineFile(tmp_path / "out.txt")
+    target = _LineFile(Location.of(tmp_path / "out.txt"))
     batch = staged(target, Mark("c-0", 1, 1), FIRST)
     (tmp_path / "out.txt").mkdir()  # so that adding fails
     with pytest.raises(IsADirectoryError):
         batch.commit(batch.mark.receipt({}))
     (tmp_path / "out.txt").rmdir()
-    kept = batch.staging.rename(tmp_path / "away")
+    kept = batch.staging.local.rename(tmp_path / "away")
     for _ in range(2):
         with pytest.raises(SinkError, match="its lines are gone") as gone:
             target.completed(Mark("c-0", 1, 2))
         assert "Put that folder back" in str(gone.value.fix)
-    kept.rename(batch.staging)
+    kept.rename(batch.staging.local)
     assert target.completed(Mark("c-0", 1, 2)) is not None
     assert target.path.read_text() == FIRST
 
 
 def test_a_batch_without_lines_keeps_its_mark(tmp_path: Path) -> None:
-    target = _LineFile(tmp_path / "out.txt")
+    target = _LineFile(Location.of(tmp_path / "out.txt"))
     mark = Mark("c-0", 1, 1)
     _StagedLines(target, mark, staging_folder(target.house, mark), 0).commit(mark.receipt({}))
     assert target.completed(mark) == mark.receipt({})

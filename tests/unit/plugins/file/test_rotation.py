@@ -510,12 +510,13 @@ def test_a_position_is_small_however_many_files_were_rotated(make: Make) -> None
 
 FEW_DESCRIPTORS = """
 import resource, sys
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.followed import Followed
 from headrace_plugins.connectors.file.listing import Listing, Share
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 for pattern in sys.argv[1:]:
-    followed = Followed(Listing(pattern), Share(), {}, rotate_wait=0)
+    followed = Followed(Listing(Location.of(pattern)), Share(), {}, rotate_wait=0)
     found = []
     while (read := followed.read(1 << 20, None)) is not None:
         found += read[1].lines.split()

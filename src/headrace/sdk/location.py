@@ -1,0 +1,495 @@
+"""Where data is: a URL, with a file system behind it.
+
+Topics, staged files, dead letters, and the targets and sources of the file and Delta
+connectors are at a ``Location``. What they need of a file system for their guarantees is the
+Protocol ``FileSystem``: an object store or HDFS is another implementation of it, held to the
+same contract by ``tests/contract/test_file_systems.py``.
+
+What belongs to one machine stays a ``pathlib.Path``: a worker's home, logs, sockets, the cache
+of jars, temporary files, files whose lines are followed or appended to.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, unquote
+
+from typing_extensions import override
+
+from headrace.sdk.durability import flush, make_folder
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.storage import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+__all__ = ["Entry", "FileInfo", "FileSystem", "LocalFileSystem", "Location", "sync"]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
+"""A scheme has two letters or more, as one may be a drive's."""
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}\.draft\Z", re.DOTALL)
+_HERE = ("", "localhost")
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file or a folder, as it was when it was looked at.
+
+    Args:
+        size_bytes: The size of a file.
+        mtime_ns: When its content changed, in nanoseconds since 1970; a copy may have the time
+            of the original.
+        ctime_ns: When the file system saw it change; nobody can set that.
+        identity: Tells it from another that is at the same place later.
+        is_folder: Whether it is a folder.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    identity: str
+    is_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a folder.
+
+    Args:
+        location: The file or folder.
+        is_folder: Whether it is a folder, or a link to one.
+        is_link: Whether it is a link.
+        info: Looks at it; returns None if it is gone. Costs a call where listing a folder
+            tells names only.
+    """
+
+    location: Location
+    is_folder: bool
+    is_link: bool
+    info: Callable[[], FileInfo | None]
+
+    @property
+    def name(self) -> str:
+        """Return the last part of its path."""
+        return self.location.name
+
+
+class FileSystem(Protocol):
+    """What the guarantees need of a file system. Any thread and process may use it at once.
+
+    Folders come and go with their files where a file system has none of its own. Whatever
+    fails raises OSError; FileNotFoundError where a file is missing that is needed.
+    """
+
+    scheme: str
+
+    def info(self, at: Location) -> FileInfo | None:
+        """Look at a file or a folder; None if there is neither."""
+
+    def list(self, at: Location) -> Iterator[Entry]:
+        """Yield the entries of a folder, in no order; none if there is no such folder.
+
+        What a ``put`` that has not ended, or crashed, has written is not among them.
+        """
+
+    def read(self, at: Location) -> bytes:
+        """Return the content of a small file."""
+
+    def open_input(self, at: Location) -> Any:
+        """Open a file for pyarrow to read at any place."""
+
+    def open_output(self, at: Location) -> Any:
+        """Open a new file for pyarrow to write; it is durable after ``sync`` only."""
+
+    def put(self, at: Location, data: bytes, *, up_to: Location | None = None) -> None:
+        """Write a small file as a whole, durably: whoever reads it sees the old or the new.
+
+        Missing folders are made; ``up_to`` is as for ``sync``.
+        """
+
+    def put_new(self, at: Location, data: bytes) -> bool:
+        """Write a file as ``put`` does, unless there is one; return whether it was written.
+
+        Of several callers, on any machines, exactly one is the first. Raises FileNotFoundError
+        where a file system has folders and the file's is missing: a table that was removed
+        does not begin again with a later commit.
+        """
+
+    def move(self, source: Location, target: Location) -> None:
+        """Give a file another name, in place of a file that has it. Durable after ``sync``."""
+
+    def delete(self, at: Location) -> None:
+        """Delete a file, or a folder without entries; nothing happens if there is none."""
+
+    def delete_folder(self, at: Location) -> None:
+        """Delete a folder with all that is in it, as far as possible, through no links."""
+
+    def make_folder(self, at: Location) -> None:
+        """Make a folder and those above it, durably; nothing happens when it is there."""
+
+    def touch(self, at: Location) -> None:
+        """Give a file the present as its time of change."""
+
+    def sync(self, files: Iterable[Location], *, up_to: Location | None = None) -> None:
+        """Return when files and their names would survive a loss of power.
+
+        Args:
+            files: Files that were written or moved, or folders whose entries have changed.
+            up_to: The folder up to which the names of folders are durable too, itself
+                included; else only those in the files' own folders are.
+        """
+
+    def lock(self, at: Location) -> AbstractContextManager[None]:
+        """Hold a lock that all processes which use the file system share.
+
+        It ends with the process that holds it.
+        """
+
+    def resolve(self, at: Location) -> Location:
+        """Return the place to which links lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file system. It can be pickled, and is a plain path or a URL as text.
+
+    Args:
+        scheme: The URL's scheme, which names the file system.
+        authority: The host or bucket; empty for local files.
+        path: The absolute path, as it is and not percent-encoded.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    @classmethod
+    def of(cls, place: str | os.PathLike[str], *, field: str = "path") -> Location:
+        """Return the location for a path, or for a URL such as ``file:///data``.
+
+        A relative path is below the working folder, and ``~`` at the beginning of a text is
+        the user's home. URLs are percent-encoded.
+
+        Raises:
+            ConfigError: No file system has the URL's scheme; ``field`` is the setting.
+        """
+        text = os.fspath(place)
+        found = _URL.match(text) if isinstance(place, str) else None
+        if found is None:
+            path = Path(text)
+            if isinstance(place, str) and path.parts[:1] == ("~",):
+                path = path.expanduser()
+            return cls("file", "", str(path.absolute()))
+        scheme, authority, path_text = found[1].lower(), found[2] or "", unquote(found[3])
+        if scheme not in FILE_SYSTEMS:
+            raise ConfigError(
+                problem=f"Unsupported scheme {scheme!r} in {text}; expected a plain path or a "
+                f"URL that begins with {' or '.join(f'{each}://' for each in FILE_SYSTEMS)}.",
+                fix="Use a local folder, or mount the remote one under the same path on every "
+                "machine.",
+                field=field,
+            )
+        if scheme == "file" and authority not in _HERE:
+            raise ConfigError(
+                problem=f"{text} names the host {authority!r}; files are read and written on "
+                "this machine only.",
+                fix=f"Write file:///{authority}{path_text} for a path.",
+                field=field,
+            )
+        path_text = "/" + path_text.lstrip("/")
+        return cls(scheme, "" if authority in _HERE else authority, str(Path(path_text)))
+
+    @override
+    def __str__(self) -> str:
+        return self.path if self.is_local else self.url
+
+    def __truediv__(self, name: str) -> Location:
+        """Return the place with a relative path below this one."""
+        return Location(self.scheme, self.authority, str(PurePosixPath(self.path) / name))
+
+    @property
+    def url(self) -> str:
+        """Return the URL, percent-encoded."""
+        return f"{self.scheme}://{self.authority}{quote(os.fsencode(self.path))}"
+
+    @property
+    def spark_path(self) -> str:
+        """Return the URL as Hadoop reads and writes it: not percent-encoded."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether it is on a disk of this machine, or mounted like one."""
+        return self.scheme == "file"
+
+    @property
+    def local(self) -> Path:
+        """Return the path on this machine. Raises ConfigError if it is not here."""
+        if not self.is_local:
+            raise ConfigError(
+                problem=f"{self} is not on this machine.", fix="Use a path of this machine."
+            )
+        return Path(self.path)
+
+    @property
+    def name(self) -> str:
+        """Return the last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Location:
+        """Return the folder that it is in."""
+        above = self.path.rpartition("/")[0] or "/"
+        return Location(self.scheme, self.authority, above)
+
+    def relative_to(self, folder: Location) -> str:
+        """Return the path from a folder above. Raises ValueError if that is not above."""
+        if (self.scheme, self.authority) != (folder.scheme, folder.authority):
+            message = f"{self} is not below {folder}"
+            raise ValueError(message)
+        return PurePosixPath(self.path).relative_to(folder.path).as_posix()
+
+    def is_below(self, folder: Location) -> bool:
+        """Return whether a folder is this place or above it."""
+        with suppress(ValueError):
+            self.relative_to(folder)
+            return True
+        return False
+
+    def resolved(self) -> Location:
+        """Return the place to which links lead."""
+        return self.file_system.resolve(self)
+
+    @property
+    def file_system(self) -> FileSystem:
+        """Return what reads and writes here."""
+        return FILE_SYSTEMS[self.scheme]
+
+    def info(self) -> FileInfo | None:
+        """Look at the file or folder; None if there is neither."""
+        return self.file_system.info(self)
+
+    def exists(self) -> bool:
+        """Return whether there is a file or folder."""
+        return self.file_system.info(self) is not None
+
+    def is_folder(self) -> bool:
+        """Return whether there is a folder."""
+        found = self.file_system.info(self)
+        return found is not None and found.is_folder
+
+    def list(self) -> Iterator[Entry]:
+        """Yield the entries of the folder, in no order; none if there is no folder."""
+        return self.file_system.list(self)
+
+    def walk(self) -> Iterator[Entry]:
+        """Yield the entries of the folder and of all folders below; links are not followed."""
+        for entry in self.list():
+            yield entry
+            if entry.is_folder and not entry.is_link:
+                yield from entry.location.walk()
+
+    def read_bytes(self) -> bytes:
+        """Return the content of a small file."""
+        return self.file_system.read(self)
+
+    def read_text(self) -> str:
+        """Return the content of a small file in UTF-8."""
+        return self.file_system.read(self).decode()
+
+    def open_input(self) -> Any:
+        """Open the file for pyarrow to read at any place."""
+        return self.file_system.open_input(self)
+
+    def open_output(self) -> Any:
+        """Open a new file for pyarrow to write."""
+        return self.file_system.open_output(self)
+
+    def put(self, text: str, *, up_to: Location | None = None) -> None:
+        """Write a small file as a whole, durably; see ``FileSystem.put``."""
+        self.file_system.put(self, text.encode(), up_to=up_to)
+
+    def put_new(self, text: str) -> bool:
+        """Write a small file durably unless there is one; return whether it was written."""
+        return self.file_system.put_new(self, text.encode())
+
+    def move_to(self, target: Location) -> None:
+        """Give the file another name in the same file system."""
+        self.file_system.move(self, target)
+
+    def delete(self) -> None:
+        """Delete the file or the empty folder, if there is one."""
+        self.file_system.delete(self)
+
+    def delete_folder(self) -> None:
+        """Delete the folder with all that is in it, as far as that is possible."""
+        self.file_system.delete_folder(self)
+
+    def make_folder(self) -> None:
+        """Make the folder and those above it, durably."""
+        self.file_system.make_folder(self)
+
+    def touch(self) -> None:
+        """Give the file the present as its time of change."""
+        self.file_system.touch(self)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the lock of this name; see ``FileSystem.lock``."""
+        return self.file_system.lock(self)
+
+
+def sync(files: Iterable[Location], *, up_to: Location | None = None) -> None:
+    """Return when files and their names would survive a loss of power; see ``FileSystem``.
+
+    Called by sinks with all the files of an attempt at once: their syncs overlap, and each
+    folder is synced once. All are in one file system.
+    """
+    wanted = list(files)
+    if wanted:
+        wanted[0].file_system.sync(wanted, up_to=up_to)
+
+
+class LocalFileSystem:
+    """The disks of this machine, and what is mounted like one (POSIX)."""
+
+    scheme = "file"
+
+    def info(self, at: Location) -> FileInfo | None:
+        """See FileSystem. What is neither a file nor a folder, such as a pipe, is not there."""
+        try:
+            status = os.stat(at.path)  # noqa: PTH116 - called for each poll of each topic
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return None
+            raise
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if not is_folder and not stat.S_ISREG(status.st_mode):
+            return None
+        return FileInfo(
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            str(status.st_ino),
+            is_folder,
+        )
+
+    def list(self, at: Location) -> Iterator[Entry]:
+        """See FileSystem."""
+        try:
+            entries = os.scandir(at.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with entries:
+            for entry in entries:
+                if not _DRAFT.match(entry.name):
+                    found = at / entry.name
+                    yield Entry(found, entry.is_dir(), entry.is_symlink(), found.info)
+
+    def read(self, at: Location) -> bytes:
+        """See FileSystem."""
+        return Path(at.path).read_bytes()
+
+    def open_input(self, at: Location) -> Any:
+        """See FileSystem."""
+        import pyarrow as pa  # noqa: PLC0415 - takes long, and most locations are only named
+
+        return pa.OSFile(at.path, "rb")
+
+    def open_output(self, at: Location) -> Any:
+        """See FileSystem."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        Path(at.path).parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(at.path, "wb")
+
+    def put(self, at: Location, data: bytes, *, up_to: Location | None = None) -> None:
+        """See FileSystem."""
+        path = Path(at.path)
+        make_folder(path.parent)
+        with self._draft(path, data) as draft:
+            draft.replace(path)
+        flush([path.parent], up_to=None if up_to is None else up_to.local)
+
+    def put_new(self, at: Location, data: bytes) -> bool:
+        """See FileSystem."""
+        path = Path(at.path)
+        with self._draft(path, data) as draft:
+            try:
+                path.hardlink_to(draft)  # a link fails where the name exists
+            except FileExistsError:
+                return False
+        flush([path.parent])
+        return True
+
+    def move(self, source: Location, target: Location) -> None:
+        """See FileSystem."""
+        path = Path(target.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(source.path).replace(path)
+
+    def delete(self, at: Location) -> None:
+        """See FileSystem."""
+        path = Path(at.path)
+        with suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
+
+    def delete_folder(self, at: Location) -> None:
+        """See FileSystem."""
+        shutil.rmtree(at.path, ignore_errors=True)
+
+    def make_folder(self, at: Location) -> None:
+        """See FileSystem."""
+        make_folder(Path(at.path))
+
+    def touch(self, at: Location) -> None:
+        """See FileSystem."""
+        os.utime(at.path)
+
+    def sync(self, files: Iterable[Location], *, up_to: Location | None = None) -> None:
+        """See FileSystem."""
+        paths = [Path(file.path) for file in files]
+        flush(paths, up_to=None if up_to is None else up_to.local)
+
+    @contextmanager
+    def lock(self, at: Location) -> Iterator[None]:
+        """See FileSystem. Processes of this machine share it."""
+        path = Path(at.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with naming(path.parent):
+                yield
+
+    def resolve(self, at: Location) -> Location:
+        """See FileSystem."""
+        return Location(at.scheme, at.authority, str(Path(at.path).resolve()))
+
+    @contextmanager
+    def _draft(self, path: Path, data: bytes) -> Iterator[Path]:
+        """Write a file durably under a name that no listing has, and remove that name."""
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
+        try:
+            draft.write_bytes(data)
+            flush([draft], names=False)
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+FILE_SYSTEMS: dict[str, FileSystem] = {each.scheme: each for each in [LocalFileSystem()]}
+"""The file systems that locations may be in, by the schemes of their URLs."""
