@@ -103,7 +103,9 @@ class MemoryConnectorStore:
         with self._lock:
             kept = self._existing(name)
             if kept.connector.target is not target:
-                kept.connector = replace(kept.connector, target=target)
+                state = rules.state_after(kept.connector, target)
+                status = replace(kept.connector.status, state=state)
+                kept.connector = replace(kept.connector, target=target, status=status)
                 self._event(name, "target", stamp, {"target": target.value})
             return kept.connector
 

@@ -287,6 +287,18 @@ def test_changes_are_never_kept_shorter_than_states(store: ConnectorStore) -> No
     assert store.prune(keep, NOW + timedelta(days=8)) == 0
 
 
+def test_what_is_to_go_on_is_not_at_rest_any_more(store: ConnectorStore) -> None:
+    made = create(store)
+    stopped = store.set_target("orders", TargetState.STOPPED, ANN)
+    assert store.set_status(stopped, ConnectorStatus(ConnectorState.STOPPED, "w1"), NOW)
+    store.set_target("orders", TargetState.PAUSED, ANN)
+    [still] = store.connectors()
+    assert still.status.state is ConnectorState.STOPPED
+    store.set_target("orders", TargetState.RUNNING, ANN)
+    [asked] = store.connectors()
+    assert (asked.name, asked.status.state) == (made.name, ConnectorState.UNASSIGNED)
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgresql"])
 def test_the_states_of_tasks_are_told_as_they_change(
     kind: str, place_of: Callable[[str], Place]

@@ -141,7 +141,8 @@ class SqlConnectorStore:
             found = _locked(db, name)
             if found.target is target:
                 return found
-            _update(db, name, target=target.value)
+            state = rules.state_after(found, target)
+            _update(db, name, target=target.value, state=state.value)
             add_event(db, name, "target", stamp, {"target": target.value})
             return _found(db, name)
 

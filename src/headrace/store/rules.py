@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.model import BatchState, TargetState, TaskState
+from headrace.model import BatchState, ConnectorState, TargetState, TaskState
 from headrace.sdk.errors import StaleEpochError, StateError
 from headrace.store.errors import (
     ConnectorChangedError,
@@ -171,6 +171,17 @@ def expect(batch: Batch | None, batch_id: int) -> Batch:
         problem = f"Batch {batch_id} is not the unfinished batch (that is {found})."
         raise StateError(problem)
     return batch
+
+
+def state_after(found: Connector, target: TargetState) -> ConnectorState:
+    """Return the state of a connector whose target changes.
+
+    What is to go on is not at rest any more, whenever a worker sees to it: whoever waits for
+    its next rest must not be shown this one.
+    """
+    at_rest = found.status.state in {ConnectorState.STOPPED, ConnectorState.PAUSED}
+    runs = target is TargetState.RUNNING
+    return ConnectorState.UNASSIGNED if runs and at_rest else found.status.state
 
 
 def check_new(name: str, found: object | None) -> None:
