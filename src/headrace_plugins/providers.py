@@ -97,7 +97,7 @@ class DirectoryProvider(_Files):
         found = {}
         for key in keys:
             if not key or "/" in key:
-                problem = f"{key!r} is no name of a file in {path}."
+                problem = f"Invalid file name {key!r} in {path}."
                 raise ConfigError(problem, fix="Write ${dir:/path/to/folder:file}.")
             file = self._file(f"{path}/{key}")
             if file.is_file():
@@ -112,7 +112,7 @@ def _read(file: Path) -> str:
         problem = f"{file} cannot be read: {error.strerror}."
         raise ConfigError(problem, fix="Correct the path, or who may read it.") from None
     except UnicodeDecodeError:
-        problem = f"{file} is no text."
+        problem = f"{file} is not UTF-8 text."
         raise ConfigError(problem, fix="Write it as UTF-8.") from None
 
 
@@ -154,7 +154,7 @@ class EnvironmentProvider(ConfigProvider):
     @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
         if path:
-            problem = f"Variables of the environment have no path, as {path!r} would be."
+            problem = f"Environment variables take no path, got {path!r}."
             raise ConfigError(problem, fix="Write ${env:NAME}.")
         for key in keys:
             if not self._may_read(key):
@@ -177,12 +177,6 @@ class EnvironmentProvider(ConfigProvider):
 
 _ADDRESS = "address"
 _TOKEN = "token"  # noqa: S105 - the name of a key
-_TOKEN_FILE = "token.file"  # noqa: S105 - the name of a key
-_ROLE = "approle.role.id"
-_SECRET_FILE = "approle.secret.id.file"  # noqa: S105 - the name of a key
-_NAMESPACE = "namespace"
-_CA = "ca.file"
-_TIMEOUT = "timeout.seconds"
 
 
 class VaultProviderSettings(Settings):
@@ -224,7 +218,7 @@ class VaultProvider(ConfigProvider):
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
         mount, _, inner = path.strip("/").partition("/")
         if not mount or not inner:
-            problem = f"{path!r} names no secret."
+            problem = f"Invalid path of a secret {path!r}."
             raise ConfigError(problem, fix="Write ${vault:mount/path:key}.")
         # As people copy it from Vault's own HTTP API.
         inner = inner.removeprefix("data/")

@@ -102,8 +102,20 @@ def to_batch(rows: Sequence[Mapping[str, Any] | Struct], schema: Schema) -> pa.R
         RecordError: A value does not fit its field, or a required one is missing.
     """
     array = to_array(rows, schema)
-    batch = pa.RecordBatch.from_struct_array(array)
-    return conform(batch, to_arrow(schema))
+    # Of a type that takes nulls anywhere, so that those of required fields are found.
+    loose = pa.RecordBatch.from_struct_array(array.cast(_nullable(array.type)))
+    return conform(loose, to_arrow(schema))
+
+
+def _nullable(arrow: pa.DataType) -> pa.DataType:
+    """Return a type of `to_arrow_type` with all its parts nullable but the keys of maps."""
+    if pa.types.is_struct(arrow):
+        return pa.struct([pa.field(each.name, _nullable(each.type)) for each in arrow])
+    if pa.types.is_list(arrow):
+        return pa.list_(pa.field(arrow.value_field.name, _nullable(arrow.value_type)))
+    if pa.types.is_map(arrow):
+        return pa.map_(arrow.key_field, _nullable(arrow.item_type))
+    return arrow
 
 
 def _bytes(facts: Mapping[str, str]) -> dict[bytes, bytes] | None:

@@ -80,7 +80,7 @@ def allowed_path(text: str, allowed: Collection[str], context: ProviderContext) 
         ConfigError: It may not, or is not absolute.
     """
     if not text or "\0" in text or not Path(text).is_absolute():
-        problem = f"{text!r} is no absolute path."
+        problem = f"Expected an absolute path, got {text!r}."
         raise ConfigError(problem, fix="Write the whole path.")
     if not allowed and not context.serving:
         return Path(text).resolve()

@@ -143,7 +143,7 @@ def _decimal_fault(value: object, parameters: Mapping[str, str]) -> str | None:
         return "must be a finite Decimal"
     scale, precision = scale_of(parameters), precision_of(parameters)
     if scale is None:
-        return "cannot be checked, as the schema's parameter scale is no whole number"
+        return "cannot be checked, as the schema's parameter scale is not an integer"
     _, digits, exponent = value.as_tuple()
     shift = int(exponent) + scale
     number = int("".join(map(str, digits)))

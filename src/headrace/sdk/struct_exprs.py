@@ -34,7 +34,7 @@ def check_json(text: str, *, path: str = "") -> None:
         json.loads(text, parse_constant=_no_constant, object_pairs_hook=_each_once)
     except ValueError as error:
         raise RecordError(
-            problem=f"A Variant is no JSON: {error}",
+            problem=f"Invalid JSON for a Variant: {error}",
             fix="Give a JSON text, in which a text stands in double quotes.",
             field=path or None,
         ) from error
@@ -66,7 +66,7 @@ def _items(values: pa.MapArray) -> pa.Array:
 
 
 def _no_constant(name: str) -> None:
-    problem = f"{name} is no JSON"
+    problem = f"{name} is not JSON"
     raise ValueError(problem)
 
 

@@ -161,7 +161,7 @@ def _of_logical(sql: str, schema: Schema, type_: AvroType) -> str:
 def _misfit(schema: Schema, type_: AvroType) -> RecordError:
     kind = schema.name or schema.type.value
     named = type_.name or type_.logical or type_.kind
-    return RecordError(problem=f"Values of {kind} are no Avro {named}.")
+    return RecordError(problem=f"Cannot write values of {kind} as Avro {named}.")
 
 
 def unwritable(

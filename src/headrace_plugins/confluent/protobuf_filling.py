@@ -464,4 +464,4 @@ def _at(path: str, name: str) -> str:
 def _misfit(schema: Schema, type_: ProtoType, path: str) -> RecordError:
     kind, named = schema.name or schema.type.value, type_.name or type_.kind
     where = f" at {path}" if path else ""
-    return RecordError(problem=f"Values of {kind} are no Protobuf {named}{where}.")
+    return RecordError(problem=f"Cannot write values of {kind} as Protobuf {named}{where}.")

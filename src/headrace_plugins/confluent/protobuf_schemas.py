@@ -246,7 +246,7 @@ def proto_of(schema: Schema, options: ProtoOptions) -> Written:
         return _Writing(options).file(schema)
     if schema.type not in _WORDS or (schema.is_logical and schema.name != VARIANT):
         kind = schema.name or schema.type.value
-        raise RecordError(problem=f"Records of {kind} are no Protobuf message.")
+        raise RecordError(problem=f"Cannot write records of {kind} as a Protobuf message.")
     return Written(_wrappers(), _WRAPPED[_WORDS[schema.type]])
 
 

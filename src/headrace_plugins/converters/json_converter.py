@@ -311,7 +311,7 @@ class JsonConverter(Converter, HeaderConverter):
         value = "IF(is_variant_null(v), NULL, CAST(v AS STRING))"
         header = f"named_struct('key', h.key, 'value', {value}, 'type', {type_})"
         bad = f"exists({headers}, h -> h.value IS NOT NULL AND try_parse_json(h.value) IS NULL)"
-        message = literal(f"{NOT_JSON}the value of a header is no JSON.")
+        message = literal(f"{NOT_JSON}the value of a header is not JSON.")
         return Converted(
             f"IF({bad}, {headers}, zip_with({headers}, {made}, (h, v) -> {header}))",
             HEADERS,

@@ -129,7 +129,7 @@ def _past(text: str, place: int, sign: str) -> int:
 
 
 def _refuse(word: str) -> NoReturn:
-    message = f"{word} is no JSON."
+    message = f"{word} is not JSON."
     raise ValueError(message)
 
 

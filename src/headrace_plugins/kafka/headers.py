@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk.schema import Schema
 
-HEADERS_TYPE = "array<struct<key:string,value:string,type:string>>"
-
 _LOGICAL = {
     DATE: "date_format({0}, 'yyyy-MM-dd')",
     # In Spark a time of day is a number of microseconds.

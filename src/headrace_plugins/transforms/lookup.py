@@ -373,9 +373,9 @@ def _read(answer: httpx2.Response) -> Any:
     try:
         found = answer.json()
     except ValueError:
-        return Refused("The service of a lookup answered with what is no JSON.")
+        return Refused("The service of a lookup returned invalid JSON.")
     if not isinstance(found, dict):
-        return Refused("The service of a lookup answered with JSON that is no object.")
+        return Refused("The service of a lookup returned JSON that is not an object.")
     return found
 
 
@@ -421,7 +421,7 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
     if url is not None and not re.match(r"https?://.*\{.+\}", str(url)):
         yield ConfigError(
-            problem=f"{url!r} is no URL of HTTP with a field of the value in it.",
+            problem=f"Invalid URL {url!r}; expected an HTTP URL with a field in braces.",
             field="url",
             fix="Write it as https://example.com/items/{id}.",
         )

@@ -50,7 +50,7 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
     if function is not None and not all(str(function).rpartition(":")):
         yield ConfigError(
-            problem=f"{function!r} names no function.",
+            problem=f"Invalid function {function!r}.",
             field="function",
             fix="Write package.module:name or path/of/file.py:name.",
         )
@@ -271,7 +271,7 @@ def _function(place: str, text: str, name: str) -> Callable[[Any], Any]:
         raise ConfigError(
             problem=f"{place} cannot be loaded: {type(error).__name__}: {error}.",
             field=field,
-            fix="Mend it; try it with a Python prompt.",
+            fix="Correct it; try it in a Python prompt.",
         ) from error
     if not callable(found):
         raise ConfigError(

@@ -100,7 +100,6 @@ class PatternFilter(Transform):
 
 
 _OUTER, _INNER = "input.outer.field.name", "input.inner.field.name"
-_OUTPUT = "output.field.name"
 
 
 class ExtractNestedFieldSettings(FieldSyntax):

@@ -215,7 +215,7 @@ def _check_pattern(pattern: str) -> Iterable[ConfigError]:
     ]
     if wrong:
         yield ConfigError(
-            problem=f"{wrong[0]!r} is no part of a date in Spark's patterns.",
+            problem=f"{wrong[0]!r} is not a part of a date in Spark's patterns.",
             field="pattern",
             fix="Write it as yyyyMM or yyyy-MM-dd, with other letters in single quotes.",
         )
@@ -240,7 +240,7 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         ZoneInfo(str(props.get("time.zone") or "UTC"))
     except (ValueError, OSError, KeyError):
         fix = "Name one of the IANA's zones, such as Europe/Paris."
-        yield ConfigError(problem="There is no such zone.", field="time.zone", fix=fix)
+        yield ConfigError(problem="Unknown time zone.", field="time.zone", fix=fix)
 
 
 class ShardSettings(Settings):
@@ -277,7 +277,7 @@ class ShardSettings(Settings):
         meaning=Meaning.TOPIC,
     )
     null_shard: str = setting(
-        "The shard of records whose field is null, or is no date for date.", default="null"
+        "The shard of records whose field is null, or is not a date for date.", default="null"
     )
 
     rules = (_check,)
@@ -319,7 +319,9 @@ class Shard(Transform):
         kind = str(schema.name) if schema.is_logical else schema.type
         if kind not in _BOUNDS:
             name = self.settings.field
-            raise UnfitRecordError(message=f"Field is no number, date, time or text: {name}")
+            raise UnfitRecordError(
+                message=f"Field is not a number, date, time or string: {name}"
+            )
         read, what = _BOUNDS[kind]
         bounds = [_bound(text, read, what) for text in self.settings.bounds]
         for before, after in pairwise(bounds):
@@ -334,7 +336,7 @@ class Shard(Transform):
             return f"date_format({sql}, {pattern})"
         if schema.name != TIMESTAMP and schema.type is not Type.STRING:
             name = self.settings.field
-            raise UnfitRecordError(message=f"Field is no date, time or text: {name}")
+            raise UnfitRecordError(message=f"Field is not a date, time or string: {name}")
         time = sql if schema.name == TIMESTAMP else f"try_cast({sql} AS TIMESTAMP)"
         zone = literal(self.settings.time_zone)
         return f"date_format(from_utc_timestamp({time}, {zone}), {pattern})"
@@ -365,7 +367,7 @@ def _bound(text: str, read: Callable[[str], Any], what: str) -> Any:
     try:
         return read(text)
     except (ValueError, InvalidOperation) as error:
-        raise _wrong(problem=f"{text!r} is no {what}, as the field is.") from error
+        raise _wrong(problem=f"Expected a {what}, got {text!r}.") from error
 
 
 def _sql(bound: Any) -> str:

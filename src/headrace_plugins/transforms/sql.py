@@ -168,7 +168,7 @@ def _cut(query: str, places: Mapping[str, tuple[int, int]]) -> tuple[str, str | 
     if order != [word for word in ("SELECT", "FROM", "WHERE") if word in places] or (
         "SELECT" not in places or query[: places["SELECT"][0]].strip()
     ):
-        raise _wrong(problem="It is no SELECT … [FROM record] [WHERE …].")
+        raise _wrong(problem="Expected SELECT … [FROM record] [WHERE …].")
     ends = {
         word: places[order[number + 1]][0] if number + 1 < len(order) else len(query)
         for number, word in enumerate(order)

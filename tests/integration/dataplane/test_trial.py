@@ -104,7 +104,7 @@ def test_values_of_any_kind_are_told_as_they_are(spark: "SparkSession") -> None:
     )
     assert one["record"]["value"] == {"m": mixed, "v": {"b": 1}, "a": [None]}
     assert "`m`" in whole["error"]["message"]
-    assert "no JSON" in bad["error"]["message"]
+    assert "Invalid JSON" in bad["error"]["message"]
 
 
 def test_a_tombstone_has_the_fields_of_the_others(spark: "SparkSession") -> None:

@@ -213,5 +213,5 @@ def test_a_lookup_is_checked_before_data_moves() -> None:
 
     assert "Either table or url" in problems(fields="a int")[0]
     assert "needs it" in problems(fields="a int", table="t")[0]
-    assert "no URL" in problems(fields="a int", url="http://example.com/")[0]
+    assert "Invalid URL" in problems(fields="a int", url="http://example.com/")[0]
     assert problems(fields="a nonsense", url="http://example.com/{id}")

@@ -142,7 +142,7 @@ def transform(it):
     assert (counts.read, counts.written, counts.rejected) == (3, 2, 1)
     (dead,) = read_topic(spark, tmp_path, "dlq")
     texts = [str(header["value"]) for header in dead["headers"]]
-    assert any("A Variant is no JSON" in text for text in texts)
+    assert any("Invalid JSON for a Variant" in text for text in texts)
 
 
 def problem(**config: str) -> str:
@@ -154,7 +154,7 @@ def problem(**config: str) -> str:
 
 def test_a_function_that_is_not_there_is_told_before_data_moves(tmp_path: Path) -> None:
     assert "Either" in problem()
-    assert "names no function" in problem(function="json")
+    assert "Invalid function" in problem(function="json")
     assert "no function nothing" in problem(function="json:nothing")
     assert "cannot be loaded" in problem(function="no.such:module")
     assert "cannot be read" in problem(function=f"{tmp_path}/no.py:f")

@@ -84,10 +84,10 @@ def test_each_file_of_a_folder_is_a_value(tmp_path: Path) -> None:
     for name in ("dir", "directory"):
         assert value(f"${{{name}:{tmp_path}:password}}", registry()) == "w0rd"
     assert value(f"${{dir:{tmp_path}:lines}}", registry()) == "a\nb\n"
-    assert "no text" in refusal(f"${{dir:{tmp_path}:binary}}", registry())
+    assert "not UTF-8 text" in refusal(f"${{dir:{tmp_path}:binary}}", registry())
     assert "leads to no value" in refusal(f"${{dir:{tmp_path}:none}}", registry())
     for name in ("../x", "a/b", ""):
-        assert "no name of a file" in refusal(f"${{dir:{tmp_path}:{name}}}", registry())
+        assert "Invalid file name" in refusal(f"${{dir:{tmp_path}:{name}}}", registry())
 
 
 @pytest.mark.parametrize("form", ["${{dir:{folder}:{name}}}", "${{file:{folder}/{name}:key}}"])
@@ -152,7 +152,7 @@ def test_secrets_of_vault(vault: HTTPServer, tmp_path: Path) -> None:
     assert value("${vault:secret/data/app/db:port}", known) == "5432"
     assert "leads to no value" in refusal("${vault:secret/app/db:none}", known)
     assert "is not there" in refusal("${vault:secret/none:x}", known)
-    assert "names no secret" in refusal("${vault:password}", known)
+    assert "Invalid path of a secret" in refusal("${vault:password}", known)
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     by_file = registry(address=vault.url_for(""), token_file=str(file))

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sdk.arrow import conform, from_arrow, to_arrow
+from headrace.sdk.arrow import conform, from_arrow, to_arrow, to_batch
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema import Schema
+from headrace.sdk.struct import Struct
 
 REQUIRED_TEXT = pa.field("s", pa.string(), nullable=False)
 
@@ -204,3 +205,26 @@ def test_times_of_a_declared_schema_are_microseconds() -> None:
     schema = to_arrow(Schema.struct({"t": Schema.time()}))
     result = conform(batch(t=pa.array([time(0, 0, 0, 7)], pa.time64("us"))), schema)
     assert result.column(0).to_pylist() == [7]
+
+
+def test_rows_become_arrow_by_their_schema() -> None:
+    inner = Schema.struct({"at": Schema.time(optional=True)}, optional=True)
+    tags = Schema.map(Schema.string(), Schema.int8(), optional=True)
+    schema = Schema.struct({"id": Schema.int16(), "inner": inner, "tags": tags})
+    rows: list[Any] = [
+        {"id": 1, "inner": {"at": time(0, 0, 1)}, "more": "left out"},
+        Struct.of(schema, {"id": 2, "tags": {"a": 1}}),
+    ]
+    made = to_batch(rows, schema)
+    assert made.schema.equals(to_arrow(schema), check_metadata=True)
+    assert made.to_pylist() == [
+        {"id": 1, "inner": {"at": 1_000_000}, "tags": None},
+        {"id": 2, "inner": None, "tags": [("a", 1)]},
+    ]
+    with pytest.raises(RecordError, match="null, but one is required"):
+        to_batch([{"inner": None}], schema)
+    deep = Schema.struct({"inner": Schema.array(Schema.struct({"id": Schema.int8()}))})
+    with pytest.raises(RecordError, match="1 of 2 values are null"):
+        to_batch([{"inner": [{"id": 1}, {}]}], deep)
+    with pytest.raises(RecordError, match="does not fit"):
+        to_batch([{"id": "x"}], schema)

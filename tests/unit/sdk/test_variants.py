@@ -36,6 +36,6 @@ def test_a_text_that_is_no_json_is_found_where_it_stands(row: int, place: str | 
     if place is None:
         check_variants(values, SCHEMA)
         return
-    with pytest.raises(RecordError, match="no JSON") as caught:
+    with pytest.raises(RecordError, match="Invalid JSON for a Variant") as caught:
         check_variants(values, SCHEMA)
     assert caught.value.field == place

@@ -37,14 +37,14 @@ def test_a_query_is_cut_at_its_own_words_only(query, clauses) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("a + 1", "no SELECT"),
+        ("a + 1", "Expected SELECT"),
         ("SELECT", "Nothing follows SELECT"),
         ("SELECT a FROM other", "but record, not other"),
         ("SELECT a FROM record JOIN b", "JOIN is not possible"),
         ("SELECT count(*) GROUP BY a", "GROUP is not possible"),
         ("SELECT DISTINCT a", "DISTINCT is not possible"),
         ("SELECT a WHERE b WHERE c", "WHERE is there twice"),
-        ("SELECT a WHERE b FROM record", "no SELECT"),
+        ("SELECT a WHERE b FROM record", "Expected SELECT"),
         ("SELECT (a", "bracket"),
         ("SELECT reflect('java.lang.System', 'getenv') AS a", "Java"),
         ("SELECT `java_method`/**/ ('a', 'b') AS a", "Java"),

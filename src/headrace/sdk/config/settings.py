@@ -138,7 +138,7 @@ class Settings:
                 terms["default"] = _plain(each.default)
             type_ = each.metadata["type"] or _TYPES.get(kind)
             if type_ is None:
-                message = f"{cls.__name__}.{each.name}: no setting can be a {kind}."
+                message = f"{cls.__name__}.{each.name}: unsupported type {kind}."
                 raise TypeError(message)
             definition = definition.define(_key(each), type_, **terms)
         for rule in cls.rules:

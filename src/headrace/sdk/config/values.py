@@ -123,10 +123,6 @@ class Config(Mapping[str, Any]):
         """Give a DOUBLE value, or None; errors as `find_str`'s."""
         return self.find(key, float)
 
-    def find_bool(self, key: str) -> bool | None:
-        """Give a BOOLEAN value, or None; errors as `find_str`'s."""
-        return self.find(key, bool)
-
     def find_password(self, key: str) -> Password | None:
         """Give a PASSWORD value, or None; errors as `find_str`'s."""
         return self.find(key, Password)

@@ -43,7 +43,7 @@ class _Pump:
     def start(self) -> CaptureSource:
         task = self.bench.start()
         if not isinstance(task, CaptureSource):
-            message = f"{type(task).__name__} is no capture: use SourceAcceptance."
+            message = f"{type(task).__name__} is not a capture; use SourceAcceptance."
             raise TypeError(message)
         return task
 

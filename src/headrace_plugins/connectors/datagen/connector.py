@@ -398,7 +398,7 @@ class DatagenSource(SourceConnector):
             row = offset.get("row")
             if "generator" not in partition or type(row) is not int or row < 0:
                 raise ConfigError(
-                    problem=f"{dict(partition)} -> {dict(offset)} is no place in a generator.",
+                    problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
                     field="offsets",
                     fix='Write {"generator": name} and {"row": n}, where n is 0 or more.',
                 )

@@ -235,8 +235,8 @@ def test_scrubbed_fields_are_written() -> None:
     ("text", "schema", "said"),
     [
         ("int32 g = 1;", Schema.int32(), "lacks the field f"),
-        ("int32 f = 1;", Schema.int64(), "INT64 are no Protobuf int32 at f"),
-        ("int64 f = 1;", Schema.timestamp(), "Timestamp are no Protobuf int64"),
+        ("int32 f = 1;", Schema.int64(), "INT64 as Protobuf int32 at f"),
+        ("int64 f = 1;", Schema.timestamp(), "Timestamp as Protobuf int64"),
         ("repeated int32 f = 1;", Schema.int32(), "at f"),
         ("int32 f = 1;", Schema.array(Schema.int32()), "at f"),
     ],

@@ -322,7 +322,7 @@ class TestConfiguration:
             ({"generator": "g"}, {"row": -1}),
             ({"file": "x"}, {"row": 1}),
         ):
-            with pytest.raises(ConfigError, match="no place in a generator"):
+            with pytest.raises(ConfigError, match="Invalid position"):
                 DatagenSource.alter_offsets(config(), Position.of(partition, offset))
 
 

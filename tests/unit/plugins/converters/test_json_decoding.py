@@ -111,7 +111,7 @@ def test_a_variant_is_a_text_that_holds_json() -> None:
     texts = raw(*({**tree, "payload": payload} for payload in given))
     rows = rows_of(EnvelopeDecoder(defaults=True).decode(texts), len(given))
     assert rows[:2] == ['{"a":[1,"x"]}', "5"]
-    assert all("no JSON" in row for row in rows[2:5])
+    assert all("Invalid JSON for a Variant" in row for row in rows[2:5])
     assert "Invalid JSON for schema of type STRING" in rows[5]
 
 
