@@ -167,8 +167,6 @@ def grid(
     from rich.console import Group
     from rich.text import Text
 
-    from headrace.cli.terminal import table
-
     texts = [[_cut(text(value)) for value in row] for row in rows]
     chosen = _fitting(headings, texts, width, kept)
     shown = table(*(headings[n] for n in chosen), title=title, wrap=False)
