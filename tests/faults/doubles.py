@@ -159,7 +159,7 @@ class NumberLetters(DeadLetters):
     """Dead letters that are staged by pyarrow."""
 
     def _rows(self, rejected: Any, which: str, batch: Batch, sink: int | None) -> Any:
-        return _Rows(rejected if which == "told IS NOT NULL" else ())
+        return _Rows(rejected if which == "chain_error IS NOT NULL" else ())
 
     def _counted(self, rows: Any) -> Staged:
         return Staged({"TRANSFORMATION Bad": len(rows.ids)})

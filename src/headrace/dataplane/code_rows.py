@@ -116,17 +116,17 @@ class CodeRows:
     def _errors(self, errors: pa.Array, bad: dict[int, Exception]) -> pa.Array:
         if not bad:
             return errors
-        told = errors.to_pylist()
+        rows = errors.to_pylist()
         for at, error in bad.items():
             kind = type(error)
-            told[at] = {
+            rows[at] = {
                 "stage": "TRANSFORMATION",
                 "plugin": f"{self.transform.alias} ({self.transform.title})",
                 "exception": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
                 "message": getattr(error, "problem", None) or str(error),
                 "raw": None,
             }
-        return pa.array(told, errors.type)
+        return pa.array(rows, errors.type)
 
     def _arrow(self, transform: ArrowTransform, rows: pa.RecordBatch) -> Worked:
         """Run an Arrow function, over halves of what it fails on."""

@@ -343,17 +343,17 @@ def encoded(records: RecordFrame, converters: Sequence[PartConverter]) -> Record
 
 def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
     shape = records.shape
-    given, made = f"__plain_{each.part}", f"__coded_{each.part}"
+    plain_column, made = f"__plain_{each.part}", f"__coded_{each.part}"
     plain = shape.headers
     if each.part is not RecordPart.HEADER:
         part = shape.key if each.part is RecordPart.KEY else shape.value
         if part.schema is None:
             return records
         plain = _untouched(records, part, each.part) or part.sql()
-        converted = each.converter.encode(given, made, part.schema)
+        converted = each.converter.encode(plain_column, made, part.schema)
     else:
-        converted = _of_headers(each).encode_headers(given, made)
-    frame = records.frame.selectExpr("*", f"{plain} AS {given}")
+        converted = _of_headers(each).encode_headers(plain_column, made)
+    frame = records.frame.selectExpr("*", f"{plain} AS {plain_column}")
     if converted.made is not None:
         frame = frame.selectExpr("*", f"{converted.made} AS {made}")
     if converted.call is not None:

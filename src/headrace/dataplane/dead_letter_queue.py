@@ -51,15 +51,15 @@ ID = "id"
 
 _HEADERS = "array<struct<key:string,value:string,type:string>>"
 _TIME = "yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX"
-_TOLD = ("connector", "task", "stage", "class", "exception", "message", "rejected", "topic")
+_CAUSE = ("connector", "task", "stage", "class", "exception", "message", "rejected", "topic")
 
 
 def line_sql() -> str:
     """Return SQL of a letter's line. The key and the value stand in it as they are."""
-    parts = {name: f"cause.{name}" for name in _TOLD}
+    parts = {name: f"cause.{name}" for name in _CAUSE}
     parts |= {name: f"cause.{name}" for name in ("partition", "position", "sink")}
-    told = {ID: ID, **parts, "timestamp": "timestamp", "headers": original_headers()}
-    pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in told.items())
+    line = {ID: ID, **parts, "timestamp": "timestamp", "headers": original_headers()}
+    pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in line.items())
     around = f"to_json(named_struct({pairs}), map('timestampFormat', '{_TIME}'))"
     key, value = (_as_json(name) for name in ("key", "value"))
     head = f"substring({around}, 1, length({around}) - 1)"
@@ -187,7 +187,7 @@ class Letterbox:
     def __init__(self, spark: SparkSession, topic: Topic, folder: Location) -> None:
         """Look into ``topic``; ``folder`` is that of all topics."""
         if not topic.exists() or topic.schema().field("cause") is None:
-            problem = f"{topic.name} is no dead-letter topic, or has no letter yet."
+            problem = f"{topic.name} is not a dead-letter topic, or has no letter yet."
             raise TopicNotFoundError(problem, field="TOPIC", fix="See `headrace dlq list`.")
         topic.prepare(LETTERS)  # it may be older than some of the columns
         self._spark = spark
@@ -225,8 +225,8 @@ class Letterbox:
     def discard(self, chosen: LetterFilter) -> int:
         """Close open letters; return how many. They stay in the topic."""
         at = self._next()
-        told = {"action": "discard"}
-        return self._claim(self._open(chosen), told, at)
+        claim = {"action": "discard"}
+        return self._claim(self._open(chosen), claim, at)
 
     def claim(
         self, chosen: LetterFilter, repaired: Path | None, sinks: Sequence[str]
@@ -268,10 +268,10 @@ class Letterbox:
             _check_sinks(found, sinks)
             records = 0
             for stream in sorted(found, key=str):
-                told = {name: stream[name] for name in _STREAM}
-                same = " AND ".join(f"cause.{n} <=> {_sql(v)}" for n, v in told.items())
-                told |= {"action": "replay", "sink_name": sink_of(told, sinks)}
-                records += self._claim(fit.where(same), told, at)
+                claim = {name: stream[name] for name in _STREAM}
+                same = " AND ".join(f"cause.{n} <=> {_sql(v)}" for n, v in claim.items())
+                claim |= {"action": "replay", "sink_name": sink_of(claim, sinks)}
+                records += self._claim(fit.where(same), claim, at)
                 at += 1
         finally:
             letters.unpersist()
@@ -307,7 +307,7 @@ class Letterbox:
         self._claims.prepare(_CLAIMED)
         return self._claims.log.newest() + 1
 
-    def _claim(self, letters: DataFrame, told: Mapping[str, Any], at: int) -> int:
+    def _claim(self, letters: DataFrame, claim: Mapping[str, Any], at: int) -> int:
         rows = letters.selectExpr(
             "key",
             "value",
@@ -323,7 +323,7 @@ class Letterbox:
         if not count:
             return 0
         try:
-            receipt = mark.receipt({**told, "table": self._table, "rows": count})
+            receipt = mark.receipt({**claim, "table": self._table, "rows": count})
             self._claims.append(files, mark, receipt, datetime.now(UTC))
         except StaleEpochError as error:
             problem = f"Another command works on the letters of {self._topic.name}."
@@ -331,20 +331,20 @@ class Letterbox:
         return count
 
 
-def sink_of(told: Mapping[str, Any], sinks: Sequence[str]) -> str | None:
+def sink_of(cause: Mapping[str, Any], sinks: Sequence[str]) -> str | None:
     """Return what marks call the one sink that letters go to; None for all.
 
     Letters of before these names were kept have a number only, which may be another sink's
     by now, unless there is just one.
 
     Args:
-        told: What the letters' cause, or their claim, says.
+        cause: What the letters' cause, or their claim, says.
         sinks: What the connector's sinks are called.
 
     Raises:
-        LookupError: The connector has no such sink, or it cannot be told which it is.
+        LookupError: The connector has no such sink, or it cannot be known which it is.
     """
-    number, name = told.get("sink"), told.get("sink_name")
+    number, name = cause.get("sink"), cause.get("sink_name")
     if number is None:
         return None
     if name is None and (number, len(sinks)) == (0, 1):
@@ -364,7 +364,7 @@ def _check_sinks(streams: Sequence[Row], sinks: Sequence[str]) -> None:
     if gone:
         problem = (
             f"{gone} of the letters were refused by a sink that the connector has no more, or "
-            "that cannot be told from others."
+            "that cannot be distinguished from others."
         )
         fix = (
             "Add that sink back, choose other letters, or discard these: they arrived in all "
@@ -381,8 +381,8 @@ def _sql(value: str | int | None) -> str:
 
 def claim_in(commit: Commit) -> dict[str, Any]:
     """Return what a commit says of its claim; nothing where it has none."""
-    told: dict[str, Any] = json.loads(commit.receipt) if commit.receipt else {}
-    return told
+    claim: dict[str, Any] = json.loads(commit.receipt) if commit.receipt else {}
+    return claim
 
 
 def claims_of(topic: str, folder: Location) -> Topic:

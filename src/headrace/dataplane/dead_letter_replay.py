@@ -57,7 +57,7 @@ class ReplayReader:
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         newest = self._claims.log.newest() if self._claims.exists() else -1
         for version in range(self._version(start) + 1, newest + 1):
-            if self._told(version).get("action") == "replay":
+            if self._claim(version).get("action") == "replay":
                 return Position.of(self._partition, {"claim": version})
         return start
 
@@ -79,23 +79,23 @@ class ReplayReader:
         """
         check_range(start, end, [self._partition])
         version = self._version(end)
-        told = self._told(version)
-        only, files = self._only_sink(told), self._claims.log.commit(version).added
+        claim = self._claim(version)
+        only, files = self._only_sink(claim), self._claims.log.commit(version).added
         rows = spark.read.schema(
             T.StructType.fromJson(to_spark_json(self._claims.schema()))
         ).parquet(*((self._claims.location / file.path).spark_path for file in files))
-        frame = _records(rows, told.get("key_schema"), str(told["value_schema"]))
+        frame = _records(rows, claim.get("key_schema"), str(claim["value_schema"]))
         size = sum(file.size_bytes for file in files)
-        return SourceFrame(frame, size_bytes=size, topic=str(told["topic"]), only_sink=only)
+        return SourceFrame(frame, size_bytes=size, topic=str(claim["topic"]), only_sink=only)
 
-    def _only_sink(self, told: Mapping[str, Any]) -> str | None:
+    def _only_sink(self, claim: Mapping[str, Any]) -> str | None:
         try:
-            return sink_of(told, self._sinks)
+            return sink_of(claim, self._sinks)
         except LookupError:
             # Without its sink the batch would be empty, and its letters would be lost.
             problem = (
-                f"A replay brings {told['rows']} letters to a sink that the connector has no "
-                "more, or that cannot be told from others."
+                f"A replay brings {claim['rows']} letters to a sink that the connector has no "
+                "more, or that cannot be distinguished from others."
             )
             fix = (
                 "Set the connector's sinks back to what they were until the replay is done, "
@@ -103,7 +103,7 @@ class ReplayReader:
             )
             raise StateError(problem, fix=fix) from None
 
-    def _told(self, version: int) -> dict[str, Any]:
+    def _claim(self, version: int) -> dict[str, Any]:
         return claim_in(self._claims.log.commit(version))
 
     def _version(self, position: Position) -> int:

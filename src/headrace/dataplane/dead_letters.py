@@ -53,8 +53,8 @@ class RejectedFrame:
     Args:
         frame: Columns ``key``, ``value``, ``headers``, ``timestamp``, ``topic``,
             ``partition``, ``position``, ``raw_key`` and ``raw_value`` as the record
-            came, ``error``, and ``told``: the error of the chain, null where only the sink
-            rejects the record.
+            came, ``error``, and ``chain_error``: that of the chain, null where only the sink
+            refuses the record.
         value: The schema of the values.
         key: That of the keys.
     """
@@ -134,9 +134,9 @@ class Staged:
         return {"causes": self.causes, "files": [asdict(file) for file in self.files]}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Staged:
+    def from_json(cls, figures: Mapping[str, Any]) -> Staged:
         """Read what ``to_json`` gave."""
-        return cls(told["causes"], [AddedFile(**file) for file in told["files"]])
+        return cls(figures["causes"], [AddedFile(**file) for file in figures["files"]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,9 @@ class Letters:
         return {name: part.to_json() for name, part in parts.items() if part.files}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Letters:
+    def from_json(cls, figures: Mapping[str, Any]) -> Letters:
         """Read what ``to_json`` gave."""
-        return cls(**{name: Staged.from_json(part) for name, part in told.items()})
+        return cls(**{name: Staged.from_json(part) for name, part in figures.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ class DeadLetters:
         Raises:
             StateError: The chain rejects others than those whose letters are there.
         """
-        chained = self._rows(rejected, "told IS NOT NULL", batch, whose.of_chain)
+        chained = self._rows(rejected, "chain_error IS NOT NULL", batch, whose.of_chain)
         chain = self._settled(marks.chain, batch)
         if chain is not None:
             if self._counted(chained).causes != chain.causes:
@@ -229,7 +229,7 @@ class DeadLetters:
             return Letters(chain)
         refused = self._settled(marks.sink, batch)
         if refused is None:
-            rows = self._rows(rejected, "told IS NULL", batch, whose.sink)
+            rows = self._rows(rejected, "chain_error IS NULL", batch, whose.sink)
             refused = self._staged(rows, marks.sink)
         return Letters(chain, refused)
 

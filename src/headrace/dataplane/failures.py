@@ -82,11 +82,12 @@ def translate(error: Exception, doing: str) -> HeadraceError:
     if _NO_MEMORY.search(text):
         return SparkMemoryError()
     return SinkError(
-        problem=f"Spark failed while {doing}: {_told(text)}", fix="See the log for the details."
+        problem=f"Spark failed while {doing}: {_main_line(text)}",
+        fix="See the log for the details.",
     )
 
 
-def _told(text: str) -> str:
+def _main_line(text: str) -> str:
     """Return the line that says most: the first, or what ended the code of a plugin."""
     lines = [line for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:
@@ -132,8 +133,8 @@ def _storage_error(error: Exception) -> HeadraceError | None:
         # in the first line of the trace, or the last line of Python's.
         lines = message.splitlines()
         for line in lines[:1] + lines[1:] * (_TRACEBACK in message):
-            told = _FILE_ERROR.search(line)
-            if told is not None and (found := storage_error_of_text(told[1], line)):
+            match = _FILE_ERROR.search(line)
+            if match is not None and (found := storage_error_of_text(match[1], line)):
                 return found
         rust = _RUST_ERROR.search(message) if _TRACEBACK in message else None
         if rust is not None and (found := storage_error_of_text(rust[1])):

@@ -132,7 +132,7 @@ class Flow:
         chain: Names the transforms and converters, as a digest; nothing where it is not known.
         staging: A folder on the topics' file system, to divide batches by topic in.
         dead_letters: What becomes of rejected records; None stops the task at the first.
-        judge: Raises when a batch brings more rejected records than are tolerated.
+        check_limits: Raises when a batch brings more rejected records than are tolerated.
         evolution: What the sinks do when the schema of the records changes.
         converters: What makes bytes of the records' parts, after the chain.
         explain: Raises what was wrong in a range whose job failed, if that is known.
@@ -149,7 +149,7 @@ class Flow:
     chain: str = ""
     dead_letters: DeadLetters | None = None
     evolution: Evolution = field(default_factory=Evolution)
-    judge: Callable[[Batch, Counts], None] | None = None
+    check_limits: Callable[[Batch, Counts], None] | None = None
     converters: Sequence[PartConverter] = ()
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
@@ -230,7 +230,7 @@ class Flow:
             written = iter(staged)
             counts = Counts.of_sinks([(there or next(written)).counts for there in held])
             if staged:
-                self._judge(batch, before.plus(counts), staged)
+                self._check_limits(batch, before.plus(counts), staged)
             undo.pop_all()
         if laid.kept:
             laid.records.frame.unpersist()
@@ -315,9 +315,9 @@ class Flow:
                 for part in () if laid.records.shape.unfit else self._parts(laid, batch):
                     if part.receipt(batch) is None:
                         rehearsal.fitted(laid.records.shape, part.target)
-        if self.judge is not None and self.steps:
+        if self.check_limits is not None and self.steps:
             surveyed = [counted(laid.records, ()) for laid in chains]
-            self.judge(batch, reduce(Counts.plus, surveyed, Counts()))
+            self.check_limits(batch, reduce(Counts.plus, surveyed, Counts()))
 
     def _parts(self, laid: LaidChain, batch: Batch) -> list[SinkPart]:
         stream, topic = laid.stream, laid.topic
@@ -412,21 +412,21 @@ class Flow:
         if not laid.kept:
             whole = laid.source.with_original()
             again = self._chained(whole, laid.stream, laid.routes, batch)[0]
-        again = again.keeping("__told", again.shape.error or _NO_ERROR)
+        again = again.keeping("__chain_error", again.shape.error or _NO_ERROR)
         if rows.schema is not None:
             again = self._fitted(again, part.target)
         records = refusing(again, rows.refusals, part.title)
         records = with_refused(records, rows.refused, part.title)
         error = records.shape.error or _NO_ERROR
-        columns = [*records.original(), f"{error} AS error", "__told AS told"]
+        columns = [*records.original(), f"{error} AS error", "__chain_error AS chain_error"]
         frame = records.frame.selectExpr(*columns).where("error IS NOT NULL")
         return RejectedFrame(frame, *_schemas(laid.source))
 
-    def _judge(self, batch: Batch, counts: Counts, staged: Sequence[StagedPart]) -> None:
-        if self.judge is None:
+    def _check_limits(self, batch: Batch, counts: Counts, staged: Sequence[StagedPart]) -> None:
+        if self.check_limits is None:
             return
         try:
-            self.judge(batch, counts)
+            self.check_limits(batch, counts)
         except TooManyRejectedError as error:
             examples = {c: text for p in staged for c, text in p.letters.examples.items()}
             shown = " ".join(f"{cause}: {text}" for cause, text in examples.items())
@@ -454,7 +454,7 @@ class Flow:
                 evolution=self.evolution,
                 letters=DeadLetterPart(self.dead_letters, mark, self.application, whose),
                 batch=batch,
-                judge=self.judge,
+                check_limits=self.check_limits,
             )
             each.append(copy.run())
         return Counts.of_sinks(each)

@@ -29,9 +29,9 @@ def json_sql(column: str, schema: Schema | None) -> str:
     """
     if schema is None:
         return "CAST(NULL AS STRING)"
-    told = _converted(column, schema, 0, _entries)
+    converted = _converted(column, schema, 0, _entries)
     wrapped = (
-        f"to_json(named_struct('v', {told}), map('ignoreNullFields', 'false', {_FORMATS}))"
+        f"to_json(named_struct('v', {converted}), map('ignoreNullFields', 'false', {_FORMATS}))"
     )
     length = f"length({wrapped}) - {len(_BEFORE) + len(_AFTER)}"
     inner = f"substring({wrapped}, {len(_BEFORE) + 1}, {length})"

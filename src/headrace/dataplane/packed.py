@@ -140,8 +140,8 @@ class Packed:
             yield _write(read(parts[number]), table, path, number, moves)
 
         files = over_parts(spark, list(parts), staged, _FILE).collect()
-        told = [pair for file in files for pair in json.loads(file.schemas)]
-        brought = [(stream, schema_from_json(text)) for stream, text in told]
+        pairs = [pair for file in files for pair in json.loads(file.schemas)]
+        brought = [(stream, schema_from_json(text)) for stream, text in pairs]
         return StagedPacked(
             [AddedFile(file.path, file.size, file.rows) for file in files if file.rows],
             read=sum(file.read for file in files),
@@ -329,8 +329,8 @@ def _write(
         writer.close()
         size = file.tell()
     figures = {"path": path, "size": size, "rows": rows, "misfit": misfit}
-    told = [[stream, schema_to_json(schema)] for stream, schema in schemas]
-    figures |= {"read": read, "written": written, "schemas": json.dumps(told)}
+    pairs = [[stream, schema_to_json(schema)] for stream, schema in schemas]
+    figures |= {"read": read, "written": written, "schemas": json.dumps(pairs)}
     names = [column.partition(" ")[0] for column in _FILE.split(", ")]
     return pa.RecordBatch.from_pylist([{name: figures[name] for name in names}])
 
@@ -384,7 +384,7 @@ _LETTER = [
         "position": "ARRAY<BIGINT>",
         "raw_key": "BINARY",
         "raw_value": "BINARY",
-        "told": ERROR_TYPE,
+        "chain_error": ERROR_TYPE,
     }.items()
 ]
 """What a packed row has nothing for."""
@@ -402,7 +402,7 @@ class PackedCopy:
         evolution: What is done about changes of schemas.
         letters: The dead letters of rows that do not fit.
         batch: The batch.
-        judge: Raises when a batch brings more rejected records than are tolerated.
+        check_limits: Raises when a batch brings more rejected records than are tolerated.
     """
 
     spark: SparkSession
@@ -412,7 +412,7 @@ class PackedCopy:
     evolution: Evolution
     letters: DeadLetterPart
     batch: Batch
-    judge: Callable[[Batch, Counts], None] | None
+    check_limits: Callable[[Batch, Counts], None] | None
 
     def run(self) -> Counts:
         """Write the batch, unless the topic has it; return its counts when it is durable."""
@@ -425,8 +425,8 @@ class PackedCopy:
             done, moves = self._staged()
             counts = Counts(done.read, done.written, rejected=done.rejected)
             check_balance(counts, batch)
-            if self.judge is not None:
-                self.judge(batch, counts)
+            if self.check_limits is not None:
+                self.check_limits(batch, counts)
             undo.callback(self.letters.discard)
             letters = Letters()
             if counts.rejected:

@@ -51,8 +51,8 @@ def map_in_arrow(frame: DataFrame, run: Run, schema: T.StructType | str) -> Data
     if not nodes:
         return frame.mapInArrow(run, schema)
     pairs = ", ".join(f"'n{number}', {mask}" for number, mask in enumerate(masks))
-    given = frame.selectExpr(*columns, f"named_struct({pairs}) AS {_NULLS}")
-    return given.mapInArrow(_Restoring(run, nodes), schema)
+    masked = frame.selectExpr(*columns, f"named_struct({pairs}) AS {_NULLS}")
+    return masked.mapInArrow(_Restoring(run, nodes), schema)
 
 
 @dataclass(frozen=True)

@@ -117,18 +117,20 @@ class RecordFrame:
         key = _settle(self.shape.key, "__k", columns)
         value = _settle(self.shape.value, "", columns)
         plain = ("topic", "partition", "headers", "timestamp", "offset", "dropped", "error")
-        given = {name: sql for name in plain if (sql := getattr(self.shape, name)) is not None}
+        present = {
+            name: sql for name in plain if (sql := getattr(self.shape, name)) is not None
+        }
         # A topic that is the same for all records stays visible as that.
         topic = constant_text(self.frame, self.shape.topic)
         fixed = {} if topic is None else {"topic": literal(topic)}
-        given = {name: sql for name, sql in given.items() if name not in fixed}
-        columns |= {f"__{name}": sql for name, sql in given.items()}
+        present = {name: sql for name, sql in present.items() if name not in fixed}
+        columns |= {f"__{name}": sql for name, sql in present.items()}
         if self.position is not None:
             columns["__position"] = self.position
         columns |= {name: name for name in self.kept}
         columns.setdefault("record", self._record())
         named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
-        settled = {name: f"__{name}" for name in given} | fixed
+        settled = {name: f"__{name}" for name in present} | fixed
         shape = RecordExpr(key=key, value=value, unfit=self.shape.unfit, shared=(), **settled)
         position = "__position" if self.position else None
         return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)
@@ -167,14 +169,14 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
     names = set(frame.columns)
     schema = frame_schema(frame)
     parts = {f.name: f.schema for f in schema.fields}
-    given = "timestamp" if "timestamp" in names else None
+    own = "timestamp" if "timestamp" in names else None
     shape = RecordExpr(
         key=_part("key", parts.get("key")),
         value=_part("value", parts["value"]),
         topic=literal(topic),
         partition="partition" if "partition" in names else _DEFAULTS["partition"],
         headers="headers" if "headers" in names else _DEFAULTS["headers"],
-        timestamp=" ".join(_timestamp(given, timestamp)),
+        timestamp=" ".join(_timestamp(own, timestamp)),
         offset=_offset(frame) if "position" in names else None,
         error="error" if "error" in names else None,
     )
@@ -217,18 +219,20 @@ def _schema(text: str) -> Schema:
     tree = json.loads(text)
     fields = [field for field in tree["fields"] if field["name"] in names]
     plain = from_spark_json({**tree, "fields": fields})
-    told = {field["name"]: (field.get("metadata") or {}).get(_DECLARED) for field in fields}
+    declarations = {
+        field["name"]: (field.get("metadata") or {}).get(_DECLARED) for field in fields
+    }
     schemas = {f.name: f.schema for f in plain.fields}
-    for name, declaration in told.items():
+    for name, declaration in declarations.items():
         if declaration and (schema := connect_schema(json.loads(declaration))) is not None:
             schemas[name] = schema
     return plain.with_fields(schemas)
 
 
-def _timestamp(given: str | None, default: str | None) -> list[str]:
-    if given and default:
-        return [f"coalesce({given}, {default})"]
-    return [given or default or _DEFAULTS["timestamp"]]
+def _timestamp(own: str | None, default: str | None) -> list[str]:
+    if own and default:
+        return [f"coalesce({own}, {default})"]
+    return [own or default or _DEFAULTS["timestamp"]]
 
 
 def _part(column: str, schema: Schema | None) -> ValueExpr:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STAGE = "TASK_PUT"
 _REFUSED = "refused"
-_ERROR, _DROPPED, _TOLD = "__error", "__dropped", "__refused"
+_ERROR, _DROPPED, _REASONS = "__error", "__dropped", "__refused"
 
 
 def without_refused(
@@ -49,14 +49,16 @@ def receipt_with(receipt: str, refused: Sequence[Refused]) -> str:
     """Return a receipt that also tells what its topic has refused."""
     if not refused:
         return receipt
-    told = json.loads(receipt) if receipt else {}
-    return json.dumps({**told, _REFUSED: [astuple(each) for each in refused]}, sort_keys=True)
+    figures = json.loads(receipt) if receipt else {}
+    return json.dumps(
+        {**figures, _REFUSED: [astuple(each) for each in refused]}, sort_keys=True
+    )
 
 
 def refused_in(receipt: str) -> list[Refused]:
     """Return what ``receipt_with`` kept."""
-    told = json.loads(receipt) if receipt else {}
-    return [Refused(*each) for each in told.get(_REFUSED, ())]
+    figures = json.loads(receipt) if receipt else {}
+    return [Refused(*each) for each in figures.get(_REFUSED, ())]
 
 
 def refusing(records: RecordFrame, refusals: Sequence[Refusal], title: str) -> RecordFrame:
@@ -102,12 +104,12 @@ def with_refused(records: RecordFrame, refused: Sequence[Refused], title: str) -
     frame = whole.frame.selectExpr("*", f"{numbered} AS {RECORD_ID}")
     before = frame.where(f"{_ERROR} IS NOT NULL").drop(RECORD_ID)
     alive = frame.where(f"{_ERROR} IS NULL AND {_DROPPED} IS NULL")
-    told = F.broadcast(_told(frame, refused))
+    reasons = F.broadcast(_reasons(frame, refused))
     # Two equal records have two places in the list of what was said of their id.
     turn = f"row_number() OVER (PARTITION BY {RECORD_ID} ORDER BY {RECORD_ID})"
-    found = alive.join(told, RECORD_ID).selectExpr("*", f"{turn} AS __turn")
-    found = found.where(f"__turn <= size({_TOLD})")
-    said = f"element_at({_TOLD}, __turn)"
+    found = alive.join(reasons, RECORD_ID).selectExpr("*", f"{turn} AS __turn")
+    found = found.where(f"__turn <= size({_REASONS})")
+    said = f"element_at({_REASONS}, __turn)"
     error = (
         f"named_struct('stage', {literal(STAGE)}, 'plugin', {literal(title)}, "
         f"'exception', {said}.exception, 'message', {said}.message, "
@@ -117,11 +119,11 @@ def with_refused(records: RecordFrame, refused: Sequence[Refused], title: str) -
     return replace(whole, frame=before.unionByName(found.selectExpr(*columns)))
 
 
-def _told(frame: DataFrame, refused: Sequence[Refused]) -> DataFrame:
+def _reasons(frame: DataFrame, refused: Sequence[Refused]) -> DataFrame:
     by_id: dict[int, list[tuple[str, str]]] = {}
     for each in refused:
         by_id.setdefault(each.record, []).append((each.exception, each.message))
-    kind = f"{RECORD_ID} bigint, {_TOLD} array<struct<exception:string,message:string>>"
+    kind = f"{RECORD_ID} bigint, {_REASONS} array<struct<exception:string,message:string>>"
     return frame.sparkSession.createDataFrame(list(by_id.items()), kind)
 
 

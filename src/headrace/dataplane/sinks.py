@@ -410,7 +410,7 @@ def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _PartReports:
     """What the executors say of their partitions."""
 
     rows: int
@@ -418,7 +418,7 @@ class _Told:
     refusals: Sequence[Refused]
 
     @classmethod
-    def by(cls, frame: DataFrame, run: Any) -> _Told:
+    def by(cls, frame: DataFrame, run: Any) -> _PartReports:
         parts = map_in_arrow(frame, run, _MESSAGE).collect()
         refused = [Refused(*each) for part in parts for each in json.loads(part.refused)]
         messages = [json.loads(part.message) for part in parts]
@@ -440,14 +440,14 @@ class _Told:
 class _Put:
     """What the executors have put into a target."""
 
-    told: _Told
+    reports: _PartReports
 
     @property
     def rows(self) -> int:
-        return self.told.rows
+        return self.reports.rows
 
     def refused(self) -> Sequence[Refused]:
-        return self.told.refusals
+        return self.reports.refusals
 
 
 @dataclass(frozen=True)
@@ -458,10 +458,10 @@ class _StagedParts(_Put):
     batch: SinkBatch
 
     def commit(self, receipt: str) -> None:
-        self.sink.commit(self.told.messages, self.batch, receipt)
+        self.sink.commit(self.reports.messages, self.batch, receipt)
 
     def abort(self) -> None:
-        self.sink.abort(self.told.messages, self.batch)
+        self.sink.abort(self.reports.messages, self.batch)
 
 
 class _Delivered(_Put):
@@ -493,14 +493,14 @@ class _BatchGear(SinkFront):
         value = "value.*" if batch.schema.type is Type.STRUCT else "value"
         rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
         try:
-            told = _Told.by(rows, part.bisected if tolerant else part.written)
+            reports = _PartReports.by(rows, part.bisected if tolerant else part.written)
         except Exception:
             self._clear(batch)
             raise
-        return _StagedParts(told, self._sink, batch)
+        return _StagedParts(reports, self._sink, batch)
 
     def _clear(self, batch: SinkBatch) -> None:
-        """Let the sink remove the parts of a job that failed; what failed it is told."""
+        """Let the sink remove the parts of a job that failed; what failed it is raised."""
         try:
             self._sink.abort([], batch)
         except Exception:
@@ -526,7 +526,7 @@ class _Part:
                 yield conform(part, self.schema)
 
         message = self._write(counted())
-        yield _Told.message(message, rows)
+        yield _PartReports.message(message, rows)
 
     def bisected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ids: list[pa.Array] = []
@@ -544,7 +544,7 @@ class _Part:
             Refused.by(all_ids[row].as_py(), error)
             for row, error in sorted(bisection.refused.items())
         ]
-        yield _Told.message(message, len(all_ids) - len(refused), refused)
+        yield _PartReports.message(message, len(all_ids) - len(refused), refused)
 
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Mapping[str, object]:
         set_durability(self.durability)  # an executor is a process of its own
@@ -579,12 +579,12 @@ class _RecordGear(SinkFront):
                     for row, error in put_records(sink, records).items():
                         refused.append(Refused.by(some.column(RECORD_ID)[row].as_py(), error))
             sink.flush()
-            yield _Told.message({}, rows - len(refused), refused)
+            yield _PartReports.message({}, rows - len(refused), refused)
 
         frame = with_texts(frame, batch.schema, batch.key_schema)
         frame = _sorted(frame, ordered=self.ordered)
         return _Delivered(
-            _Told.by(frame.select(*_RECORD, *([RECORD_ID] if tolerant else [])), run)
+            _PartReports.by(frame.select(*_RECORD, *([RECORD_ID] if tolerant else [])), run)
         )
 
 

@@ -71,16 +71,16 @@ def read_patiently(
     """
     began = time.monotonic()
     for failures in count(1):
-        given = False
+        yielded = False
         try:
             for rows in read(split):
-                given = True
+                yielded = True
                 yield rows
         except RetriableError as error:
             lasted = timedelta(seconds=time.monotonic() - began)
             wait = backoff.wait(failures, error.after, lasted)
             is_last = failures > SPLIT_RETRIES or wait > _LONGEST or backoff.expired(lasted)
-            if given or is_last:
+            if yielded or is_last:
                 raise
         else:
             return

@@ -229,13 +229,13 @@ def _header(header: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _part(record: Mapping[str, Any], name: str) -> tuple[PartKind, Any]:
     payload = record.get(name)
-    given = f"{name}_schema"
-    if record.get(given) is None:
+    key = f"{name}_schema"
+    if record.get(key) is None:
         return (PartKind(), None) if payload is None else _inferred(payload, name)
     try:
-        schema = connect_schema(record[given])
+        schema = connect_schema(record[key])
     except RecordError as error:
-        where = ".".join(part for part in (given, error.field) if part)
+        where = ".".join(part for part in (key, error.field) if part)
         raise RecordError(error.problem, field=where) from error
     assert schema is not None
     return PartKind(schema), native_from_json(schema, payload, path=name)
@@ -374,8 +374,8 @@ def record_json(state: dict[str, Any], key: ValueExpr, value: ValueExpr) -> dict
 
 
 def _header_json(header: dict[str, str | None]) -> dict[str, str | None]:
-    told = {"key": header["key"], "value": header["value"]}
-    return told if header["type"] in {None, "string"} else {**told, "type": header["type"]}
+    shown = {"key": header["key"], "value": header["value"]}
+    return shown if header["type"] in {None, "string"} else {**shown, "type": header["type"]}
 
 
 def _payload(part: ValueExpr, native: Any) -> Any:
@@ -387,7 +387,7 @@ def _payload(part: ValueExpr, native: Any) -> Any:
 
 
 def _schemaless(schema: Schema, native: Any) -> Any:
-    """Return a value that travels without its schema: times are told in ISO's form."""
+    """Return a value that travels without its schema: times are in ISO's form."""
     if native is None:
         return None
     if schema.is_logical and schema.name == VARIANT:
@@ -447,13 +447,13 @@ def try_chain(
         except RecordError as error:
             results[number] = {"steps": [], "error": _error(error)}
     groups: dict[Kind, list[tuple[int, Input]]] = defaultdict(list)
-    kinds = [given.kind for given in found.values()]
-    for number, given in found.items():
-        groups[given.kind.completed(kinds)].append((number, given))
+    kinds = [record.kind for record in found.values()]
+    for number, record in found.items():
+        groups[record.kind.completed(kinds)].append((number, record))
     for kind, members in groups.items():
-        rows = [given.row for _, given in members]
-        told = _Trial(spark, kind, steps).outcomes(rows)
-        for (number, _), outcome in zip(members, told, strict=True):
+        rows = [record.row for _, record in members]
+        outcomes = _Trial(spark, kind, steps).outcomes(rows)
+        for (number, _), outcome in zip(members, outcomes, strict=True):
             results[number] = outcome
     return results
 
@@ -483,7 +483,7 @@ class _Trial:
         try:
             return self.run(rows)
         except (PySparkException, Py4JError) as error:
-            # Spark failed at one of the records: each goes alone, so the others are told.
+            # Spark failed at one of the records: each goes alone, for the others.
             if len(rows) > 1:
                 return [outcome for row in rows for outcome in self.outcomes([row])]
             return [self._failed(rows, translate(error, "trying a record"))]
@@ -498,7 +498,7 @@ class _Trial:
         outcomes: list[dict[str, Any]] = [{} for _ in rows]
         for place, number in enumerate(cells[_NUMBER]):
             states = [cells[name][place] for name in kept[1:]]
-            outcomes[number] = self._told(laid, states)
+            outcomes[number] = self._outcome(laid, states)
         return outcomes
 
     def _failed(self, rows: list[dict[str, Any]], error: HeadraceError) -> dict[str, Any]:
@@ -529,19 +529,19 @@ class _Trial:
             shapes.append(records.shape)
         return _Laid(records, tuple(shapes))
 
-    def _told(self, laid: _Laid, states: list[dict[str, Any]]) -> dict[str, Any]:
-        given, *after = zip(states, laid.shapes, strict=True)
-        fate = _fate(*given)
-        told = []
+    def _outcome(self, laid: _Laid, states: list[dict[str, Any]]) -> dict[str, Any]:
+        first, *after = zip(states, laid.shapes, strict=True)
+        fate = _fate(*first)
+        steps = []
         for step, (state, shape) in zip(self.steps, after, strict=False):
             fate = _fate(state, shape)
-            told.append({"name": step.transform.alias, **fate})
+            steps.append({"name": step.transform.alias, **fate})
             if "record" not in fate:
-                return {"steps": told, **fate}
+                return {"steps": steps, **fate}
         if laid.failure is None:
-            return {"steps": told, **fate}
+            return {"steps": steps, **fate}
         failed = self.steps[len(after)]
-        return _ended({"steps": told}, failed.transform.alias, laid.failure)
+        return _ended({"steps": steps}, failed.transform.alias, laid.failure)
 
 
 def _with_state(records: RecordFrame, name: str) -> RecordFrame:
@@ -579,8 +579,8 @@ def _fate(state: dict[str, Any], shape: RecordExpr) -> dict[str, Any]:
 def _ended(outcome: dict[str, Any], alias: str, error: HeadraceError) -> dict[str, Any]:
     if "dropped" in outcome or "error" in outcome:
         return outcome
-    told = {"error": _error(error)}
-    return {"steps": [*outcome["steps"], {"name": alias, **told}], **told}
+    failed = {"error": _error(error)}
+    return {"steps": [*outcome["steps"], {"name": alias, **failed}], **failed}
 
 
 def _error(error: HeadraceError) -> dict[str, str]:

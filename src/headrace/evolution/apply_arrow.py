@@ -219,12 +219,12 @@ def moved_rows(
 def misfit_rows(stream: str, batch: pa.RecordBatch, move: Move) -> pa.RecordBatch:
     """Return the rows that do not fit, as JSON, each with the reason."""
     _, bad = moved_rows(batch, move)
-    told = [
+    rows = [
         {"stream": stream, "raw": json_text(batch.slice(at, 1).to_pylist()[0]), "message": why}
         for at, why in ((at, error.problem) for at, error in bad)
     ]
     names = [name.partition(" ")[0] for name in MISFIT.split(", ")]
-    return pa.RecordBatch.from_pylist(told, pa.schema([(n, pa.string()) for n in names]))
+    return pa.RecordBatch.from_pylist(rows, pa.schema([(n, pa.string()) for n in names]))
 
 
 def sieve(

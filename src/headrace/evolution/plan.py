@@ -113,10 +113,10 @@ def reconcile(known: Schema, brought: Schema, policy: EvolutionPolicy) -> Reconc
 
 
 def _rejected(rejected: list[tuple[SchemaChange, str]]) -> SchemaChangeError:
-    told = "; ".join(f"{change}{why}" for change, why in rejected)
+    changes = "; ".join(f"{change}{why}" for change, why in rejected)
     keys = dict.fromkeys(f"schema.evolution.{change.kind}" for change, _ in rejected)
     return SchemaChangeError(
-        problem=f"The schema of the records has changed: {told}. Nothing was written.",
+        problem=f"The schema of the records has changed: {changes}. Nothing was written.",
         fix=f"Set {' and '.join(keys)} to evolve, lenient or ignore, or bring the target's "
         "schema into line by hand.",
         field=next(iter(keys)),

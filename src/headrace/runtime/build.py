@@ -126,7 +126,7 @@ class Assembler:
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),
-                judge=self._judge(plan),
+                check_limits=self._limits(plan),
                 converters=self._converters(plan, started) if plan.to_topic else (),
                 explain=source.explain if isinstance(source, _EXPLAINING) else None,
             )
@@ -279,7 +279,7 @@ class Assembler:
             log=ErrorLog(log.error, errors.log_messages) if errors.log else None,
         )
 
-    def _judge(self, plan: TaskPlan) -> Callable[[Batch, Counts], None] | None:
+    def _limits(self, plan: TaskPlan) -> Callable[[Batch, Counts], None] | None:
         guard = guard_of(plan)
         if not guard.limits.given:
             return None

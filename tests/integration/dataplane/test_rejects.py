@@ -162,7 +162,7 @@ def test_nothing_of_a_batch_that_goes_too_far_is_written(spark, tmp_path: Path) 
     first, second = Kept(), Kept()
     copy = flow(spark, [first, second], CAST, dead_letters=dead_letters(tmp_path))
     with pytest.raises(TooManyRejectedError) as raised:
-        replace(copy, judge=judge).run(batch(1, 0, 100))
+        replace(copy, check_limits=judge).run(batch(1, 0, 100))
     assert raised.value.problem.startswith(f"Too many. For example: {CHAIN}: Value (x")
     assert (first.rows, first.aborted) == ([], 1)
     assert (second.rows, second.aborted) == ([], 1)
