@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.progress import Scoreboard
-from headrace.dataplane import Letterbox, LetterFilter
+from headrace.dataplane import DeadLetterFilter, DeadLetterQueue
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
 from headrace.runtime.build import names_of
@@ -69,7 +69,7 @@ class Pipe:
         before = self.runtime.state.totals(TaskId(NAME, -1))
         board = Scoreboard(lambda: 0.0)
         claimed, outcome = self.runtime.replay(
-            self.definition, LetterFilter(**chosen), file, board
+            self.definition, DeadLetterFilter(**chosen), file, board
         )
         assert not outcome.errors
         after = self.runtime.state.totals(TaskId(NAME, -1))
@@ -81,11 +81,11 @@ class Pipe:
         )
         return claimed.records, claimed.unrepaired, made
 
-    def letterbox(self) -> Letterbox:
-        return self.runtime.letterbox("poisoned.dlq")
+    def dead_letter_queue(self) -> DeadLetterQueue:
+        return self.runtime.dead_letter_queue("poisoned.dlq")
 
     def groups(self, **chosen: Any) -> dict[str, int]:
-        found = self.letterbox().groups(LetterFilter(**chosen))
+        found = self.dead_letter_queue().groups(DeadLetterFilter(**chosen))
         return {f"{group['stage']} {group['class']}": group["letters"] for group in found}
 
     def delivered(self) -> list[tuple[int, float, int]]:
@@ -127,7 +127,7 @@ def check_poisoned_stream(runtime: Runtime, folder: Path, rows: int) -> None:
     assert sorted(pipe.groups().values()) == [bad, bad]
 
     exported, mended = folder / "letters.jsonl", folder / "mended.jsonl"
-    assert pipe.letterbox().export(LetterFilter(), exported) == 2 * bad
+    assert pipe.dead_letter_queue().export(DeadLetterFilter(), exported) == 2 * bad
     assert repaired(exported, mended) == 2 * bad
     assert pipe.replay(mended) == (2 * bad, 0, Counts(read=2 * bad, written=2 * bad))
     assert pipe.delivered() == pipe.expected()
@@ -156,11 +156,11 @@ def test_a_replay_that_was_killed_after_its_claim_is_finished_by_the_next(
     pipe = Pipe(runtime, tmp_path, 200)
     pipe.run()
     exported, mended = tmp_path / "letters.jsonl", tmp_path / "mended.jsonl"
-    pipe.letterbox().export(LetterFilter(stage="TRANSFORMATION"), exported)
+    pipe.dead_letter_queue().export(DeadLetterFilter(stage="TRANSFORMATION"), exported)
     assert repaired(exported, mended) == 2
-    claimed = pipe.letterbox().claim(LetterFilter(), mended, ["out"])
+    claimed = pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
     assert (claimed.records, claimed.unknown) == (2, 0)
-    assert pipe.letterbox().claim(LetterFilter(), mended, ["out"]).unknown == 2
+    assert pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"]).unknown == 2
     assert pipe.replay(mended) == (0, 0, Counts(read=2, written=2))
     assert pipe.delivered() == pipe.expected(without=(9,))
 
@@ -170,23 +170,23 @@ def test_letters_are_chosen_by_cause_time_and_name_and_discarded(
 ) -> None:
     pipe = Pipe(runtime, tmp_path, 200)
     pipe.run()
-    box = pipe.letterbox()
+    box = pipe.dead_letter_queue()
     assert sum(pipe.groups(exception="DataException").values()) == 2
     assert pipe.groups(connector="other") == {}
-    first = box.lines(LetterFilter(stage="TRANSFORMATION"), 5)
+    first = box.lines(DeadLetterFilter(stage="TRANSFORMATION"), 5)
     assert first[0]["value"] == {
         "id": 7,
         "amount": "much",
         "at": "2026-01-02T03:04:05.000007Z",
     }
     assert first[0]["headers"] == []
-    assert box.lines(LetterFilter(stage="TASK_POLL"), 1)[0]["value"] == line(9)
-    rejected = box.groups(LetterFilter())[0]["first"]
+    assert box.lines(DeadLetterFilter(stage="TASK_POLL"), 1)[0]["value"] == line(9)
+    rejected = box.groups(DeadLetterFilter())[0]["first"]
     assert rejected.startswith("20")
-    assert box.discard(LetterFilter(ids=[first[0]["id"]])) == 1
-    assert box.discard(LetterFilter(stage="TASK_POLL")) == 2
-    assert box.discard(LetterFilter(stage="TASK_POLL")) == 0
-    assert [each["id"] for each in box.lines(LetterFilter(), 5)] == [first[1]["id"]]
+    assert box.discard(DeadLetterFilter(ids=[first[0]["id"]])) == 1
+    assert box.discard(DeadLetterFilter(stage="TASK_POLL")) == 2
+    assert box.discard(DeadLetterFilter(stage="TASK_POLL")) == 0
+    assert [each["id"] for each in box.lines(DeadLetterFilter(), 5)] == [first[1]["id"]]
 
 
 def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
@@ -195,19 +195,19 @@ def test_a_repaired_record_that_does_not_fit_is_dead_lettered_again(
     pipe = Pipe(runtime, tmp_path, 100)
     pipe.run()
     mended = tmp_path / "mended.jsonl"
-    letter = pipe.letterbox().lines(LetterFilter(stage="TRANSFORMATION"), 1)[0]
+    letter = pipe.dead_letter_queue().lines(DeadLetterFilter(stage="TRANSFORMATION"), 1)[0]
     letter["value"] = {"id": "seven"}
     mended.write_text(json.dumps(letter))
     assert pipe.replay(mended) == (1, 0, Counts(read=1, rejected=1))
     assert "VALUE_CONVERTER replay" in pipe.groups()
     mended.write_text("{}\nnonsense\n")
     with pytest.raises(ConfigError, match="2 of 2 lines"):
-        pipe.letterbox().claim(LetterFilter(), mended, ["out"])
+        pipe.dead_letter_queue().claim(DeadLetterFilter(), mended, ["out"])
 
 
 def test_a_topic_without_letters_is_refused(runtime) -> None:
-    with pytest.raises(ConfigError, match="no dead-letter topic"):
-        runtime.letterbox("nothing")
+    with pytest.raises(ConfigError, match="not a dead-letter topic"):
+        runtime.dead_letter_queue("nothing")
 
 
 TWO_SINKS = """
@@ -244,7 +244,7 @@ class Sinks:
         (self.definition,) = self.runtime.definitions([file])
 
     def letters(self) -> list[dict[str, Any]]:
-        return self.runtime.letterbox("two.dlq").lines(LetterFilter(), 5)
+        return self.runtime.dead_letter_queue("two.dlq").lines(DeadLetterFilter(), 5)
 
     def mended(self, *letters: dict[str, Any]) -> Path:
         file = self.folder / "mended.jsonl"
@@ -254,7 +254,7 @@ class Sinks:
     def replay(self, file: Path | None = None) -> tuple[int, list[Exception]]:
         """Return how many letters were claimed, and what went wrong."""
         board = Scoreboard(lambda: 0.0)
-        claimed, outcome = self.runtime.replay(self.definition, LetterFilter(), file, board)
+        claimed, outcome = self.runtime.replay(self.definition, DeadLetterFilter(), file, board)
         return claimed.records, list(outcome.errors.values())
 
     def file(self, name: str) -> list[tuple[int, float]]:
@@ -321,7 +321,10 @@ def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> 
 
     pipe.have(FIRST, SECOND)
     names = names_of(runtime._planner.plans(pipe.definition)[0])
-    assert runtime.letterbox("two.dlq").claim(LetterFilter(), mended, names).records == 1
+    assert (
+        runtime.dead_letter_queue("two.dlq").claim(DeadLetterFilter(), mended, names).records
+        == 1
+    )
     pipe.have(OTHER)
     claimed, (error,) = pipe.replay(mended)
     assert (claimed, type(error)) == (0, StateError)
@@ -333,7 +336,7 @@ def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> 
 
 def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path) -> None:
     pipe = Sinks(runtime, tmp_path)
-    assert runtime.letterbox("two.dlq").discard(LetterFilter()) == 2
+    assert runtime.dead_letter_queue("two.dlq").discard(DeadLetterFilter()) == 2
     assert pipe.letters() == []
     topics, held = runtime.settings.topics_dir.local, tmp_path / "held"
     (topics / "two.dlq").rename(held)
@@ -343,7 +346,7 @@ def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path)
     (anew.location.local / file.path).parent.mkdir(parents=True)
     (held / file.path).rename(anew.location.local / file.path)
     anew.append([file], mark, mark.receipt({}), datetime.now(UTC))
-    box = Letterbox(runtime.spark, anew, Location.of(topics))
-    assert [line["id"] for line in box.lines(LetterFilter(), 5)] == ["1-0"]
-    assert box.discard(LetterFilter()) == 1
-    assert box.lines(LetterFilter(), 5) == []
+    box = DeadLetterQueue(runtime.spark, anew, Location.of(topics))
+    assert [line["id"] for line in box.lines(DeadLetterFilter(), 5)] == ["1-0"]
+    assert box.discard(DeadLetterFilter()) == 1
+    assert box.lines(DeadLetterFilter(), 5) == []

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.cli.progress import Scoreboard
-from headrace.dataplane import LetterFilter, TopicWriter
+from headrace.dataplane import DeadLetterFilter, TopicWriter
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
 from headrace.sdk import Mark, SinkBatch
@@ -108,7 +108,7 @@ class Poisoned:
         file = folder / "poisoned.yaml"
         file.write_text(DEFINITION.format(table=self.table))
         (self.definition,) = runtime.definitions([file])
-        self.box = runtime.letterbox
+        self.box = runtime.dead_letter_queue
 
     def run(self) -> Counts:
         outcome = self.runtime.run([self.definition], Scoreboard(lambda: 0.0), once=True)
@@ -117,7 +117,7 @@ class Poisoned:
 
     def replay(self, file: Path) -> tuple[int, int]:
         claimed, outcome = self.runtime.replay(
-            self.definition, LetterFilter(), file, Scoreboard(lambda: 0.0)
+            self.definition, DeadLetterFilter(), file, Scoreboard(lambda: 0.0)
         )
         assert not outcome.errors
         return claimed.records, claimed.unrepaired
@@ -132,7 +132,7 @@ class Poisoned:
 
     def stages(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for group in self.runtime.letterbox("poisoned.dlq").groups(LetterFilter()):
+        for group in self.runtime.dead_letter_queue("poisoned.dlq").groups(DeadLetterFilter()):
             found[group["stage"]] = found.get(group["stage"], 0) + group["letters"]
         return found
 
@@ -151,8 +151,8 @@ def check_every_stage(runtime: Runtime, folder: Path, rows: int) -> None:
     }
 
     exported, repaired = folder / "letters.jsonl", folder / "repaired.jsonl"
-    box = runtime.letterbox("poisoned.dlq")
-    assert box.export(LetterFilter(), exported) == len(BAD) * bad
+    box = runtime.dead_letter_queue("poisoned.dlq")
+    assert box.export(DeadLetterFilter(), exported) == len(BAD) * bad
     seen: dict[str, int] = {}
     with exported.open() as lines, repaired.open("w") as out:
         for line in lines:

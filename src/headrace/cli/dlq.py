@@ -33,16 +33,16 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """Count open letters by connector and cause, with the first and last time."""
-    from headrace.dataplane import LetterFilter
+    from headrace.dataplane import DeadLetterFilter
 
     invocation = invocation_of(context)
-    chosen = filters.choice(LetterFilter)
+    chosen = filters.choice(DeadLetterFilter)
     with invocation.runtime(short_lived=True) as runtime:
         names = [topic] if topic else _with_letters(runtime)
         found = [
             {"topic": name, **group}
             for name in names
-            for group in runtime.letterbox(name).groups(chosen)
+            for group in runtime.dead_letter_queue(name).groups(chosen)
         ]
     letters.show_groups(invocation.terminal, found, as_json=as_json)
 
@@ -60,12 +60,12 @@ def show(
     ] = False,
 ) -> None:
     """Show open letters: the records with their headers and causes, the oldest first."""
-    from headrace.dataplane import LetterFilter
+    from headrace.dataplane import DeadLetterFilter
 
     invocation = invocation_of(context)
-    chosen = filters.choice(LetterFilter)
+    chosen = filters.choice(DeadLetterFilter)
     with invocation.runtime(short_lived=True) as runtime:
-        found = runtime.letterbox(topic).lines(chosen, rows)
+        found = runtime.dead_letter_queue(topic).lines(chosen, rows)
     letters.show_letters(invocation.terminal, found, as_json=as_json)
 
 
@@ -80,12 +80,12 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write open letters as JSON lines. Repair them by hand, then replay the file."""
-    from headrace.dataplane import LetterFilter
+    from headrace.dataplane import DeadLetterFilter
 
     invocation = invocation_of(context)
-    chosen = filters.choice(LetterFilter)
+    chosen = filters.choice(DeadLetterFilter)
     with invocation.runtime(short_lived=True) as runtime:
-        written = runtime.letterbox(topic).export(chosen, file.absolute())
+        written = runtime.dead_letter_queue(topic).export(chosen, file.absolute())
     _told(context, {"letters": written, "file": str(file)}, as_json=as_json)
 
 
@@ -100,12 +100,12 @@ def discard(
     as_json: Json = False,
 ) -> None:
     """Close letters that are not worth a replay. The topic keeps them."""
-    from headrace.dataplane import LetterFilter
+    from headrace.dataplane import DeadLetterFilter
 
-    chosen = filters.choice(LetterFilter)
-    letters.check_chosen(chosen, LetterFilter(), every=every)
+    chosen = filters.choice(DeadLetterFilter)
+    letters.check_chosen(chosen, DeadLetterFilter(), every=every)
     with invocation_of(context).runtime(short_lived=True) as runtime:
-        closed = runtime.letterbox(topic).discard(chosen)
+        closed = runtime.dead_letter_queue(topic).discard(chosen)
     _told(context, {"discarded": closed}, as_json=as_json)
 
 
@@ -130,10 +130,10 @@ def replay(
     from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
     from headrace.cli.validate import check_files
-    from headrace.dataplane import LetterFilter
+    from headrace.dataplane import DeadLetterFilter
 
     invocation = invocation_of(context)
-    chosen = filters.choice(LetterFilter)
+    chosen = filters.choice(DeadLetterFilter)
     board = Scoreboard(time.monotonic)
     with invocation.runtime(short_lived=True) as runtime:
         checked = check_files(runtime, [file])

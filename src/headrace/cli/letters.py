@@ -54,7 +54,7 @@ class Filters:
     letter: Sequence[str] | None = None
 
     def choice(self, kind: Callable[..., _T]) -> _T:
-        """Return them as a ``kind``: a LetterFilter or a LetterChoice. Raises ConfigError."""
+        """Return a ``kind``, DeadLetterFilter or LetterChoice. Raises ConfigError."""
         return kind(
             connector=self.connector,
             stage=self.stage and self.stage.upper(),

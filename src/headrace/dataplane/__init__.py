@@ -5,7 +5,7 @@ In it: all that makes or runs a DataFrame. Never: which connector it is, or a st
 
 from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
-from headrace.dataplane.dead_letter_queue import Claimed, Letterbox, LetterFilter
+from headrace.dataplane.dead_letter_queue import Claimed, DeadLetterFilter, DeadLetterQueue
 from headrace.dataplane.dead_letter_replay import ReplayReader
 from headrace.dataplane.dead_letters import DeadLetters
 from headrace.dataplane.delivery import refused_of, sink_marks
@@ -25,11 +25,11 @@ from headrace.dataplane.trial import try_chain
 __all__ = [
     "Claimed",
     "ConvertingReader",
+    "DeadLetterFilter",
+    "DeadLetterQueue",
     "DeadLetters",
     "Flow",
     "FrameReader",
-    "LetterFilter",
-    "Letterbox",
     "PartConverter",
     "ReplayReader",
     "SinkFront",

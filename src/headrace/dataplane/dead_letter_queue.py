@@ -124,7 +124,7 @@ _STREAM = ("topic", "key_schema", "value_schema", "sink", "sink_name")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which letters; what is None does not matter.
 
     Args:
@@ -175,7 +175,7 @@ class Claimed:
     unknown: int = 0
 
 
-class Letterbox:
+class DeadLetterQueue:
     """The letters of one topic. A letter is open until it is replayed or discarded.
 
     What is replayed or discarded is claimed in one transaction of a table beside the
@@ -195,19 +195,19 @@ class Letterbox:
         self._table = str(DeltaTable(str(topic.location)).metadata().id)
         self._claims = claims_of(topic.name, folder)
 
-    def groups(self, chosen: LetterFilter) -> list[dict[str, Any]]:
+    def groups(self, chosen: DeadLetterFilter) -> list[dict[str, Any]]:
         """Return the open letters by connector and cause: how many, and from when."""
         by = ("connector", "stage", "class", "exception")
         rows = self._open(chosen).selectExpr("cause.*").groupBy(*by)
         found = rows.agg(*(F.expr(sql) for sql in _FIGURES)).orderBy(*by).collect()
         return [row.asDict() for row in found]
 
-    def lines(self, chosen: LetterFilter, rows: int) -> list[dict[str, Any]]:
+    def lines(self, chosen: DeadLetterFilter, rows: int) -> list[dict[str, Any]]:
         """Return the first open letters, the oldest first, as ``export`` writes them."""
         frame = self._open(chosen).orderBy("position").limit(rows)
         return [json.loads(row[0]) for row in frame.selectExpr(line_sql()).collect()]
 
-    def export(self, chosen: LetterFilter, file: Path) -> int:
+    def export(self, chosen: DeadLetterFilter, file: Path) -> int:
         """Write the open letters as JSON lines, to be repaired by hand; return how many."""
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=".letters-") as folder:
             lines = self._open(chosen).orderBy("position").selectExpr(f"{line_sql()} AS value")
@@ -222,14 +222,14 @@ class Letterbox:
             whole.replace(file)
         return count
 
-    def discard(self, chosen: LetterFilter) -> int:
+    def discard(self, chosen: DeadLetterFilter) -> int:
         """Close open letters; return how many. They stay in the topic."""
         at = self._next()
         claim = {"action": "discard"}
         return self._claim(self._open(chosen), claim, at)
 
     def claim(
-        self, chosen: LetterFilter, repaired: Path | None, sinks: Sequence[str]
+        self, chosen: DeadLetterFilter, repaired: Path | None, sinks: Sequence[str]
     ) -> Claimed:
         """Take letters on for a replay, with what a file of exported lines says of them.
 
@@ -277,7 +277,7 @@ class Letterbox:
             letters.unpersist()
         return Claimed(records, unrepaired, unknown)
 
-    def _open(self, chosen: LetterFilter) -> DataFrame:
+    def _open(self, chosen: DeadLetterFilter) -> DataFrame:
         reader = TopicReader(self._topic, start=parse_start(self._topic, "earliest"))
         end = reader.latest(Position(), ReadLimit())
         data = TopicSource(reader, ordered=True).read(self._spark, Position(), end)

@@ -21,7 +21,7 @@ from headrace.control import (
     check_names,
     read_definitions,
 )
-from headrace.dataplane import Letterbox
+from headrace.dataplane import DeadLetterQueue
 from headrace.model import SparkUnavailableError, TaskId
 from headrace.plugins import Secrets
 from headrace.runtime.build import Assembler
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.dataplane import Claimed, LetterFilter, Stage
+    from headrace.dataplane import Claimed, DeadLetterFilter, Stage
     from headrace.model import Definition, Reading
     from headrace.plugins import Registry
     from headrace.sdk.converter import RuntimeRegistry
@@ -297,12 +297,16 @@ class Runtime:
         except StoreMissingError:
             return ()
 
-    def letterbox(self, topic: str) -> Letterbox:
+    def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
         """Look into a dead-letter topic."""
-        return Letterbox(self.spark, self.topics.get(topic), self.settings.topics_dir)
+        return DeadLetterQueue(self.spark, self.topics.get(topic), self.settings.topics_dir)
 
     def replay(
-        self, definition: Definition, chosen: LetterFilter, file: Path | None, events: Events
+        self,
+        definition: Definition,
+        chosen: DeadLetterFilter,
+        file: Path | None,
+        events: Events,
     ) -> tuple[Claimed, Outcome]:
         """Send rejected records through their connector's chain again, see Replay."""
         bury_dead(self.owner, self.state, now())

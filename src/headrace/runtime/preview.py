@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from headrace.control import replay_plan, try_transforms
-from headrace.dataplane import Letterbox, ReplayReader, preview, try_chain
+from headrace.dataplane import DeadLetterQueue, ReplayReader, preview, try_chain
 from headrace.model import TaskId
 from headrace.runtime.build import names_of, reader_of, started_steps
 from headrace.runtime.tasks import backoff_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.control import StepPlan, TaskPlan
-    from headrace.dataplane import Claimed, LetterFilter, SourceReader, Stage
+    from headrace.dataplane import Claimed, DeadLetterFilter, SourceReader, Stage
     from headrace.model import Lease
     from headrace.plugins import Registry
     from headrace.runtime.build import Assembler
@@ -101,7 +101,7 @@ class Replay:
     clock: Callable[[], datetime]
 
     def run(
-        self, plan: TaskPlan, chosen: LetterFilter, file: Path | None, events: Events
+        self, plan: TaskPlan, chosen: DeadLetterFilter, file: Path | None, events: Events
     ) -> tuple[Claimed, Outcome]:
         """Claim letters, and carry all that is claimed and not yet replayed.
 
@@ -125,7 +125,7 @@ class Replay:
         held = store.lease(plan.id, self.owner, store.now(), self.lease)
         try:
             chosen = replace(chosen, connector=plan.id.connector)
-            box = Letterbox(self.spark, topic, self.topics_dir)
+            box = DeadLetterQueue(self.spark, topic, self.topics_dir)
             claimed = box.claim(chosen, file, sinks)
         finally:
             store.release(held)

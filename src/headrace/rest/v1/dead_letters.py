@@ -20,7 +20,7 @@ from headrace.sdk import HeadraceError
 from headrace.store import existing
 
 if TYPE_CHECKING:
-    from headrace.dataplane import LetterFilter
+    from headrace.dataplane import DeadLetterFilter
 
 
 CONNECTOR = "The connector that rejected them."
@@ -42,12 +42,12 @@ class LetterChoice(BaseModel):
     until: Moment | None = Field(default=None, description=UNTIL)
     id: list[str] = Field(default=[], description=IDS)
 
-    def filter(self, connector: str | None) -> "LetterFilter":
+    def filter(self, connector: str | None) -> "DeadLetterFilter":
         """Return the filter that is meant."""
         # It brings pyspark, which the schema registry's server does without.
-        from headrace.dataplane import LetterFilter  # noqa: PLC0415
+        from headrace.dataplane import DeadLetterFilter  # noqa: PLC0415
 
-        return LetterFilter(
+        return DeadLetterFilter(
             connector=connector,
             stage=self.stage and self.stage.upper(),
             exception=self.exception,
@@ -135,7 +135,7 @@ class Discard(BaseModel):
             raise ValueError(problem)
         return self
 
-    def filter(self) -> "LetterFilter":
+    def filter(self) -> "DeadLetterFilter":
         """Return the filter that is meant."""
         told = self.model_dump(exclude_unset=True, exclude={"all"})
         chosen = ConnectorLetters.model_construct(**told)  # it is checked already
@@ -187,7 +187,7 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         return [
             LetterGroup.model_validate({"topic": topic, **group})
             for topic in _with_letters(bench)
-            for group in bench.letterbox(topic).groups(asked.filter(asked.connector))
+            for group in bench.dead_letter_queue(topic).groups(asked.filter(asked.connector))
         ]
 
     @router.get(
@@ -196,7 +196,7 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     def letters(topic: Encoded, asked: Annotated[LetterPage, Query()]) -> list[Letter]:
         """Answer with the oldest first."""
         chosen = asked.filter(asked.connector)
-        lines = bench.letterbox(topic).lines(chosen, asked.limit)
+        lines = bench.dead_letter_queue(topic).lines(chosen, asked.limit)
         return [Letter.model_validate(line) for line in lines]
 
     @router.post(
@@ -208,7 +208,7 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         topic: Encoded, asked: Annotated[Discard, Body()], request: Request
     ) -> Discarded:
         """Close letters that are not worth a replay. The topic keeps them."""
-        closed = bench.letterbox(topic).discard(asked.filter())
+        closed = bench.dead_letter_queue(topic).discard(asked.filter())
         detail = {"topic": topic, "letters": closed}
         connectors.record_event(EventKind.DISCARDED, caller(request), detail)
         return Discarded(discarded=closed)

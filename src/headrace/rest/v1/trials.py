@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.control import BatchTargets
-    from headrace.dataplane import Claimed, Letterbox, LetterFilter, Stage
+    from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
     from headrace.model import Definition, Reading
     from headrace.runtime.app import Runtime
     from headrace.topics import Topic, Topics
@@ -96,12 +96,12 @@ class Workbench:
         """Run a chain over sample records, see `headrace.control.try_transforms`."""
         return self.runtime.try_transforms(request)
 
-    def letterbox(self, topic: str) -> Letterbox:
+    def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
         """Look into a dead-letter topic. Raises TopicNotFoundError if it is none."""
-        return self.runtime.letterbox(self.topic(topic).name)
+        return self.runtime.dead_letter_queue(self.topic(topic).name)
 
     def replay(
-        self, definition: Definition, chosen: LetterFilter, file: Path | None
+        self, definition: Definition, chosen: DeadLetterFilter, file: Path | None
     ) -> tuple[Claimed, Outcome]:
         """Send letters through their connector's chain again, each once.
 
