@@ -2,7 +2,7 @@
 
 Sources, sinks, transforms, converters and providers, with what they are given and raise. Their
 tools have modules of their own: ``config`` (settings), ``arrow`` and ``sparktypes`` (schemas in
-other forms), ``sqltext`` and ``fieldpath`` (SQL for transforms), ``testing`` (the kit).
+other forms), ``sqltext`` (SQL for transforms), ``http`` (APIs), ``testing`` (the kit).
 
 A name is imported when it is used first, so that whoever needs an error class does not wait
 for pyarrow.
