@@ -1,1 +1,5 @@
-"""The built-in plugins, found by entry point like anyone else's."""
+"""The built-in plugins, found by entry point like anyone else's.
+
+In it: connectors, converters, transforms, predicates, providers, reporters. Never: an import of
+the kernel; they see the SDK only.
+"""

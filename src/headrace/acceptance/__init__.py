@@ -1,5 +1,6 @@
 """The runtime for the acceptance kit of connectors, as pytest fixtures.
 
+In it: real batches against a plugin under test. Never: a check of its own, which the kit has.
 pytest finds this module by its entry point, in every project that has Headrace installed,
 so it imports nothing heavy before a fixture is used. A project that has a Spark session
 of its own for tests overrides ``headrace_spark`` with it.

@@ -1,4 +1,8 @@
-"""Decides: reads definitions, checks them, and plans their tasks."""
+"""Decides: reads definitions, checks them, plans their tasks, and changes what is wanted.
+
+In it: validation, offsets, versions, the runtime's own keys. Never: a running task, Spark or
+HTTP.
+"""
 
 from headrace.control.backups import Backup, Backups
 from headrace.control.config_infos import (

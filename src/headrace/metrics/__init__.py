@@ -1,4 +1,7 @@
-"""Measures: what workers tell, as series for Prometheus and for reporters."""
+"""Measures: what workers report, as series for Prometheus and for reporters.
+
+In it: every metric with its name and its help. Never: a decision that depends on a figure.
+"""
 
 from headrace.metrics.reporting import Reporter, Reporting
 from headrace.metrics.sampling import Processes, Sampler

@@ -1,4 +1,7 @@
-"""The nouns and their changes of state; pure."""
+"""The nouns and their changes of state.
+
+In it: connectors, tasks, leases, batches, counts, policies. Never: I/O, a thread, a clock.
+"""
 
 from headrace.model.batch import Batch, BatchState, Counts
 from headrace.model.connector import (

@@ -1,4 +1,8 @@
-"""Finds plugins by name, alias or class path, and what references stand for."""
+"""Finds plugins by name, alias or class path, and the values of references.
+
+In it: the registry, references and secrets, what configurations may reach, time limits of
+plugins' calls. Never: the name of a plugin, or what one does.
+"""
 
 from headrace.plugins.access import Access
 from headrace.plugins.references import ProviderSettings, References

@@ -1,4 +1,8 @@
-"""HTTP in, one call, HTTP out. FastAPI and its server stay in this package."""
+"""HTTP in, one call, HTTP out: Kafka Connect's API, RocketMQ Connect's and our own.
+
+In it: routes, errors as answers, tokens, limits, the listener. FastAPI and its server stay in
+this package. Never: a decision, SQL, or Spark.
+"""
 
 from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app

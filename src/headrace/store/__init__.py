@@ -1,4 +1,8 @@
-"""Durable control state behind one Protocol."""
+"""Durable control state behind two Protocols, in SQLite or PostgreSQL.
+
+In it: transactions, leases, positions, batches, connectors, backups. SQLAlchemy stays in this
+package. Never: the data of topics, a thread, or a decision about a connector.
+"""
 
 from headrace.store.backups import (
     BackupNotSupportedError,

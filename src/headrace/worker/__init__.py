@@ -1,4 +1,8 @@
-"""Does: holds leases, runs batch loops and captures, retries."""
+"""Runs what is wanted: holds leases, runs batch loops and captures, retries, reconciles.
+
+In it: which task runs when and on which thread, and what becomes of one that fails. Never:
+a definition, a row, or how a batch is moved.
+"""
 
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (

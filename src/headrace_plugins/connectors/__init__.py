@@ -1,1 +1,4 @@
-"""The built-in connectors."""
+"""The built-in connectors.
+
+In it: a module or a package for each system. Never: what another connector does.
+"""

@@ -1,4 +1,7 @@
-"""The built-in converters that need no schema registry."""
+"""The built-in converters that need no schema registry.
+
+In it: bytes to columns and back, as SQL or on Arrow. Never: a schema registry, or a topic.
+"""
 
 from headrace_plugins.converters.json_converter import JsonConverter
 from headrace_plugins.converters.scalars import (
