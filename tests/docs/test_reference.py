@@ -1,6 +1,7 @@
 """The reference pages say what the code says."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -35,3 +36,16 @@ def test_every_plugin_key_is_explained(generator: ModuleType) -> None:
     unexplained = [row for row in rows if not row.rstrip(" |").rpartition("|")[2].strip()]
     assert rows
     assert unexplained == []
+
+
+PLACES = ["", "src", "src/headrace", "src/headrace/rest", "docs", "tests"]
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "explanation").glob("*.md")), ids=lambda page: page.stem
+)
+def test_a_page_names_no_module_that_is_not_there(page: Path) -> None:
+    named = set(re.findall(r"`([a-z_0-9/]+\.py)`", page.read_text()))
+    assert not {
+        each for each in named if not any((ROOT / place / each).is_file() for place in PLACES)
+    }
