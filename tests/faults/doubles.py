@@ -52,12 +52,12 @@ from headrace.store import Store
 from headrace.topics import LETTERS, Topics
 from headrace.topics.rows import topic_row_schema
 from headrace.worker import BatchLoop
-from headrace_plugins.connectors.delta import DeltaSink, staged
-from headrace_plugins.connectors.delta.fitting import Fit
-from headrace_plugins.connectors.delta.rows import DELETED
+from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta import commit as delta_commit
+from headrace_plugins.connectors.delta.columns import DELETED, Fit
+from headrace_plugins.connectors.delta.commit import StagedAppend
 from headrace_plugins.connectors.delta.sink import DeltaTask
-from headrace_plugins.connectors.delta.staged import StagedAppend
-from headrace_plugins.connectors.delta.target import HIDDEN
+from headrace_plugins.connectors.delta.table import HIDDEN
 from headrace_plugins.connectors.file.folder import FolderSink, _Folder, _StagedFiles
 from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
 from headrace_plugins.connectors.file.marks import HOUSEKEEPING
@@ -81,7 +81,7 @@ def ignore(_: str) -> None:
 
 
 # What Spark's Python worker would do is done here and now.
-setattr(staged, "run_in_worker", lambda _spark, work: work())  # noqa: B010
+setattr(delta_commit, "run_in_worker", lambda _spark, work: work())  # noqa: B010
 
 
 @dataclass

@@ -34,7 +34,7 @@ class ErrorLog:
 
         Args:
             causes: At most ``MOST_LINES`` of its rejected records: the fields of
-                ``CAUSE`` in ``headrace.topics.letters``, and ``timestamp``.
+                ``CAUSE`` in ``headrace.topics.rows``, and ``timestamp``.
             rejected: How many there are in all.
         """
         for cause in causes[:MOST_LINES]:

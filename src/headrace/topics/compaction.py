@@ -1,31 +1,328 @@
-"""Rewrites a topic's small files and removes its old rows, one commit each."""
+"""Rewrites a topic's small files, removes its old rows, and deletes what no version names."""
 
 from __future__ import annotations
 
+import json
+import math
+import re
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
 from headrace.sdk.arrow import to_arrow
-from headrace.sdk.delta import add_action
+from headrace.sdk.delta import add_action, newest_change
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path
 from headrace.sdk.location import sync
-from headrace.topics.layout import Entry, layout, worth_merging
-from headrace.topics.segments import Segment, stored_schema, write_segment
+from headrace.topics.segments import Segment, TopicFile, stored_schema, write_segment
 from headrace.topics.topic import RETENTION, live_files, schema_of
-from headrace.topics.trash import Trash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from headrace.model import Reading, TopicRetention
     from headrace.sdk.delta import AddedFile
-    from headrace.topics.segments import TopicFile
+    from headrace.sdk.location import Entry as FolderEntry
+    from headrace.sdk.location import Location
+    from headrace.topics.log import Commit, DeltaLog
     from headrace.topics.topic import Topic
     from headrace.topics.upkeep import UpkeepPolicy
+
+
+_MOST_VERSIONS = 20_000
+"""How many commits are looked at in one go: the rest waits for the next."""
+_MOST_FILES = 10_000
+"""How many files become one segment at most."""
+_YOUNG = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """All rows of one version, or of a segment's versions.
+
+    Args:
+        files: Where they are, in order.
+        time: When the last of them was committed, or any before it: a clock that was put
+            back makes nothing older.
+    """
+
+    files: tuple[TopicFile, ...]
+    time: datetime
+
+    @property
+    def first(self) -> int:
+        """Return its oldest version."""
+        return self.files[0].first
+
+    @property
+    def last(self) -> int:
+        """Return its newest version."""
+        return self.files[-1].version
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of its files."""
+        return sum(file.file.size_bytes for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows it has."""
+        return sum(file.file.rows for file in self.files)
+
+    def level(self, fan_in: int) -> int:
+        """Return how often its rows were rewritten, at most."""
+        if self.files[0].segment is None:
+            return 0
+        return math.floor(math.log(self.last - self.first + 1, fan_in) + 1e-9)
+
+
+def layout(
+    log: DeltaLog, live: Sequence[AddedFile], first: int, newest: int
+) -> list[VersionFiles]:
+    """Return what the files of a topic hold, oldest first.
+
+    Args:
+        log: The topic's log.
+        live: The files that the table now has.
+        first: The oldest version that can have rows.
+        newest: The newest version that ``live`` knows.
+    """
+    found = (Segment.of(file) for file in live)
+    segments = sorted((s for s in found if s is not None), key=lambda segment: segment.first)
+    paths = {file.path for file in live}
+    entries: list[VersionFiles] = []
+    newest_time = datetime.min.replace(tzinfo=UTC)
+    looked = 0
+    for version, segment in _walk(segments, first, newest):
+        looked += 1
+        if looked > _MOST_VERSIONS:
+            break
+        commit = _commit(log, version)
+        if commit is not None and commit.added:
+            newest_time = max(newest_time, commit.time)
+        if segment is not None:
+            file = TopicFile(segment.file, segment.last, segment=segment)
+            # A time that is not known is taken as young: its rows are not to be removed.
+            entries.append(
+                VersionFiles((file,), max(newest_time, commit.time) if commit else _YOUNG)
+            )
+            continue
+        if commit is None:
+            continue
+        files = [TopicFile(f, version, part) for part, f in enumerate(commit.added)]
+        kept = tuple(file for file in files if file.file.path in paths)
+        if kept:
+            entries.append(VersionFiles(kept, newest_time))
+    return entries
+
+
+def worth_merging(
+    entries: Sequence[VersionFiles], *, fan_in: int, target_bytes: int
+) -> list[TopicFile]:
+    """Return neighbouring files that are worth to be rewritten as one; empty for none.
+
+    As in a log-structured merge tree, about ``fan_in`` files of one level become one of
+    the next, so that a row is rewritten a few times only, however long the topic is. A
+    file of half the target's size or more is left as it is.
+    """
+    for level in sorted({entry.level(fan_in) for entry in entries}):
+        for run in _runs(entries, level, fan_in, target_bytes):
+            for chunk in _cut(run, target_bytes):
+                files = [file for entry in chunk for file in entry.files]
+                equals = sum(len(e.files) for e in chunk if e.level(fan_in) == level)
+                full = sum(entry.size_bytes for entry in chunk) * 2 >= target_bytes
+                if equals >= fan_in or (full and len(files) > 1):
+                    return files
+    return []
+
+
+def _commit(log: DeltaLog, version: int) -> Commit | None:
+    try:
+        return log.commit(version)
+    except FileNotFoundError:
+        return None
+
+
+def _walk(
+    segments: Sequence[Segment], first: int, newest: int
+) -> Iterator[tuple[int, Segment | None]]:
+    """Yield the versions in order, and each segment in place of those that it covers."""
+    version = first
+    for segment in segments:
+        while version < segment.first:
+            yield version, None
+            version += 1
+        yield segment.last, segment
+        version = max(version, segment.last + 1)
+    while version <= newest:
+        yield version, None
+        version += 1
+
+
+def _runs(
+    entries: Sequence[VersionFiles], level: int, fan_in: int, target_bytes: int
+) -> Iterator[list[VersionFiles]]:
+    """Yield neighbours that are small, from one of this level to another of it.
+
+    Those of lower levels between them come along, lest they stay small for ever.
+    """
+
+    def fits(entry: VersionFiles) -> bool:
+        return entry.level(fan_in) <= level and entry.size_bytes * 2 < target_bytes
+
+    for small, run in groupby(entries, fits):
+        members = list(run)
+        ends = [n for n, entry in enumerate(members) if entry.level(fan_in) == level]
+        if small and ends:
+            yield members[ends[0] : ends[-1] + 1]
+
+
+def _cut(run: Sequence[VersionFiles], target_bytes: int) -> Iterator[list[VersionFiles]]:
+    chunk: list[VersionFiles] = []
+    size = files = 0
+    for entry in run:
+        size += entry.size_bytes
+        files += len(entry.files)
+        if chunk and (size > target_bytes or files > _MOST_FILES):
+            yield chunk
+            chunk, size, files = [], entry.size_bytes, len(entry.files)
+        chunk.append(entry)
+    if chunk:
+        yield chunk
+
+
+_ATTEMPT = re.compile(r"\d{12,}-\d+")
+"""The folder in which one attempt at a batch stages its files."""
+
+
+class Trash:
+    """The files of one topic that no version names any more, until nobody reads them.
+
+    What a commit of upkeep removes from the table is noted first, in a file whose name has the
+    time. After the grace time each noted file is deleted, unless the table has it after all,
+    as when the commit failed.
+    """
+
+    def __init__(self, table: Location) -> None:
+        """Look after the table in folder ``table``."""
+        self._table = table
+        self._folder = table / "_headrace" / "trash"
+
+    def note(self, files: Sequence[TopicFile], now: datetime) -> None:
+        """Remember files, in order, that the next commit removes from the table."""
+        millis = int(now.timestamp() * 1000)
+        name = f"{millis:015d}-{uuid.uuid4().hex}"
+        told = {"paths": [file.file.path for file in files], "last": files[-1].version}
+        (self._folder / f"{name}.json").put(json.dumps(told))
+
+    def noted(self) -> set[str]:
+        """Return all files that are remembered."""
+        return {path for note in self._notes() for path in _noted(note)[0]}
+
+    def is_due(self, before: datetime) -> bool:
+        """Return whether anything was noted before a time."""
+        return any(_time(note) < before for note in self._notes())
+
+    def empty(
+        self, live: AbstractSet[str], before: datetime, reading: int | None = None
+    ) -> int:
+        """Delete what was noted before a time and is not live; return how many files.
+
+        What holds rows of versions behind ``reading`` stays: somebody is reading them.
+        """
+        deleted = 0
+        for note in self._notes():
+            if _time(note) >= before:
+                break
+            paths, last = _noted(note)
+            if reading is not None and last > reading:
+                continue
+            for path in paths:
+                if path not in live:
+                    deleted += self._delete(path)
+            note.delete()
+        return deleted
+
+    def _delete(self, path: str) -> int:
+        file = self._table / path
+        if not file.exists():
+            return 0
+        file.delete()
+        # Spark on a local disk keeps a checksum beside each file.
+        (file.parent / f".{file.name}.crc").delete()
+        if _ATTEMPT.fullmatch(file.parent.name):
+            with suppress(OSError):  # others of its batch are still there
+                file.parent.delete()
+        return 1
+
+    def _notes(self) -> list[Location]:
+        names = (entry.name for entry in self._folder.list())
+        return [self._folder / name for name in sorted(names) if name.endswith(".json")]
+
+
+def clear_leftovers(
+    table: Location,
+    live: AbstractSet[str],
+    noted: Callable[[], AbstractSet[str]],
+    before: datetime,
+) -> int:
+    """Delete what crashed attempts staged before a time; return how many of them.
+
+    An attempt is a folder named by batch and epoch, a file that a plugin's host has staged,
+    or a segment that was not committed.
+
+    Args:
+        table: The table's folder.
+        live: The files that the table has.
+        noted: Returns other files that are to stay, such as those in the trash; called after
+            ``live`` was taken, so that a file that is removed meanwhile is in one of both.
+        before: Younger attempts may still be running. A host renews the time of what it has
+            staged just before it commits.
+    """
+    known: set[str] = {*live, *noted()}
+    known |= {parent.as_posix() for path in known for parent in PurePath(path).parents}
+    cleared = 0
+    for found in _attempts(table):
+        path = found.location
+        if path.relative_to(table) in known or newest_change(path) >= before.timestamp():
+            continue
+        if found.is_folder:
+            path.delete_folder()
+        else:
+            path.delete()
+        cleared += 1
+    return cleared
+
+
+def _attempts(table: Location) -> Iterator[FolderEntry]:
+    waiting = [table / "data"]
+    while waiting:
+        for entry in waiting.pop().list():
+            if entry.is_folder and not _ATTEMPT.fullmatch(entry.name):
+                waiting.append(entry.location)
+            elif entry.is_folder or entry.name.endswith(".parquet"):
+                yield entry
+
+
+def _noted(note: Location) -> tuple[list[str], int]:
+    """Return the files of a note, and the newest version that they have rows of."""
+    with suppress(FileNotFoundError):
+        told = json.loads(note.read_text())
+        if isinstance(told, list):  # as earlier releases wrote it
+            return told, -1
+        return told["paths"], int(told["last"])
+    return [], -1
+
+
+def _time(note: Location) -> datetime:
+    return datetime.fromtimestamp(int(note.name[:15]) / 1000, UTC)
+
 
 _UPKEEP = "headrace.upkeep"
 """The application of all commits that remove files. Delta refuses one that has not seen the
@@ -77,11 +374,11 @@ class Compaction:
             self._rewrite(table, files)
         return bool(files)
 
-    def _entries(self, table: DeltaTable) -> Sequence[Entry]:
+    def _entries(self, table: DeltaTable) -> Sequence[VersionFiles]:
         first, newest = max(self.topic.lost() + 1, 0), int(table.version())
         return layout(self.topic.log, live_files(table), first, newest)
 
-    def _too_old(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+    def _too_old(self, entries: Sequence[VersionFiles]) -> Sequence[VersionFiles]:
         """Return the entries to remove, all from the beginning.
 
         What somebody has yet to read stays, unless the topic is configured to remove it.
@@ -92,7 +389,7 @@ class Compaction:
         read = min((each.version for each in self.readings), default=None)
         return [entry for entry in old if read is None or entry.last <= read]
 
-    def _past_limits(self, entries: Sequence[Entry]) -> int:
+    def _past_limits(self, entries: Sequence[VersionFiles]) -> int:
         """Return how many entries are past the topic's limits, all from the beginning.
 
         The newest one stays however large it is, but not however old.
@@ -110,7 +407,7 @@ class Compaction:
             size -= entry.size_bytes
         return len(entries)
 
-    def _remove(self, table: DeltaTable, entries: Sequence[Entry]) -> None:
+    def _remove(self, table: DeltaTable, entries: Sequence[VersionFiles]) -> None:
         files = [file for entry in entries for file in entry.files]
         first, last = files[0].first, files[-1].version
         told = {

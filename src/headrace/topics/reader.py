@@ -1,25 +1,32 @@
-"""Reads a topic from one position to another, as the loop's source."""
+"""Reads topics: as the loop's source, as offsets of people, and as a few records to look at."""
 
 from __future__ import annotations
 
+import base64
+import math
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk import Lag, Position, ReadLimit, check_range
-from headrace.sdk.errors import ConfigError, DataLostError, StateError
-from headrace.topics.place import Place, RowRange
-from headrace.topics.segments import TopicFile
+import pyarrow as pa
+
+from headrace.sdk import ConfigError, Lag, Position, ReadLimit, check_range
+from headrace.sdk.errors import DataLostError, StateError
+from headrace.topics.rows import PACKED
+from headrace.topics.segments import Place, RowRange, TopicFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.sdk import Schema
     from headrace.sdk.delta import AddedFile
     from headrace.topics.log import Commit
     from headrace.topics.segments import Segment
-    from headrace.topics.topic import Topic
+    from headrace.topics.topic import Topic, Topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +317,126 @@ def version_before(topic: Topic, time: datetime) -> int:
         else:
             high = middle - 1
     return high
+
+
+class TopicPlaces:
+    """Knows the places in topics. Any thread may use it."""
+
+    def __init__(self, topics: Topics) -> None:
+        """Look into these topics."""
+        self._topics = topics
+
+    def check(self, name: str, version: int) -> None:
+        """Raise ConfigError where a reader could not stand behind a version of a topic.
+
+        Behind its newest version it would pass over what comes next; before those that
+        retention has removed it would fail.
+        """
+        topic = self._existing(name)
+        first, newest = topic.first(), topic.log.newest()
+        if not first - 1 <= version <= newest:
+            problem = (
+                f"Topic {name} has the offsets {first} to {newest}: a reader of it may stand "
+                f"at {first} to {newest + 1}, not at {version + 1}."
+            )
+            raise ConfigError(problem, field="offset", fix="Choose one of these.")
+
+    def before(self, name: str, time: datetime) -> int:
+        """Return the newest version of a topic from before a time; before the first if none.
+
+        Raises ConfigError for a topic that is not there.
+        """
+        return version_before(self._existing(name), time)
+
+    def _existing(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if not topic.exists():
+            problem = f"There is no topic {name}."
+            raise ConfigError(problem, field="partition", fix="Name one that is there.")
+        return topic
+
+
+_BATCH_ROWS = 1024
+_PACKED_ROWS = 8
+"""A packed row may hold megabytes."""
+
+
+def peek(topic: Topic, rows: int, *, oldest: bool = False) -> list[dict[str, Any]]:
+    """Return the newest or the oldest records of a topic, in order, as JSON values.
+
+    Reads only as many files as it takes. A record has its ``version`` and the topic's
+    columns; one of a packed topic has ``stream`` and ``value``.
+    """
+    if rows < 1 or not topic.exists():
+        return []
+    found = _oldest(topic, rows) if oldest else _newest(topic, rows)
+    return list(found)
+
+
+def _oldest(topic: Topic, rows: int) -> Iterator[dict[str, Any]]:
+    start, shown = parse_start(topic, "earliest"), 0
+    reader = TopicReader(topic)
+    while (end := reader.latest(start, ReadLimit(rows=rows))) != start and shown < rows:
+        for record in islice(_between(reader, start, end), rows - shown):
+            shown += 1
+            yield record
+        start = end
+
+
+def _newest(topic: Topic, rows: int) -> Iterable[dict[str, Any]]:
+    version, first, seen = topic.log.newest(), topic.first(), 0
+    end = start = _position(topic, version)
+    while version >= first and seen < rows:
+        seen += topic.log.commit(version).rows
+        version -= 1
+        start = _position(topic, version)
+    return deque(_between(TopicReader(topic), start, end), maxlen=rows)
+
+
+def _between(reader: TopicReader, start: Position, end: Position) -> Iterator[dict[str, Any]]:
+    for file in reader.files(start, end):
+        yield from _records(reader.topic, file, reader.rows(start, end))
+
+
+def _position(topic: Topic, version: int) -> Position:
+    return Position.of({"topic": topic.name}, {"version": version})
+
+
+def _records(topic: Topic, file: TopicFile, rows: RowRange) -> Iterator[dict[str, Any]]:
+    schema = topic.schema()
+    names = [field.name for field in schema.fields]
+    packed = PACKED in names
+    size = _PACKED_ROWS if packed else _BATCH_ROWS
+    for batch in rows.read(topic.location / file.file.path, [*names, "version"], size):
+        for row in batch.to_pylist():
+            version = row.pop("version", None)
+            told = {"version": file.version if version is None else version}
+            if packed:
+                yield from (told | record for record in _unpacked(row))
+            else:
+                yield told | {name: _json(value) for name, value in row.items()}
+
+
+def _unpacked(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    schema = pa.ipc.read_schema(pa.py_buffer(row["schema"]))
+    batch = pa.ipc.read_record_batch(pa.py_buffer(row[PACKED]), schema)
+    for value in batch.to_pylist():
+        yield {"stream": row["stream"], "value": _json(value)}
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case dict():
+            return {str(name): _json(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_json(item) for item in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case _:
+            return value

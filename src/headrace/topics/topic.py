@@ -1,8 +1,9 @@
-"""A topic: a durable, replayable log of records, kept as a Delta table."""
+"""Topics: durable, replayable logs of records, kept as Delta tables."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,10 +22,16 @@ from headrace.sdk.deltalog import create_table, flush_commits
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
-from headrace.topics.definition import check_kind, check_types, commit_definition
-from headrace.topics.history import SchemaHistory, told_schemas
+from headrace.sdk.topicname import is_topic_name, topic_name_error
 from headrace.topics.log import SCHEMAS, DeltaLog
 from headrace.topics.rows import PACKED
+from headrace.topics.schemas import (
+    SchemaHistory,
+    check_kind,
+    check_types,
+    commit_definition,
+    told_schemas,
+)
 from headrace.topics.segments import Segment, rows_schema, stored_schema
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Mark, Schema
     from headrace.sdk.location import Location
+
 
 RETENTION = "headrace.retention"
 """The application whose transaction number is the newest version that lost its rows."""
@@ -399,3 +407,66 @@ def live_files(table: DeltaTable) -> list[AddedFile]:
 def schema_of(table: DeltaTable) -> Schema:
     """Return the schema of the rows that a topic's table keeps."""
     return rows_schema(from_spark_json(json.loads(table.schema().to_json())))
+
+
+JOURNALS = "~captures"
+"""The folder of captures' journals; "~" is not allowed in the name of a topic."""
+JOURNAL = "~journal"
+
+
+class Topics:
+    """Every topic below one folder. Safe to use from many threads."""
+
+    def __init__(self, folder: Location) -> None:
+        """Keep topics in ``folder``, made when the first topic is."""
+        self._folder = folder
+        self._topics: dict[str, Topic] = {}
+        self._journals: dict[Location, Topic] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Topic:
+        """Return the topic ``name``, which need not exist yet."""
+        if not is_topic_name(name):
+            raise topic_name_error(name, "topic")
+        with self._lock:
+            if name not in self._topics:
+                self._topics[name] = Topic(name, self._folder / name)
+            return self._topics[name]
+
+    def find(self, name: str) -> Topic | None:
+        """Return the topic ``name``; None where it does not exist, or cannot."""
+        # Nothing is kept of a name that is only asked for.
+        if not is_topic_name(name) or not Topic(name, self._folder / name).exists():
+            return None
+        return self.get(name)
+
+    @property
+    def staging(self) -> Location:
+        """Return a folder beside the topics, to divide batches in that go to several."""
+        return self._folder / "~divided"
+
+    @property
+    def upkeep_clock(self) -> Location:
+        """Return the file in which upkeep notes which time it has believed."""
+        return self._folder / "~upkeep" / "clock.json"
+
+    def list(self) -> Sequence[Topic]:
+        """Return the topics that exist, sorted by name."""
+        found = [entry.name for entry in self._folder.list() if entry.is_folder]
+        names = sorted(name for name in found if is_topic_name(name))
+        return [topic for name in names if (topic := self.get(name)).exists()]
+
+    def journals(self) -> Sequence[Topic]:
+        """Return the captures' journals, tables beside the topics that nobody reads."""
+        folders = (entry.location for entry in (self._folder / JOURNALS).list())
+        with self._lock:
+            for folder in sorted(folders, key=str):
+                if folder not in self._journals:
+                    journal = Topic(JOURNAL, folder)
+                    if journal.exists():
+                        self._journals[folder] = journal
+            return tuple(self._journals.values())
+
+    def matching(self, pattern: str) -> Sequence[Topic]:
+        """Return the existing topics whose whole name matches a regular expression."""
+        return [topic for topic in self.list() if re.fullmatch(pattern, topic.name)]

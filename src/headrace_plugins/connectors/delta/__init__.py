@@ -1,5 +1,5 @@
 """A sink for Delta tables."""
 
-from headrace_plugins.connectors.delta.connector import DeltaSink
+from headrace_plugins.connectors.delta.sink import DeltaSink
 
 __all__ = ["DeltaSink"]

@@ -1,32 +1,56 @@
-"""Writes batches to Delta tables, each exactly once."""
+"""The Delta sink: its settings, and how a batch is written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Counting, FrameSink, RecordError, Refusal
+from headrace.sdk import (
+    ConfigError,
+    Counting,
+    DeliveryGuarantee,
+    FrameSink,
+    RecordError,
+    Refusal,
+    SinkConnector,
+)
+from headrace.sdk.config import (
+    ConfigType,
+    Importance,
+    Lambda,
+    Meaning,
+    Range,
+    Settings,
+    ValidString,
+    invalid,
+    setting,
+)
 from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
 from headrace.sdk.deltalog import flush_commits
-from headrace.sdk.folders import require_writable
+from headrace.sdk.folders import fixed_folder, require_writable
+from headrace.sdk.location import Location
 from headrace.sdk.sqltext import quote
-from headrace_plugins.connectors.delta.constraints import broken_constraints
-from headrace_plugins.connectors.delta.fitting import Fit, fit
-from headrace_plugins.connectors.delta.rows import (
+from headrace_plugins.connectors.delta.columns import (
+    Fit,
+    broken_constraints,
     columns_of,
+    ddl,
+    fit,
     key_names,
     last_of_each_key,
 )
-from headrace_plugins.connectors.delta.settings import DeltaSettings
-from headrace_plugins.connectors.delta.staged import Destination, StagedAppend, StagedRows
-from headrace_plugins.connectors.delta.target import (
+from headrace_plugins.connectors.delta.commit import Destination, StagedAppend, StagedRows
+from headrace_plugins.connectors.delta.table import (
     HIDDEN,
     OWN_VALUES,
     WIDENING,
+    Upkeep,
+    Vacuum,
     append_obstacle,
     check_partition_columns,
     fields_of,
@@ -34,8 +58,6 @@ from headrace_plugins.connectors.delta.target import (
     properties_of,
     turns_on_features,
 )
-from headrace_plugins.connectors.delta.types import ddl
-from headrace_plugins.connectors.delta.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,11 +68,121 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, SinkBatch, StagedWrite, TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.delta import AddedFile
-    from headrace_plugins.connectors.delta.rows import Columns
+    from headrace_plugins.connectors.delta.columns import Columns
 
-__all__ = ["DeltaTask"]
 
-"""What stands for the topic in a path."""
+TOPIC = "${topic}"
+_FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def _check_path(name: str, value: object) -> None:
+    if not value:
+        raise invalid(name, value, "Must be a folder", fix="Give the path of a folder.")
+    Location.of(str(value), field=name)
+
+
+def _check_properties(name: str, value: object) -> None:
+    for text in value if isinstance(value, list | tuple) else ():
+        if not all(_property(text)):
+            raise invalid(name, text, "Must be name=value", fix="Write name=value.")
+
+
+class DeltaSettings(Settings, group="Delta"):
+    """What a Delta sink is told."""
+
+    path: str = setting(
+        "The table's folder: a path or a file:/// URL, which driver and executors reach by "
+        "the same path. "
+        f"{TOPIC} in it stands for the topic, for a table each.",
+        validator=Lambda(_check_path, "a folder"),
+        importance=Importance.HIGH,
+        meaning=Meaning.PATH,
+    )
+    mode: str = setting(
+        "append adds each record as a row; upsert replaces the row of the same key.",
+        default="append",
+        validator=ValidString("append", "upsert"),
+        importance=Importance.HIGH,
+    )
+    key_fields: tuple[str, ...] = setting(
+        "For upsert: the columns that tell rows apart, taken from the record's key, "
+        "or from its value if the key has none of that name. If empty, the fields of the "
+        "record's key.",
+        default=(),
+        importance=Importance.HIGH,
+    )
+    delete_enabled: bool = setting(
+        "For upsert: whether a record without a value deletes the row of its key. "
+        "Otherwise such a record is an error.",
+        default=False,
+    )
+    merge_spark_threshold_bytes: int = setting(
+        "For upsert: from this size of the table's files on, the cluster merges; below "
+        "it, a single Python worker does, in a fraction of the time.",
+        default=4 * 1024**3,
+        type=ConfigType.LONG,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+    )
+    partition_by: tuple[str, ...] = setting(
+        "Columns that a new table is divided by: texts, whole numbers, decimals, "
+        "booleans or dates. A table that exists keeps its own.",
+        default=(),
+    )
+    table_properties: tuple[str, ...] = setting(
+        "Properties of a new table, as name=value pairs, such as "
+        "delta.enableTypeWidening=true.",
+        default=(),
+        validator=Lambda(_check_properties, "name=value pairs"),
+        importance=Importance.LOW,
+    )
+    optimize_interval_commits: int = setting(
+        "After how many commits small files are joined, a checkpoint is written, and "
+        "what crashed attempts of the task staged more than seven days ago is deleted; 0 "
+        "is never.",
+        default=100,
+        validator=Range(at_least=0),
+        importance=Importance.LOW,
+    )
+    vacuum_tables: Vacuum = setting(
+        "At the same time, in which tables files are deleted that newer versions have "
+        "replaced, once the table's delta.deletedFileRetentionDuration has passed, as "
+        "VACUUM LITE does: those that this sink has created, always or never. Files that "
+        "the table's log does not name as replaced are never deleted.",
+        default=Vacuum.CREATED,
+        importance=Importance.LOW,
+    )
+
+    @property
+    def upsert(self) -> bool:
+        """Whether records replace the rows of their keys."""
+        return self.mode == "upsert"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a new table."""
+        return dict(_property(text) for text in self.table_properties)
+
+    @property
+    def fixed_folder(self) -> Location:
+        """Return the folder that holds the tables of all topics, or the table itself."""
+        return fixed_folder(Location.of(self.path), TOPIC)
+
+    def folder(self, topic: str) -> Location:
+        """Return the folder of the table for a topic."""
+        if TOPIC in self.path and not _FOLDER_NAME.fullmatch(topic):
+            raise ConfigError(
+                problem=f"The topic {topic!r} cannot be part of a folder's name.",
+                fix="Rename it with a transform, or write it to a path of its own.",
+                field="path",
+            )
+        place = Location.of(self.path)
+        return replace(place, path=place.path.replace(TOPIC, topic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,3 +431,49 @@ def _settle(
             problem = f"{each.problem.removesuffix('.')} ({count} of the batch)."
             raise RecordError(problem=problem, fix=each.fix, field=each.field)
     return int(counts["records"])
+
+
+class DeltaSink(SinkConnector):
+    """Writes records to Delta tables, exactly once.
+
+    Each batch is one transaction that holds the rows, the batch's mark and its receipt, so a
+    batch that runs again changes nothing. The table is made at the first batch; all its
+    columns may be null, so that it can follow its source. Columns are matched by name,
+    whatever their case.
+
+    In mode `append` each record is a row; a tombstone is an error. In mode `upsert` a record
+    replaces the row with its key or becomes a new one, the last record of each key in a batch
+    counts, columns that the record lacks keep their values, and a tombstone deletes the row
+    if `delete.enabled` says so.
+
+    Commits are made without delta-spark wherever the table allows it, in a fraction of the
+    time; constraints, generated columns, column mapping, types that have to grow, and merges
+    into large tables go through it.
+    """
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+
+    settings: DeltaSettings
+
+    @override
+    @classmethod
+    def target(cls, config: Config) -> str:
+        path = config.get_str("path")
+        # Marks hold what this returns: a plain path has to stay as it is written.
+        return str(Location.of(path)) if path.lower().startswith("file:") else path
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        if config.get_bool("delete.enabled") and config.get_str("mode") == "append":
+            yield ConfigError(
+                problem="A table that is only appended to deletes no rows.",
+                fix="Set mode to upsert, or leave delete.enabled out.",
+                field="delete.enabled",
+            )
+
+    @override
+    @classmethod
+    def task(cls, config: Config) -> DeltaTask:
+        return DeltaTask(config)

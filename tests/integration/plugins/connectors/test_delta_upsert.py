@@ -25,7 +25,7 @@ from headrace.sdk.delta import mark_properties
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.delta.merging import Merge
+from headrace_plugins.connectors.delta.commit import Merge
 
 pytestmark = pytest.mark.spark
 

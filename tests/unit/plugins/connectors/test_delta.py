@@ -17,8 +17,16 @@ from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.connectors.delta import DeltaSink
-from headrace_plugins.connectors.delta.fitting import Fit, fit
-from headrace_plugins.connectors.delta.types import Json, ddl, moved, nullable, required, widens
+from headrace_plugins.connectors.delta.columns import (
+    Fit,
+    Json,
+    ddl,
+    fit,
+    moved,
+    nullable,
+    required,
+    widens,
+)
 
 SCALARS = [
     "byte",

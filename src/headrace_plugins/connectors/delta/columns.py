@@ -1,0 +1,503 @@
+"""The columns of a batch: their types, how they fit a table's, which rules they break."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+
+from headrace.sdk import ConfigError, Refusal, Schema, Type
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
+from headrace.sdk.sqltext import literal, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from headrace.sdk import SinkBatch
+
+
+Json: TypeAlias = "str | Mapping[str, Any]"
+
+_WHOLE_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+_NAMES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_WHOLE = list(_WHOLE_DIGITS)
+# A time without a zone is taken as UTC everywhere in Headrace.
+_KEPT_AS = {"void": "string", "timestamp_ntz": "timestamp"}
+# What a value keeps its meaning in, beside larger whole numbers and decimals.
+_UPCASTS = {
+    ("float", "double"),
+    *((whole, "double") for whole in _WHOLE[:3]),
+    *((whole, "float") for whole in _WHOLE[:2]),
+    ("timestamp_ntz", "timestamp"),
+    ("void", "string"),
+}
+
+
+def widens(narrow: Json, wide: Json) -> bool:
+    """Return whether every value of the scalar type ``narrow`` has its like in ``wide``."""
+    if not isinstance(narrow, str) or not isinstance(wide, str):
+        return False
+    if narrow in (wide, "void") or (narrow, wide) in _UPCASTS:
+        return True
+    if narrow in _WHOLE and wide in _WHOLE:
+        return _WHOLE.index(narrow) <= _WHOLE.index(wide)
+    before, after = _digits(narrow), _DECIMAL.fullmatch(wide)
+    if before is None or after is None:
+        return False
+    precision, scale = int(after[1]), int(after[2])
+    return before[0] <= precision - scale and before[1] <= scale
+
+
+def same(one: Json, other: Json) -> bool:
+    """Return whether two types are the same but for nullability and comments."""
+    return ddl(one) == ddl(other)
+
+
+def nullable(kind: Json) -> Json:
+    """Return the type with everything in it allowed to be null, and comments only."""
+    if isinstance(kind, str):
+        return _KEPT_AS.get(kind, kind)
+    match kind["type"]:
+        case "struct":
+            return {"type": "struct", "fields": [_nullable_field(f) for f in kind["fields"]]}
+        case "array":
+            element = nullable(kind["elementType"])
+            return {"type": "array", "elementType": element, "containsNull": True}
+        case "map":
+            return {
+                "type": "map",
+                "keyType": nullable(kind["keyType"]),
+                "valueType": nullable(kind["valueType"]),
+                "valueContainsNull": True,
+            }
+        case _:
+            return kind
+
+
+def _nullable_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    comment = (field.get("metadata") or {}).get("comment")
+    return {
+        "name": field["name"],
+        "type": nullable(field["type"]),
+        "nullable": True,
+        "metadata": {} if comment is None else {"comment": comment},
+    }
+
+
+def required(kind: Json) -> bool:
+    """Return whether anything inside the type must not be null (keys of maps aside)."""
+    if isinstance(kind, str):
+        return False
+    match kind["type"]:
+        case "struct":
+            return any(not f["nullable"] or required(f["type"]) for f in kind["fields"])
+        case "array":
+            return not kind["containsNull"] or required(kind["elementType"])
+        case "map":
+            return not kind["valueContainsNull"] or required(kind["valueType"])
+        case _:
+            return False
+
+
+def ddl(kind: Json) -> str:
+    """Return the type as SQL."""
+    if isinstance(kind, str):
+        return _NAMES.get(kind, kind.upper())
+    match kind["type"]:
+        case "struct":
+            fields = (f"{quote(f['name'])}: {ddl(f['type'])}" for f in kind["fields"])
+            return f"STRUCT<{', '.join(fields)}>"
+        case "array":
+            return f"ARRAY<{ddl(kind['elementType'])}>"
+        case "map":
+            return f"MAP<{ddl(kind['keyType'])}, {ddl(kind['valueType'])}>"
+        case other:
+            return str(other).upper()
+
+
+def moved(sql: str, source: Json, target: Json, depth: int = 0) -> str:
+    """Return the SQL that turns a value of one type into the other.
+
+    Fields of structs go by name: those the source lacks become null, those the target lacks
+    are left out. ``depth`` keeps the variables of nested lambdas apart.
+    """
+    if same(source, target):
+        return sql
+    if isinstance(source, str) or isinstance(target, str):
+        return f"CAST({sql} AS {ddl(target)})"
+    item = f"x{depth}"
+    match target["type"]:
+        case "struct":
+            pairs = ", ".join(_member(sql, source, field, depth) for field in target["fields"])
+            return f"IF({sql} IS NULL, NULL, named_struct({pairs}))"
+        case "array":
+            inner = moved(item, source["elementType"], target["elementType"], depth + 1)
+            return f"transform({sql}, {item} -> {inner})"
+        case _:
+            keys = moved(item, source["keyType"], target["keyType"], depth + 1)
+            values = moved(item, source["valueType"], target["valueType"], depth + 1)
+            return (
+                f"map_from_arrays(transform(map_keys({sql}), {item} -> {keys}), "
+                f"transform(map_values({sql}), {item} -> {values}))"
+            )
+
+
+def _member(sql: str, source: Mapping[str, Any], field: Mapping[str, Any], depth: int) -> str:
+    name = field["name"]
+    given = [f for f in source["fields"] if f["name"].lower() == name.lower()]
+    if not given:
+        return f"{literal(name)}, CAST(NULL AS {ddl(field['type'])})"
+    inner = f"{sql}.{quote(given[0]['name'])}"
+    return f"{literal(name)}, {moved(inner, given[0]['type'], field['type'], depth)}"
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    """Return the digits before and after the point."""
+    if kind in _WHOLE_DIGITS:
+        return _WHOLE_DIGITS[kind], 0
+    found = _DECIMAL.fullmatch(kind)
+    return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
+
+
+# Delta's own readers take the smaller types' files for the larger ones without a feature.
+_FREE = ("byte", "short", "integer")
+_FOLLOWED = {Handling.EVOLVE, Handling.LENIENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a batch goes into a table.
+
+    Args:
+        fields: The table's fields once it can hold the batch, as Spark's JSON.
+        names: The batch's columns that are written, by the name that the table has for each.
+        added: Paths of the columns that the table lacks.
+        widened: Paths of the columns whose type has to grow.
+    """
+
+    fields: tuple[Mapping[str, Any], ...]
+    names: Mapping[str, str]
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The table's schema once it can hold the batch, as Spark's JSON."""
+        return {"type": "struct", "fields": [dict(f) for f in self.fields]}
+
+    def type_of(self, name: str) -> Json:
+        """Return the type of a table's column."""
+        kind: Json = next(f["type"] for f in self.fields if f["name"] == name)
+        return kind
+
+
+@dataclass(slots=True)
+class _Changes:
+    policy: EvolutionPolicy
+    may_widen: bool
+    added: list[str] = field(default_factory=list)
+    widened: list[str] = field(default_factory=list)
+
+
+def fit(
+    table: Sequence[Mapping[str, Any]] | None,
+    batch: Sequence[Mapping[str, Any]],
+    *,
+    policy: EvolutionPolicy,
+    may_widen: bool = False,
+) -> Fit:
+    """Say how a batch goes into a table, whose columns are matched whatever their case.
+
+    Args:
+        table: The table's fields, as Spark's JSON; None for a table to be made, in which
+            everything may be null.
+        batch: The batch's fields.
+        policy: What happens to columns, also inside structs, that the table lacks, and to
+            wider types.
+        may_widen: Whether the table has Delta's type widening turned on. Without it only
+            TINYINT and SMALLINT may become INT.
+
+    Raises:
+        ConfigError: A type does not fit, or the policy rejects a column; `field` is its path.
+    """
+    if table is None:
+        made = nullable({"type": "struct", "fields": batch})
+        assert not isinstance(made, str)
+        return Fit(tuple(made["fields"]), {f["name"]: f["name"] for f in batch})
+    changes = _Changes(policy, may_widen)
+    fields, names = _fields(table, batch, "", changes)
+    return Fit(tuple(fields), names, tuple(changes.added), tuple(changes.widened))
+
+
+def _fields(
+    table: Sequence[Mapping[str, Any]],
+    batch: Sequence[Mapping[str, Any]],
+    path: str,
+    changes: _Changes,
+) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
+    fields = {f["name"].lower(): f for f in table}
+    names: dict[str, str] = {}
+    for given in batch:
+        name, where = given["name"], f"{path}.{given['name']}".strip(".")
+        known = fields.get(name.lower())
+        adding = changes.policy.of(ChangeKind.ADD)
+        if known is not None:
+            kind = _grown(known["type"], given["type"], where, changes)
+            fields[name.lower()] = {**known, "type": kind}
+        elif adding in _FOLLOWED:
+            changes.added.append(where)
+            kind = nullable(given["type"])
+            added = {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            fields[name.lower()] = added
+        elif adding is Handling.REJECT:
+            raise _unknown(where)
+        if name.lower() in fields:
+            names[name] = fields[name.lower()]["name"]
+    return list(fields.values()), names
+
+
+def _grown(table: Json, batch: Json, path: str, changes: _Changes) -> Json:
+    """Return the table's type once it can hold the batch's."""
+    if same(table, batch):
+        return table
+    if isinstance(table, str) or isinstance(batch, str):
+        return _scalar(table, batch, path, changes)
+    if table["type"] != batch["type"]:
+        raise _apart(table, batch, path)
+    match table["type"]:
+        case "struct":
+            fields, _ = _fields(table["fields"], batch["fields"], path, changes)
+            return {**table, "fields": fields}
+        case "array":
+            parts = ["elementType"]
+        case _:
+            parts = ["keyType", "valueType"]
+    inner = {
+        part: _grown(table[part], batch[part], f"{path}.{part}", changes) for part in parts
+    }
+    return {**table, **inner}
+
+
+def _scalar(table: Json, batch: Json, path: str, changes: _Changes) -> Json:
+    if widens(batch, table):
+        return table
+    free = table in _FREE and batch in _FREE
+    if not widens(table, batch) or not (free or changes.may_widen):
+        raise _apart(table, batch, path)
+    if changes.policy.of(ChangeKind.WIDEN) not in _FOLLOWED:
+        raise _apart(table, batch, path)
+    changes.widened.append(path)
+    return batch
+
+
+def _apart(table: Json, batch: Json, path: str) -> ConfigError:
+    fix = "Cast the field with a transform"
+    if widens(table, batch):
+        fix += ", or set delta.enableTypeWidening=true in the table's properties"
+    return ConfigError(
+        problem=f"The table's column is {ddl(table)}, which cannot hold {ddl(batch)}.",
+        fix=f"{fix}.",
+        field=path,
+    )
+
+
+def _unknown(path: str) -> ConfigError:
+    return ConfigError(
+        problem="The table has no such column, and schema.evolution.add is reject.",
+        fix="Drop the field with a transform, add the column, or set schema.evolution.add.",
+        field=path,
+    )
+
+
+DELETED = "__headrace_deleted"
+"""The column of staged rows that tells tombstones from rows."""
+_POSITION = "__headrace_position"
+_LAST = "__headrace_last"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a batch, before they are fitted to the table.
+
+    Args:
+        sources: For each column, its SQL over the record columns.
+        kinds: For each column, its type as Spark's JSON.
+    """
+
+    sources: Mapping[str, str]
+    kinds: Mapping[str, Json]
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The columns as the fields of a StructType in Spark's JSON."""
+        return [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in self.kinds.items()
+        ]
+
+    def select(self, fit: Fit) -> list[str]:
+        """Return the SQL of the columns that are written, of the table's types and names."""
+        return [
+            f"{moved(self.sources[name], self.kinds[name], fit.type_of(to))} AS {quote(to)}"
+            for name, to in fit.names.items()
+        ]
+
+
+def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> Columns:
+    """Return the columns of a frame of records: the value's, and those of the key in ``keys``.
+
+    A value that is no struct is one column, ``value``.
+    """
+    kinds = {f["name"]: f["type"] for f in frame.schema.jsonValue()["fields"]}
+    of_value = _members("value", kinds["value"], batch.schema)
+    of_key = {name: _key_sql(name, batch, kinds) for name in keys}
+    plain = [name for name, (sql, _) in of_key.items() if sql == "key"]
+    if len(plain) > 1:
+        raise ConfigError(
+            problem=f"The record's key is one plain value and cannot be {', '.join(plain)}.",
+            fix="Name fields of the value, and at most one that stands for the key.",
+            field="key.fields",
+        )
+    only_key = {name: source for name, source in of_key.items() if name not in of_value}
+    # A tombstone has its key in the record's key only.
+    sources = {**only_key, **of_value, **of_key}
+    return Columns(
+        {name: sql for name, (sql, _) in sources.items()},
+        {name: kind for name, (_, kind) in sources.items()},
+    )
+
+
+def key_names(batch: SinkBatch, configured: Sequence[str]) -> list[str]:
+    """Return the names of the key's columns.
+
+    Raises:
+        ConfigError: None are configured, and the record's key does not tell.
+    """
+    if configured:
+        return list(configured)
+    if batch.key_schema is None or batch.key_schema.type is not Type.STRUCT:
+        problem = "The records have no key with fields to tell which rows they update."
+        raise ConfigError(problem=problem, fix="Set key.fields.", field="key.fields")
+    return [member.name for member in batch.key_schema.fields]
+
+
+def last_of_each_key(
+    frame: DataFrame, columns: Sequence[str], keys: Sequence[str]
+) -> DataFrame:
+    """Return the last record of each key, by position, as rows with the column ``DELETED``.
+
+    Args:
+        frame: The records.
+        columns: SQL of the table's columns, named.
+        keys: The names of the key's columns in the table.
+    """
+    rows = frame.selectExpr(*columns, f"value IS NULL AS {DELETED}", f"position AS {_POSITION}")
+    quoted = [quote(name) for name in keys]
+    rest = [quote(name) for name in rows.columns if name not in {*keys, _POSITION}]
+    newest = f"max_by(struct({', '.join(rest)}), {_POSITION}) AS {_LAST}"
+    return rows.groupBy(*quoted).agg(F.expr(newest)).selectExpr(*quoted, f"{_LAST}.*")
+
+
+def _key_sql(name: str, batch: SinkBatch, kinds: Mapping[str, Json]) -> tuple[str, Json]:
+    """Return the SQL and type of a key's column: the record's key has it, or else the value."""
+    if batch.key_schema is not None:
+        in_key = _members("key", kinds["key"], batch.key_schema)
+        if name in in_key:
+            return in_key[name]
+        if batch.key_schema.type is not Type.STRUCT and name not in _names(batch.schema):
+            return "key", kinds["key"]
+    in_value = _members("value", kinds["value"], batch.schema)
+    if name in in_value:
+        return in_value[name]
+    raise ConfigError(
+        problem=f"Neither the key nor the value of the records has a field {name}.",
+        fix=f"The value has: {', '.join(_names(batch.schema)) or 'no fields'}.",
+        field="key.fields",
+    )
+
+
+def _members(column: str, kind: Json, schema: Schema) -> dict[str, tuple[str, Json]]:
+    if schema.type is not Type.STRUCT or isinstance(kind, str):
+        return {column: (column, kind)}
+    return {f["name"]: (f"{column}.{quote(f['name'])}", f["type"]) for f in kind["fields"]}
+
+
+def _names(schema: Schema) -> list[str]:
+    return [member.name for member in schema.fields]
+
+
+_PREFIX = "delta.constraints."
+# Strings, quoted names, words with what follows them, numbers, and anything else.
+_TOKEN = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|[A-Za-z_]\w*|\d[\w.]*|.""",
+    re.DOTALL,
+)
+_NOT_A_COLUMN = re.compile(r"\s*[('\"]")
+"""After a word: it is a function, or the type of a literal."""
+
+
+def broken_constraints(
+    frame: DataFrame,
+    columns: Columns,
+    fit: Fit,
+    properties: Mapping[str, str],
+    *,
+    merges: bool,
+) -> Iterator[Refusal]:
+    """Yield conditions for records that Delta would refuse by a constraint. No job runs.
+
+    A constraint that cannot be told from the records alone is left to Delta: it then refuses
+    the batch as a whole.
+
+    Args:
+        frame: The records.
+        columns: Their columns.
+        fit: How these go into the table.
+        properties: The table's, where its constraints are.
+        merges: Whether columns that are not written may have values already.
+    """
+    sources = {
+        to.lower(): f"({moved(columns.sources[name], columns.kinds[name], fit.type_of(to))})"
+        for name, to in fit.names.items()
+    }
+    for column in fit.fields if not merges else ():
+        sources.setdefault(column["name"].lower(), f"CAST(NULL AS {ddl(column['type'])})")
+    for name, check in properties.items():
+        if not name.startswith(_PREFIX):
+            continue
+        # Delta takes a constraint that is null for one that is broken.
+        broken = f"(value IS NOT NULL AND NOT coalesce({_over(check, sources)}, false))"
+        if _is_sql(frame, broken):
+            constraint = name.removeprefix(_PREFIX)
+            yield Refusal(
+                condition=broken,
+                problem=f"A record breaks the table's constraint {constraint}: {check}.",
+                fix="Mend or filter such records with a transform, or drop the constraint.",
+            )
+
+
+def _over(check: str, sources: Mapping[str, str]) -> str:
+    """Return a constraint with the SQL of each column in the place of its name."""
+    found, before = [], ""
+    for token in _TOKEN.finditer(check):
+        text = token.group()
+        name = text[1:-1].replace("``", "`") if text.startswith("`") else text
+        source = sources.get(name.lower()) if text[0].isalpha() or text[0] in "_`" else None
+        is_column = before != "." and not _NOT_A_COLUMN.match(check, token.end())
+        found.append(source if source is not None and is_column else text)
+        before = text.strip() or before
+    return f"({''.join(found)})"
+
+
+def _is_sql(frame: DataFrame, condition: str) -> bool:
+    try:
+        frame.selectExpr(condition)
+    except AnalysisException:
+        return False
+    return True

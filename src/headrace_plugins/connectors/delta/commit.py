@@ -1,0 +1,458 @@
+"""Commits staged batches: files as they are, merges, and what only Spark's writer can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import structlog
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
+
+from headrace.sdk import RetriableError, SetupError, SinkError
+from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.delta import (
+    QUIET,
+    add_files,
+    discard_other_attempts,
+    discard_staged,
+    find_receipt,
+    mark_metadata,
+    mark_properties,
+)
+from headrace.sdk.deltalog import flush_commits
+from headrace.sdk.sparktypes import from_spark_json
+from headrace.sdk.sqltext import quote
+from headrace_plugins.connectors.delta.columns import DELETED, nullable
+from headrace_plugins.connectors.delta.table import (
+    HIDDEN,
+    add_columns,
+    append_obstacle,
+    create_table,
+    merge_obstacle,
+    open_table,
+    record_created,
+    run_in_worker,
+    size_of,
+    turns_on_features,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import Mark
+    from headrace.sdk.delta import AddedFile
+    from headrace.sdk.location import Location
+    from headrace_plugins.connectors.delta.columns import Fit
+    from headrace_plugins.connectors.delta.table import Upkeep
+
+
+log = structlog.get_logger(__name__)
+
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_SOURCE, _TARGET = "headrace_batch", "t"
+_CONFLICTS = "DELTA_CONCURRENT_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkCommit:
+    """One batch of staged rows that Spark commits.
+
+    Args:
+        table: The table's folder.
+        files: The staged files.
+        fields: Their columns, as Spark's JSON, without ``DELETED``.
+        keys: For a merge, the key's columns; none for an append.
+        mark: The batch.
+        receipt: What the commit keeps.
+    """
+
+    table: Location
+    files: Sequence[Location]
+    fields: Sequence[Mapping[str, Any]]
+    keys: Sequence[str]
+    mark: Mark
+    receipt: str
+
+    def run(self, spark: SparkSession) -> None:
+        """Append or merge; the rows, the mark and the receipt are one transaction.
+
+        Guarantee 2: delta-spark skips a transaction of an application that it has seen.
+
+        Raises:
+            StaleEpochError: Another attempt has written the batch, or a newer one.
+            RetriableError: Another writer committed first.
+            SinkError: Spark refused the rows, such as for a constraint of the table.
+            SetupError: The session has no delta-spark.
+        """
+        if self._is_done():
+            return
+        session = _session(spark)
+        # A session's settings are the only way to give a merge its mark.
+        prefix = "spark.databricks.delta"
+        session.conf.set(f"{prefix}.write.txnAppId", self.mark.application)
+        session.conf.set(f"{prefix}.write.txnVersion", str(self.mark.batch))
+        session.conf.set(
+            f"{prefix}.commitInfo.userMetadata", mark_metadata(self.mark, self.receipt)
+        )
+        try:
+            rows = self._rows(session)
+            if self.keys:
+                self._merge(session, rows)
+            else:
+                rows.write.format("delta").mode("append").save(self.table.spark_path)
+        except (PySparkException, Py4JError) as error:
+            raise _failure(self.table, error) from error
+        # delta-spark skips in silence what another attempt has written meanwhile.
+        self._is_done()
+
+    def _is_done(self) -> bool:
+        return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
+
+    def _rows(self, session: SparkSession) -> DataFrame:
+        fields = list(self.fields)
+        if self.keys:
+            deleted = {"name": DELETED, "type": "boolean", "nullable": True, "metadata": {}}
+            fields.append(deleted)
+        schema = T.StructType.fromJson({"type": "struct", "fields": fields})
+        if not self.files:
+            return session.createDataFrame([], schema)
+        return session.read.schema(schema).parquet(*(file.spark_path for file in self.files))
+
+    def _merge(self, session: SparkSession, rows: DataFrame) -> None:
+        rows.createOrReplaceTempView(_SOURCE)
+        names = [quote(str(field["name"])) for field in self.fields]
+        on = " AND ".join(f"{_TARGET}.{quote(key)} = s.{quote(key)}" for key in self.keys)
+        updates = ", ".join(f"{_TARGET}.{name} = s.{name}" for name in names)
+        values = ", ".join(f"s.{name}" for name in names)
+        # Names are quoted, and no value is part of it.
+        merge = (
+            f"MERGE INTO delta.{quote(self.table.spark_path)} AS {_TARGET} "  # noqa: S608
+            f"USING {_SOURCE} AS s ON {on} "
+            f"WHEN MATCHED AND s.{DELETED} THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {updates} "
+            f"WHEN NOT MATCHED AND NOT s.{DELETED} THEN INSERT ({', '.join(names)}) "
+            f"VALUES ({values})"
+        )
+        session.sql(merge)
+
+
+def change_schema(spark: SparkSession, table: Location, schema: Mapping[str, Any]) -> None:
+    """Add the columns, and widen the types, that ``schema`` (Spark's JSON) has more.
+
+    Raises:
+        RetriableError: Another writer committed first.
+        SinkError: Delta refused.
+        SetupError: The session has no delta-spark.
+    """
+    session = _session(spark)
+    empty = session.createDataFrame([], T.StructType.fromJson(dict(schema)))
+    try:
+        writer = empty.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.save(table.spark_path)
+    except (PySparkException, Py4JError) as error:
+        raise _failure(table, error) from error
+
+
+def make_table(
+    spark: SparkSession,
+    table: Location,
+    schema: Mapping[str, Any],
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+) -> None:
+    """Make a table whose properties turn on features; nothing happens when it is there.
+
+    Raises:
+        SinkError: Delta refused.
+        SetupError: The session has no delta-spark.
+    """
+    session = _session(spark)
+    empty = session.createDataFrame([], T.StructType.fromJson(dict(schema)))
+    writer = empty.write.format("delta").mode("ignore").options(**properties)
+    try:
+        writer.partitionBy(*partition_by).save(table.spark_path)
+    except (PySparkException, Py4JError) as error:
+        raise _failure(table, error) from error
+
+
+def _session(spark: SparkSession) -> SparkSession:
+    """Return a session of its own, whose settings no other thread sees."""
+    if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
+        raise SetupError(
+            problem="This table can only be written by delta-spark, which the session lacks.",
+            fix="Start Spark with the feature delta, or use a table without such properties.",
+        )
+    return spark.newSession()
+
+
+def _failure(table: Location, error: Exception) -> Exception:
+    # Delta's own exceptions come as Py4J's, with a first line that says only that.
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage() if java is not None else error)
+    first = " ".join(text.splitlines()[:2]) or type(error).__name__
+    if _CONFLICTS in text:
+        return RetriableError(f"Another writer changed {table} meanwhile: {first}")
+    return SinkError(f"Spark could not write to {table}: {first}")
+
+
+_TRIES = 5
+_INT96_UNIT = "us"  # Spark's older form of timestamps has no unit of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """One batch of rows and deletions to merge; it is pickled to a worker.
+
+    Args:
+        table: The table's folder.
+        files: The staged files, each key once, with the column ``DELETED``.
+        fields: The columns of the files, as Spark's JSON, without ``DELETED``.
+        keys: The columns that tell which row of the table a staged row stands for.
+        mark: The batch.
+        receipt: What the commit keeps.
+    """
+
+    table: Location
+    files: Sequence[Location]
+    fields: Sequence[Mapping[str, Any]]
+    keys: Sequence[str]
+    mark: Mark
+    receipt: str
+
+    def run(self) -> None:
+        """Merge; the rows, the mark and the receipt become visible in one transaction.
+
+        Guarantee 2: a table that holds the batch already is left as it is. When another
+        writer commits meanwhile, the merge starts again from what it left behind.
+
+        Raises:
+            StaleEpochError: Another attempt has written the batch, or a newer one.
+            RetriableError: Other writers came first again and again.
+            SinkError: The merge failed for good.
+        """
+        for _ in range(_TRIES):
+            table = DeltaTable(str(self.table))
+            if self.mark.wrote(find_receipt(table, self.mark)):
+                return
+            try:
+                figures = self._merge(table)
+            except CommitFailedError:
+                continue
+            except DeltaError as error:
+                problem = f"The merge into {self.table} failed: {error}"
+                raise SinkError(problem) from error
+            self._ensure_mark()
+            log.info("delta.merged", table=str(self.table), batch=self.mark.batch, **figures)
+            return
+        problem = f"Other writers changed {self.table} during each of {_TRIES} merges."
+        raise RetriableError(problem)
+
+    def _merge(self, table: DeltaTable) -> dict[str, int]:
+        on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in self.keys)
+        values = {_quoted(f["name"]): f"s.{_quoted(f['name'])}" for f in self.fields}
+        if not self.files:
+            return {}
+        figures = (
+            table.merge(
+                self._rows(),
+                on,
+                source_alias="s",
+                target_alias="t",
+                commit_properties=mark_properties(self.mark, self.receipt),
+                post_commithook_properties=QUIET,
+            )
+            .when_matched_delete(predicate=f"s.{DELETED}")
+            # Columns of the table that the batch lacks keep their values.
+            .when_matched_update(values, predicate=f"NOT s.{DELETED}")
+            .when_not_matched_insert(values, predicate=f"NOT s.{DELETED}")
+            .execute()
+        )
+        wanted = ("inserted", "updated", "deleted")
+        return {name: int(figures[f"num_target_rows_{name}"]) for name in wanted}
+
+    def _ensure_mark(self) -> None:
+        """Keep the mark of a merge that changed nothing, for which no commit is made."""
+        table = DeltaTable(str(self.table))
+        if not self.mark.wrote(find_receipt(table, self.mark)):
+            add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
+
+    def _rows(self) -> pa.RecordBatchReader:
+        """Stream the staged rows; they are never all in memory here."""
+        fields = {"type": "struct", "fields": list(self.fields)}
+        schema = to_arrow(from_spark_json(fields)).append(pa.field(DELETED, pa.bool_()))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for file in self.files:
+                with (
+                    file.open_input() as source,
+                    pq.ParquetFile(source, coerce_int96_timestamp_unit=_INT96_UNIT) as parquet,
+                ):
+                    for batch in parquet.iter_batches(columns=schema.names):
+                        yield conform(batch, schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """The table that a batch goes to, and what has to be done to it before.
+
+    Args:
+        spark: The worker's session.
+        path: The table's folder.
+        fit: How the batch goes into the table.
+        partition_by: What a new table is divided by.
+        properties: The properties of a new table.
+        upkeep: Called after each commit.
+    """
+
+    spark: SparkSession
+    path: Location
+    fit: Fit
+    partition_by: Sequence[str]
+    properties: Mapping[str, str]
+    upkeep: Upkeep
+
+    def ready(self) -> DeltaTable:
+        """Make the table or its new columns, and return it as it is now.
+
+        It has no part in the batch's transaction: columns without values do no harm, and are
+        there when the batch runs again.
+        """
+        table = open_table(self.path)
+        if table is None:
+            return self._made()
+        if not self.fit.added and not self.fit.widened:
+            return table
+        version = int(table.version())
+        if self.fit.widened or append_obstacle(table) is not None:
+            change_schema(self.spark, self.path, self.fit.schema)
+        else:
+            add_columns(table, self.fit)
+        flush_commits(self.path, None, version)
+        return self._opened()
+
+    def _made(self) -> DeltaTable:
+        if not turns_on_features(self.properties):
+            return create_table(
+                self.path,
+                self.fit,
+                partition_by=self.partition_by,
+                properties=self.properties,
+            )
+        make_table(
+            self.spark,
+            self.path,
+            self.fit.schema,
+            partition_by=self.partition_by,
+            properties=self.properties,
+        )
+        table = self._opened()
+        flush_commits(self.path, None)
+        record_created(table, self.path)
+        return table
+
+    def _opened(self) -> DeltaTable:
+        table = open_table(self.path)
+        if table is None:
+            message = f"{self.path} was removed while it was written to"
+            raise FileNotFoundError(message)
+        return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedAppend:
+    """Files that only have to be named in the table's log."""
+
+    to: Destination
+    mark: Mark
+    files: Sequence[AddedFile]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    def commit(self, receipt: str) -> None:
+        table = self.to.ready()
+        if self.mark.wrote(find_receipt(table, self.mark)):
+            return
+        # Guarantee 2: the mark and the files are one transaction.
+        add_files(table, self.files, self.mark, receipt, datetime.now(UTC))
+        discard_other_attempts(self.to.path, self.mark)
+        self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
+
+    def abort(self) -> None:
+        discard_staged(self.to.path, self.mark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRows:
+    """Rows in a hidden folder of the table, to be merged into it or written by Spark.
+
+    Args:
+        to: The table.
+        mark: The batch.
+        files: The staged files.
+        rows: How many records they stand for, superseded ones included.
+        keys: The key's columns, for a merge.
+        merge_bytes: From this size of the table on, Spark does the merge.
+    """
+
+    to: Destination
+    mark: Mark
+    files: Sequence[AddedFile]
+    rows: int
+    keys: Sequence[str]
+    merge_bytes: int
+
+    def commit(self, receipt: str) -> None:
+        table = self.to.ready()
+        if not self.mark.wrote(find_receipt(table, self.mark)):
+            work: dict[str, Any] = {
+                "table": self.to.path,
+                "files": [self.to.path / file.path for file in self.files],
+                "fields": self._fields(),
+                "keys": self.keys,
+                "mark": self.mark,
+                "receipt": receipt,
+            }
+            if self._needs_spark(table):
+                SparkCommit(**work).run(self.to.spark)
+            else:
+                run_in_worker(self.to.spark, Merge(**work).run)
+            # Guarantee 1: those commits are in the operating system's memory only.
+            flush_commits(self.to.path, self.mark, int(table.version()))
+        discard_staged(self.to.path, self.mark, folder=HIDDEN)
+        discard_other_attempts(self.to.path, self.mark, folder=HIDDEN)
+        self.to.upkeep.after_commit(self.to.spark, self.to.path, self.mark.application)
+
+    def abort(self) -> None:
+        discard_staged(self.to.path, self.mark, folder=HIDDEN)
+
+    def _needs_spark(self, table: DeltaTable) -> bool:
+        if not self.keys or merge_obstacle(table) is not None:
+            return True
+        return size_of(table) >= self.merge_bytes
+
+    def _fields(self) -> list[dict[str, Any]]:
+        written = set(self.to.fit.names.values())
+        return [
+            {"name": f["name"], "type": nullable(f["type"]), "nullable": True, "metadata": {}}
+            for f in self.to.fit.fields
+            if f["name"] in written
+        ]

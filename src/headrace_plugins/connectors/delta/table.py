@@ -1,0 +1,391 @@
+"""The target table: made, opened, given new columns, and kept quick to read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import structlog
+from deltalake import DeltaTable, write_deltalake
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.sdk import ConfigError, HeadraceError, Mark, RetriableError, SinkError, deltalog
+from headrace.sdk.delta import QUIET, newest_change, staging_folder
+from headrace.sdk.deltalog import (
+    LOG,
+    actions_in,
+    create_checkpoint,
+    flush_commits,
+    newest_commit,
+)
+from headrace.sdk.durability import durability, set_durability
+from headrace_plugins.connectors.delta.columns import required
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace.sdk.location import Location
+    from headrace_plugins.connectors.delta.columns import Fit
+
+
+log = structlog.get_logger(__name__)
+
+
+HIDDEN = "_headrace"
+"""The folder in a table for what is no part of it: rows on their way, and its creator."""
+_CREATED = "created.json"
+WIDENING = "delta.enableTypeWidening"
+# Features that ask nothing of a writer that adds files, once what they allow (constraints,
+# generated columns, column mapping) is looked for in the table itself.
+_HARMLESS = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "variantType",
+    "vacuumProtocolCheck",
+}
+# They ask nothing of an append, but something of a merge.
+_PLAIN_PROPERTIES = ("delta.enableChangeDataFeed", "delta.enableDeletionVectors")
+_FEATURE_PROPERTIES = (
+    "delta.columnMapping.",
+    "delta.constraints.",
+    "delta.enable",
+    "delta.feature.",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+)
+OWN_VALUES = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
+"""How the metadata of a column begins that has values where none are written."""
+_BINDING_METADATA = ("delta.invariants", *OWN_VALUES)
+_PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
+
+
+def open_table(path: Location) -> DeltaTable | None:
+    """Return the table in a folder, loaded anew; None when there is none yet."""
+    return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+
+
+def check_partition_columns(fit: Fit, partition_by: Sequence[str]) -> None:
+    """Raise ConfigError for a column that is missing or of a type that divides no table."""
+    kinds = {f["name"]: f["type"] for f in fit.fields}
+    for name in partition_by:
+        kind = kinds.get(name)
+        if kind not in _PARTITION_TYPES and not str(kind).startswith("decimal"):
+            raise ConfigError(
+                problem=f"The records have no column {name} that a table can be divided by.",
+                fix="Name a column of texts, whole numbers, decimals, booleans or dates.",
+                field="partition.by",
+            )
+
+
+def create_table(
+    path: Location, fit: Fit, *, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> DeltaTable:
+    """Make the table, or open it when another task has made it meanwhile.
+
+    Raises:
+        ConfigError: Delta refuses a column or a property.
+    """
+    try:
+        table = deltalog.create_table(
+            path,
+            DeltaSchema.from_json(json.dumps(fit.schema)),
+            partition_by=partition_by,
+            configuration=properties,
+        )
+    except DeltaError as error:
+        raise ConfigError(
+            problem=f"The table {path} cannot be made: {error}",
+            fix="Check the record's columns and table.properties.",
+            field="path",
+        ) from error
+    if table is None:
+        return DeltaTable(str(path))
+    record_created(table, path)
+    return table
+
+
+def record_created(table: DeltaTable, path: Location) -> None:
+    """Remember that the sink has created the table, and not somebody else."""
+    text = json.dumps({"table": str(table.metadata().id)})
+    (path / HIDDEN / _CREATED).put(text, up_to=path)
+
+
+def created_table(path: Location) -> str | None:
+    """Return the id of the table that the sink has created in a folder."""
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        return str(json.loads((path / HIDDEN / _CREATED).read_text())["table"])
+    return None
+
+
+def turns_on_features(properties: Mapping[str, str]) -> bool:
+    """Return whether a table of these properties has to be made by delta-spark."""
+    return any(name.startswith(_FEATURE_PROPERTIES) for name in properties)
+
+
+def add_columns(table: DeltaTable, fit: Fit) -> None:
+    """Add the columns that the batch brings, in a commit of their own that holds no rows."""
+    columns = pa.schema(DeltaSchema.from_json(json.dumps(fit.schema)).to_arrow())
+    try:
+        write_deltalake(
+            table,
+            columns.empty_table(),
+            mode="append",
+            schema_mode="merge",
+            post_commithook_properties=QUIET,
+        )
+    except DeltaError as error:
+        problem = f"The columns {', '.join(fit.added)} could not be added: {error}"
+        raise RetriableError(problem) from error
+
+
+def fields_of(table: DeltaTable) -> list[dict[str, Any]]:
+    """Return the table's fields, as Spark's JSON."""
+    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    return fields
+
+
+def properties_of(table: DeltaTable) -> Mapping[str, str]:
+    """Return the table's properties."""
+    return {name: str(value) for name, value in table.metadata().configuration.items()}
+
+
+def size_of(table: DeltaTable) -> int:
+    """Return the size of the table's files, in bytes. Reads the log, not the data."""
+    sizes = pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
+    return sum(sizes)
+
+
+def append_obstacle(table: DeltaTable) -> str | None:
+    """Return why files may not be added just as they are, so that Spark has to write them.
+
+    None when they may.
+    """
+    return next(_obstacles(table), None)
+
+
+def merge_obstacle(table: DeltaTable) -> str | None:
+    """Return why ``deltalake`` may not merge into the table; None when it may."""
+    properties = properties_of(table)
+    for name in _PLAIN_PROPERTIES:
+        if properties.get(name) == "true":
+            return name
+    definition = table.schema().to_json()
+    if '"timestamp_ntz"' in definition:
+        return "a column of type TIMESTAMP_NTZ"
+    if '"variant"' in definition:
+        return "a column of type VARIANT"
+    return append_obstacle(table)
+
+
+def _obstacles(table: DeltaTable) -> Iterator[str]:
+    protocol = table.protocol()
+    for feature in protocol.writer_features or ():
+        if feature not in _HARMLESS:
+            yield f"the feature {feature}"
+    yield from (name for name, value in properties_of(table).items() if _binds(name, value))
+    fields = fields_of(table)
+    for field in fields:
+        yield from _field_obstacles(field)
+    kinds = {field["name"]: str(field["type"]) for field in fields}
+    for name in table.metadata().partition_columns:
+        if kinds[name] not in _PARTITION_TYPES and not kinds[name].startswith("decimal"):
+            yield f"a partition column of type {kinds[name]}"
+
+
+def _binds(name: str, value: str) -> bool:
+    if name == "delta.columnMapping.mode":
+        return value != "none"
+    if name.startswith("delta.enable") and name not in _PLAIN_PROPERTIES:
+        return value == "true"
+    return name.startswith("delta.constraints.")
+
+
+def _field_obstacles(field: Mapping[str, Any]) -> Iterator[str]:
+    for key in field.get("metadata") or {}:
+        if key.startswith(_BINDING_METADATA):
+            yield f"{key} of the column {field['name']}"
+    if required(field["type"]):
+        yield f"a part of the column {field['name']} that must not be null"
+
+
+def run_in_worker(spark: SparkSession, work: Callable[[], None]) -> None:
+    """Call ``work`` in a worker and return when it is done; its errors are raised here.
+
+    It may be called more than once, as Spark repeats failed tasks: it must change nothing
+    the second time.
+    """
+    mode = durability()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        set_durability(mode)
+        for _ in batches:
+            failure: bytes | None = None
+            try:
+                work()
+            except HeadraceError as error:
+                failure = pickle.dumps(error)
+            yield pa.RecordBatch.from_arrays([pa.array([failure], pa.binary())], ["failure"])
+
+    rows = spark.range(0, 1, 1, 1).mapInArrow(run, "failure binary").collect()
+    for (failure,) in rows:
+        if failure is not None:
+            # Made a moment ago by this very application.
+            raise pickle.loads(bytes(failure))  # noqa: S301
+
+
+_DATA = "data"
+_GRACE_SECONDS = 7 * 24 * 3600  # as long as Delta keeps files that no version names
+_ATTEMPT = re.compile(r"\d{12,}-\d+")
+
+
+class Vacuum(Enum):
+    """Whose replaced files are deleted."""
+
+    CREATED = "created"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Upkeep:
+    """Decides, after each commit of one task, whether the table is due."""
+
+    def __init__(self, interval_commits: int, vacuum: Vacuum) -> None:
+        """Be due whenever the table's version passes a multiple; 0 is never."""
+        self._interval = interval_commits
+        self._vacuum = vacuum
+        self._seen: dict[Location, int] = {}
+
+    def after_commit(self, spark: SparkSession, table: Location, application: str) -> None:
+        """Maintain the table if it is due. What goes wrong is logged and left for next time."""
+        version = max(newest_commit(table), 0)
+        before = self._seen.get(table, version - 1)
+        self._seen[table] = version
+        if not self._interval or before // self._interval == version // self._interval:
+            return
+        work = Maintenance(table=table, application=application, vacuum=self._vacuum)
+        try:
+            run_in_worker(spark, work.run)
+        except (HeadraceError, PySparkException, Py4JError) as error:
+            log.warning("delta.upkeep_failed", table=str(table), error=str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """One look after a table; it is pickled to a worker.
+
+    A table's folder may hold what is no part of it: other tables, notes, files that other
+    tasks and programs are about to commit. So files are deleted only where the table's own
+    log says that they were replaced (Delta's VACUUM LITE), and where this application has
+    staged them itself.
+
+    Args:
+        table: The table's folder.
+        application: Names the sink task in marks; what it staged is its own.
+        vacuum: Whether files that newer versions have replaced are deleted.
+    """
+
+    table: Location
+    application: str
+    vacuum: Vacuum
+
+    def run(self) -> None:
+        """Join small files, write a checkpoint, and delete what no version needs any more.
+
+        Tables that ``deltalake`` may not rewrite are not joined. Replaced files are deleted
+        when the table's ``delta.deletedFileRetentionDuration`` has passed, and what crashed
+        attempts of this application left behind after seven days.
+
+        Raises:
+            SinkError: It did not work, such as because another writer changed the same files.
+        """
+        try:
+            self._optimize()
+        except DeltaError as error:
+            problem = f"The upkeep of {self.table} failed: {error}"
+            raise SinkError(problem) from error
+        self._remove_leftovers()
+
+    def _optimize(self) -> None:
+        if merge_obstacle(DeltaTable(str(self.table))) is None:
+            before = int(DeltaTable(str(self.table)).version())
+            figures = DeltaTable(str(self.table)).optimize.compact()
+            # Before the files that it replaces may be deleted.
+            flush_commits(self.table, None, before)
+            log.info(
+                "delta.compacted",
+                table=str(self.table),
+                removed=figures["numFilesRemoved"],
+                added=figures["numFilesAdded"],
+            )
+        # Before the checkpoint, which forgets the files that may be deleted.
+        if self._may_vacuum(DeltaTable(str(self.table))):
+            DeltaTable(str(self.table)).vacuum(dry_run=False, full=False)
+        create_checkpoint(DeltaTable(str(self.table)))
+        table = DeltaTable(str(self.table))
+        if properties_of(table).get("delta.enableExpiredLogCleanup") != "false":
+            table.cleanup_metadata()
+
+    def _may_vacuum(self, table: DeltaTable) -> bool:
+        if self.vacuum is Vacuum.CREATED:
+            return created_table(self.table) == str(table.metadata().id)
+        return self.vacuum is Vacuum.ALWAYS
+
+    def _remove_leftovers(self) -> None:
+        limit = time.time() - _GRACE_SECONDS
+        for attempt in self._attempts(HIDDEN):  # no version ever names them
+            if newest_change(attempt) < limit:
+                attempt.delete_folder()
+        old = [path for path in self._attempts(_DATA) if newest_change(path) < limit]
+        if not old:
+            return
+        named = set(_named_attempts(self.table))
+        for attempt in old:
+            if attempt.relative_to(self.table) not in named:
+                attempt.delete_folder()
+
+    def _attempts(self, folder: str) -> Iterator[Location]:
+        own = (self.table / staging_folder(Mark(self.application, 0, 0), folder)).parent
+        if not own.resolved().is_below(self.table.resolved()):
+            return
+        for entry in own.list():
+            if _ATTEMPT.fullmatch(entry.name) and entry.is_folder and not entry.is_link:
+                yield entry.location
+
+
+def _named_attempts(table: Location) -> Iterator[str]:
+    """Yield the folders, below ``data``, of files that a version of the table names.
+
+    A version that can still be read has a file among those of now, or the commits since then
+    have removed it, or one of them has added it.
+    """
+    actions = DeltaTable(str(table)).get_add_actions(flatten=True)
+    index = actions.schema.names.index("path")
+    paths = [str(path) for path in actions.column(index).to_pylist()]
+    for entry in (table / LOG).list():
+        for action in actions_in(entry.location) if entry.name.endswith(".json") else ():
+            paths += [action[kind]["path"] for kind in ("add", "remove") if kind in action]
+    for path in paths:
+        parts = unquote(path).split("/")
+        for end, part in enumerate(parts):
+            if _ATTEMPT.fullmatch(part):
+                yield "/".join(parts[: end + 1])
