@@ -15,12 +15,9 @@ import pytest
 from deltalake import write_deltalake
 from tests.quick_java import QUICK_JAVA
 
-from headrace.demo.check import Checker
-from headrace.demo.data import TABLES, check_packages
-from headrace.demo.expected import Move, Target
-from headrace.demo.folder import DemoFolder
+from headrace.demo.check import Arrival, Checker, Move, Target
+from headrace.demo.folder import TABLES, DemoFolder, check_packages
 from headrace.demo.growth import Growth, latency
-from headrace.demo.tally import Arrival
 from headrace.sdk import ConfigError, SetupError
 
 PROGRAM = Path(sys.executable).with_name("headrace")

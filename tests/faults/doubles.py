@@ -20,6 +20,7 @@ from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic
 
 from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
+from headrace.dataplane.chain import Routes
 from headrace.dataplane.dead_letters import (
     DeadLetters,
     LetterMarks,
@@ -29,7 +30,6 @@ from headrace.dataplane.dead_letters import (
 )
 from headrace.dataplane.delivery import SinkPart, StagedRows
 from headrace.dataplane.flow import Flow, LaidChain, StreamFrame
-from headrace.dataplane.routing import Routes
 from headrace.dataplane.sources import SourceFrame
 from headrace.model import Batch, Counts, Lease, TaskId
 from headrace.runtime.build import sink_names
@@ -58,10 +58,14 @@ from headrace_plugins.connectors.delta.columns import DELETED, Fit
 from headrace_plugins.connectors.delta.commit import StagedAppend
 from headrace_plugins.connectors.delta.sink import DeltaTask
 from headrace_plugins.connectors.delta.table import HIDDEN
-from headrace_plugins.connectors.file.folder import FolderSink, _Folder, _StagedFiles
+from headrace_plugins.connectors.file.folder import (
+    HOUSEKEEPING,
+    FolderSink,
+    _Folder,
+    _StagedFiles,
+)
+from headrace_plugins.connectors.file.folder import staging_folder as file_staging
 from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
-from headrace_plugins.connectors.file.marks import HOUSEKEEPING
-from headrace_plugins.connectors.file.marks import staging_folder as file_staging
 from headrace_plugins.connectors.file.sink import FileSink
 from headrace_plugins.connectors.file.writing import SinkSettings
 

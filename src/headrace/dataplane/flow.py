@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.dataplane.chain import apply_chain, constant_topic
+from headrace.dataplane.chain import Routes, apply_chain, constant_topic
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
@@ -41,7 +41,6 @@ from headrace.dataplane.failures import translated
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import record_frame
 from headrace.dataplane.refusals import refusing, with_refused
-from headrace.dataplane.routing import Routes
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
 from headrace.model import Counts, TooManyRejectedError

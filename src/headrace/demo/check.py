@@ -1,26 +1,23 @@
-"""Checks what the demo wrote against the CSV files, with DuckDB.
-
-Nothing here calls Headrace: DuckDB reads the sources and the targets, and works out
-from the sources what the pipelines should have done. Only which Parquet files make up
-a Delta table is asked of the ``deltalake`` package.
-"""
+"""Checks what the demo has moved, by other means than those that moved it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import duckdb
 from deltalake import DeltaTable
 
-from headrace.demo.data import TABLES
-from headrace.model import Counts
+from headrace.demo.folder import TABLES
+from headrace.model import Counts, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
     from pathlib import Path
 
-    from headrace.demo.expected import Move, Target
+    from headrace.model import Batch, TaskId
 
 
 @dataclass(frozen=True)
@@ -128,3 +125,133 @@ class Checker:
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """So many records of a connector had been moved at a time of the tally's clock."""
+
+    time: float
+    rows: int
+
+
+@dataclass
+class Tally:
+    """The worker's events of one run. Any thread may use it.
+
+    Args:
+        clock: Gives seconds that only grow.
+        moved: Called after each batch with the connector and its records so far.
+        began: Called when a task changes its state, at its start before all.
+        failed: Called when a task fails.
+    """
+
+    clock: Callable[[], float]
+    moved: Callable[[str, int], None] = lambda _connector, _rows: None
+    began: Callable[[], None] = lambda: None
+    failed: Callable[[], None] = lambda: None
+    counts: dict[str, Counts] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+    arrivals: dict[str, list[Arrival]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, connector: str) -> Counts:
+        """Return the sum of a connector's counts."""
+        return self.counts.get(connector, Counts())
+
+    def batch_finished(self, batch: Batch, took: timedelta) -> None:
+        now, connector = self.clock(), batch.task.connector
+        with self._lock:
+            counts = self.counts.get(connector, Counts()).plus(batch.counts)
+            self.counts[connector] = counts
+            self.batches[connector] = self.batches.get(connector, 0) + 1
+            self.arrivals.setdefault(connector, []).append(Arrival(now, counts.read))
+        self.moved(connector, counts.read)
+
+    def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
+        self.began()
+        if state is TaskState.FAILED:
+            self.failed()
+
+    def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
+        """See headrace.worker.Events."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target, and the rows it should hold.
+
+    Args:
+        name: What it is called.
+        rows: Selects those rows from the tables of the CSV files.
+        path: Its folder, within the demo's; ``tables/<name>`` if empty.
+        delta: Whether it is a Delta table, or else plain Parquet files.
+        columns: What is selected from it.
+    """
+
+    name: str
+    rows: str
+    path: str = ""
+    delta: bool = True
+    columns: str = "*"
+
+    def folder(self, demo: Path) -> Path:
+        """Return its folder, given the demo's."""
+        return demo / (self.path or f"tables/{self.name}")
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a connector should have done with the rows of one CSV file."""
+
+    connector: str
+    table: str
+    filtered: str = "false"
+    rejected: str = "false"
+
+
+_CANCELLED, _NO_YEAR = "dep_time IS NULL", "year IS NULL"
+_FLIGHTS = (
+    "SELECT * EXCLUDE (hour, minute) RENAME (tailnum AS plane, dest AS destination) "
+    "FROM flights WHERE dep_time IS NOT NULL"
+)
+_PLANES = "SELECT * EXCLUDE (speed) FROM planes WHERE year IS NOT NULL"
+_WEATHER = (
+    "SELECT * EXCLUDE (year, month, day, hour) RENAME (temp AS temp_f, dewp AS dewp_f) "
+    "FROM weather"
+)
+_AIRPORTS = "SELECT *, 'US' AS country FROM airports"
+
+TARGETS = (
+    Target(
+        "topic flights",
+        "SELECT * FROM flights",
+        path="home/topics/flights",
+        columns="unnest(value)",
+    ),
+    Target("flights", _FLIGHTS),
+    Target("planes", _PLANES),
+    Target(
+        "topic planes.dlq",
+        "SELECT tailnum, year FROM planes WHERE year IS NULL",
+        path="home/topics/planes.dlq",
+        columns="value ->> 'tailnum' AS tailnum, nullif(value ->> 'year', 'NA') AS year",
+    ),
+    Target("weather", _WEATHER, delta=False),
+    Target("airports", _AIRPORTS),
+    Target("airports_parquet", _AIRPORTS, delta=False),
+)
+MOVES = (
+    Move("airports", "airports"),
+    Move("flights", "flights"),
+    Move("flights-sink", "flights", filtered=_CANCELLED),
+    Move("planes", "planes"),
+    Move("planes-sink", "planes", rejected=_NO_YEAR),
+    Move("weather", "weather"),
+    Move("weather-sink", "weather"),
+)
+LIVE_TARGETS = (Target("flights_live", _FLIGHTS),)
+LIVE_MOVES = (
+    Move("flights-live", "flights"),
+    Move("flights-live-sink", "flights", filtered=_CANCELLED),
+)

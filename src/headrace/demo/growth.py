@@ -10,7 +10,7 @@ from itertools import islice
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
-from headrace.demo.tally import Arrival
+from headrace.demo.check import Arrival
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from headrace.demo.check import Finding
+    from headrace.demo.check import Finding, Tally
     from headrace.demo.folder import DemoFolder
     from headrace.demo.growth import Latency
-    from headrace.demo.tally import Tally
     from headrace.model import Counts
 
 _COUNTS = ("read", "written", "filtered", "rejected")

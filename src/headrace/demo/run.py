@@ -10,11 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.demo import report
-from headrace.demo.data import TABLES, check_packages, copy_tables
-from headrace.demo.expected import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS
-from headrace.demo.folder import LIVE, DemoFolder
+from headrace.demo.check import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS, Tally
+from headrace.demo.folder import LIVE, TABLES, DemoFolder, check_packages, copy_tables
 from headrace.demo.growth import Growth, latency
-from headrace.demo.tally import Tally
 from headrace.runtime.app import Runtime
 from headrace.sdk import HeadraceError
 
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from headrace.demo.check import Checker
-    from headrace.demo.expected import Move, Target
+    from headrace.demo.check import Checker, Move, Target
     from headrace.settings import Settings
     from headrace.worker import Outcome
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.followed import Followed
+from headrace_plugins.connectors.file.growing import Followed
 from headrace_plugins.connectors.file.listing import Listing, Share
 
 LOGROTATE = shutil.which("logrotate", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")

@@ -1,32 +1,28 @@
-"""What columns a set of files has, and how each file is to be read for it."""
+"""What columns files have: declared, in headers or schemas, or inferred from samples."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial, reduce
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from headrace.sdk import ConfigError, Schema, SourceError
-from headrace.sdk.arrow import from_arrow
+from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
+from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json
-from headrace_plugins.connectors.file.avro import writer_schema
 from headrace_plugins.connectors.file.formats import Format
-from headrace_plugins.connectors.file.groups import Group, spark_path
-from headrace_plugins.connectors.file.header import as_headed, read_header
-from headrace_plugins.connectors.file.inference import (
-    TEXT,
-    grown,
-    infer_csv,
-    infer_json,
-    merge_types,
-    to_schema,
-)
-from headrace_plugins.connectors.file.sample import SAMPLE_BYTES, read_sample
+from headrace_plugins.connectors.file.listing import Group, spark_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -34,11 +30,394 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.sdk import SchemaMemory
-    from headrace_plugins.connectors.file.dialect import Dialect
-    from headrace_plugins.connectors.file.groups import NumberedFile
-    from headrace_plugins.connectors.file.listing import FoundFile
+    from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.listing import FoundFile, NumberedFile
 
-__all__ = ["Columns"]
+
+SAMPLE_BYTES = 4 * 1024 * 1024
+"""Enough for 10,000 lines of 400 bytes; Arrow infers types from it in 20 ms."""
+_CODECS = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_sample(
+    path: str, dialect: Dialect, *, rows: int, size_bytes: int = SAMPLE_BYTES
+) -> bytes:
+    """Return whole lines from the beginning of a file.
+
+    Args:
+        path: The file; it is decompressed as its name says.
+        dialect: Tells the encoding.
+        rows: The most lines, the header among them.
+        size_bytes: The most bytes before decoding; a first line that is longer is cut.
+
+    Raises:
+        SourceError: It cannot be read or decoded.
+    """
+    raw, ended = _read(path, size_bytes)
+    data = _decoded(raw, dialect.encoding, path)
+    if not ended and (end := data.rfind(b"\n")) >= 0:
+        data = data[: end + 1]
+    return _first_lines(data, rows)
+
+
+def _read(path: str, size_bytes: int) -> tuple[bytes, bool]:
+    try:
+        with Location.of(path).open_input() as file, _unpacked(path, file) as stream:
+            raw = bytes(stream.read(size_bytes))
+            return raw, len(raw) < size_bytes
+    except OSError as error:
+        raise SourceError(
+            problem=f"{path} cannot be read: {error}", fix="Mend or remove the file."
+        ) from error
+
+
+def _unpacked(path: str, file: Any) -> Any:
+    codec = _CODECS.get(PurePosixPath(path).suffix)
+    return file if codec is None else pa.CompressedInputStream(file, codec)
+
+
+def _decoded(raw: bytes, encoding: str, path: str) -> bytes:
+    raw = raw.removeprefix(_BOM)
+    if encoding.upper() in {"UTF-8", "UTF8", "US-ASCII"}:
+        return raw
+    try:
+        # The last character may be cut in two.
+        return raw.decode(encoding, errors="ignore").encode()
+    except LookupError as error:
+        raise SourceError(
+            problem=f"{path} cannot be decoded: there is no encoding {encoding!r}.",
+            fix="Set encoding to a name such as UTF-8 or ISO-8859-1.",
+        ) from error
+
+
+def _first_lines(data: bytes, rows: int) -> bytes:
+    end = 0
+    for _ in range(rows):
+        found = data.find(b"\n", end)
+        if found < 0:
+            return data
+        end = found + 1
+    return data[:end]
+
+
+_HEADER_BYTES = 64 * 1024
+_TEXT = Schema.string(optional=True)
+
+
+def read_header(path: str, dialect: Dialect) -> list[str]:
+    """Return the names in the first line of a CSV file; none for an empty file."""
+    return header_names(read_sample(path, dialect, rows=1, size_bytes=_HEADER_BYTES), dialect)
+
+
+def header_names(line: bytes, dialect: Dialect) -> list[str]:
+    """Return the names in a header; a column without one is called as Spark calls it."""
+    doubled = dialect.escape == dialect.quote
+    rows = csv.reader(
+        [line.decode(errors="replace").rstrip("\r\n")],
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote,
+        doublequote=doubled,
+        escapechar=None if doubled else dialect.escape,
+    )
+    names = next(iter(rows), [])
+    return [name or f"_c{number}" for number, name in enumerate(names)]
+
+
+def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str) -> Schema:
+    """Return a file's columns in the file's order, matched with the schema's by name.
+
+    A column that the schema does not have is a text.
+
+    Args:
+        header: The names in the file.
+        schema: The columns that are known.
+        renames: Whether the schema may give all columns other names, by their order, as one
+            that was declared may.
+        path: The file, for the error.
+
+    Raises:
+        SourceError: Neither names nor order tell which column is which.
+    """
+    known = [field.name for field in schema.fields]
+    strangers = [name for name in header if name not in known]
+    if renames and strangers and any(name not in header for name in known):
+        pairs = zip(header, known, strict=False)
+        moved = any(
+            name != other and (name in known or other in header) for name, other in pairs
+        )
+        if moved or len(header) != len(known):
+            raise SourceError(
+                problem=f"The header of {path} is {', '.join(header)}; the declared columns "
+                f"are {', '.join(known)}.",
+                fix="Use the header's names in schema, or declare all columns in the order of "
+                "the files.",
+            )
+        return schema
+    found = {name: schema.field(name) for name in header}
+    return Schema.struct(
+        {name: field.schema if field else _TEXT for name, field in found.items()}
+    )
+
+
+TEXT = pa.string()
+VARIANT = pa.large_binary()
+"""Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
+_Merge: TypeAlias = "Callable[[pa.DataType, pa.DataType], pa.DataType]"
+# Arrow reads these as numbers and Spark does not, or a number would lose them.
+_NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
+
+
+def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
+    """Return the columns of CSV; lines that do not fit the others are left out.
+
+    Whole numbers with leading zeros, such as postcodes, stay texts.
+
+    Raises:
+        ConfigError: Two columns have the same name.
+    """
+    if not sample.strip():
+        return pa.struct([])
+    table = _csv(sample, dialect, dialect.arrow_convert())
+    names = _csv_names(table.column_names, dialect)
+    types = dict(zip(names, table.schema.types, strict=True))
+    if len(types) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(
+            problem=f"Two columns of the CSV files are called {twice!r}.",
+            fix="Mend the header, or set header to false and declare a schema.",
+            field="schema",
+        )
+    return pa.struct(list(_checked(types, names, table.column_names, sample, dialect).items()))
+
+
+def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) -> pa.StructType:
+    """Return the fields of JSON objects, one a line, or in one document if multiline.
+
+    Values of one field that share no shape give ``conflict``.
+
+    A text stays a text, even if it looks like a time: JSON says what is what.
+    """
+    if not sample.strip():
+        return pa.struct([])
+    if not dialect.multiline:
+        try:
+            read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
+            parse = pa_json.ParseOptions(newlines_in_values=False)
+            table = pa_json.read_json(io.BytesIO(sample), read, parse)
+            return _timeless(pa.struct(list(table.schema)))
+        except pa.ArrowInvalid:
+            # A line is malformed, or a field has several types: look at each line.
+            pass
+    merge = partial(merge_types, conflict=conflict)
+    types = (_type_of(row, merge) for row in _json_rows(sample, multiline=dialect.multiline))
+    merged = reduce(merge, types, pa.struct([]))
+    return merged if pa.types.is_struct(merged) else pa.struct([])
+
+
+def merge_types(
+    old: pa.DataType, new: pa.DataType, conflict: pa.DataType = TEXT
+) -> pa.DataType:
+    """Return a type for the values of both; ``conflict`` when they share no shape."""
+    if old.equals(new) or pa.types.is_null(new):
+        return old
+    if pa.types.is_null(old):
+        return new
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        types = {old.field(i).name: old.field(i).type for i in range(old.num_fields)}
+        for field in (new.field(i) for i in range(new.num_fields)):
+            types[field.name] = merge_types(
+                types.get(field.name, pa.null()), field.type, conflict
+            )
+        return pa.struct(list(types.items()))
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return pa.list_(merge_types(old.value_type, new.value_type, conflict))
+    return _wider(old, new, conflict)
+
+
+def to_schema(types: pa.StructType) -> Schema:
+    """Return the schema of rows of these types; everything may be null."""
+    return from_arrow(pa.schema([_settled_field(f) for f in _fields(types)]))
+
+
+def grown(known: Schema, new: Schema) -> Schema:
+    """Return ``known`` with what ``new`` adds.
+
+    Types are widened where the SDK can; where there is no common type the known one stays,
+    and values that do not fit it are rejected one by one.
+    """
+    fields = {field.name: field.schema for field in known.fields}
+    for field in new.fields:
+        before = fields.get(field.name)
+        try:
+            # A column does not become a VARIANT later: its target could not follow.
+            if before is not None and field.schema.name == Schema.variant().name:
+                continue
+            optional = field.schema.replaced(optional=True)
+            fields[field.name] = optional if before is None else evolve(before, optional)
+        except ConfigError:
+            continue
+    return known.with_fields(fields)
+
+
+def _csv(sample: bytes, dialect: Dialect, convert: pa_csv.ConvertOptions) -> pa.Table:
+    read = pa_csv.ReadOptions(
+        autogenerate_column_names=not dialect.header,
+        block_size=len(sample) + 1,
+        use_threads=False,
+    )
+    parse = dialect.arrow_parse(invalid_row_handler=lambda _: "skip")
+    return pa_csv.read_csv(io.BytesIO(sample), read, parse, convert)
+
+
+def _csv_names(names: Sequence[str], dialect: Dialect) -> list[str]:
+    if dialect.header:
+        return [name or f"_c{number}" for number, name in enumerate(names)]
+    return [f"_c{number}" for number in range(len(names))]
+
+
+def _checked(
+    types: dict[str, pa.DataType],
+    names: Sequence[str],
+    arrow_names: Sequence[str],
+    sample: bytes,
+    dialect: Dialect,
+) -> dict[str, pa.DataType]:
+    """Take back guesses of Arrow's that lose something, and tell dates from times."""
+    texts = dialect.arrow_convert(column_types=dict.fromkeys(arrow_names, pa.string()))
+    numbers = [n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)]
+    if numbers:
+        table = _csv(sample, dialect, texts).rename_columns(list(names))
+        for name in numbers:
+            odd = pc.match_substring_regex(table.column(name), _NO_NUMBER)
+            if pc.any(odd).as_py():
+                types[name] = pa.string()
+    if dialect.date_format:
+        only_dates = dialect.arrow_convert()
+        only_dates.timestamp_parsers = dialect.arrow_times()[-2:-1]
+        found = _csv(sample, dialect, only_dates).schema.types
+        for name, arrow in zip(names, found, strict=True):
+            if pa.types.is_timestamp(arrow):
+                types[name] = pa.date32()
+    return types
+
+
+def _json_rows(sample: bytes, *, multiline: bool) -> Iterable[Any]:
+    if multiline:
+        document = json.loads(sample)
+        return document if isinstance(document, list) else [document]
+    return (row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict))
+
+
+def _json_line(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _type_of(value: Any, merge: _Merge) -> pa.DataType:
+    match value:
+        case None:
+            return pa.null()
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int64() if -(2**63) <= value < 2**63 else pa.float64()
+        case float():
+            return pa.float64()
+        case dict():
+            return pa.struct([(name, _type_of(item, merge)) for name, item in value.items()])
+        case list():
+            items = (_type_of(item, merge) for item in value)
+            return pa.list_(reduce(merge, items, pa.null()))
+        case _:
+            return pa.string()
+
+
+def _wider(old: pa.DataType, new: pa.DataType, conflict: pa.DataType) -> pa.DataType:
+    if all(pa.types.is_integer(t) or pa.types.is_floating(t) for t in (old, new)):
+        return pa.float64()
+    if all(pa.types.is_date(t) or pa.types.is_timestamp(t) for t in (old, new)):
+        return pa.timestamp("us", "UTC")
+    return conflict
+
+
+def _timeless(arrow: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(arrow):
+        return pa.string()
+    if pa.types.is_struct(arrow):
+        return pa.struct([(f.name, _timeless(f.type)) for f in _fields(arrow)])
+    if pa.types.is_list(arrow):
+        return pa.list_(_timeless(arrow.value_type))
+    return arrow
+
+
+def _settled_field(field: pa.Field) -> pa.Field:
+    if field.type.equals(VARIANT):
+        return to_arrow_field(field.name, Schema.variant(optional=True))
+    return pa.field(field.name, _settled(field.type))
+
+
+def _settled(arrow: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return pa.struct([_settled_field(f) for f in _fields(arrow)])
+    if pa.types.is_list(arrow):
+        return pa.list_(_settled_field(arrow.value_field))
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", "UTC")
+    kept = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)
+    # What is unknown, and an object without fields, is a text that takes anything.
+    return arrow if any(test(arrow) for test in kept) else pa.string()
+
+
+def _fields(arrow: pa.StructType) -> list[pa.Field]:
+    return [arrow.field(number) for number in range(arrow.num_fields)]
+
+
+_MAGIC = b"Obj\x01"
+_HEAD_BYTES = 1024 * 1024
+
+
+def writer_schema(path: str) -> str:
+    """Return the schema that an Avro file was written with, as its JSON text.
+
+    Raises:
+        SourceError: It is no Avro file.
+    """
+    with Location.of(path).open_input() as file:
+        head = io.BytesIO(file.read(_HEAD_BYTES))
+    try:
+        if head.read(4) == _MAGIC:
+            return _metadata(head)["avro.schema"].decode()
+    except (KeyError, IndexError, UnicodeDecodeError):
+        pass
+    raise SourceError(problem=f"{path} is no Avro file.", fix="Mend or remove the file.")
+
+
+def _metadata(head: io.BytesIO) -> dict[str, bytes]:
+    """Read a map: blocks of pairs, the last of which is empty."""
+    pairs: dict[str, bytes] = {}
+    while (count := _long(head)) != 0:
+        if count < 0:
+            # A negative count is followed by the size of the block.
+            _long(head)
+        for _ in range(abs(count)):
+            name = head.read(_long(head)).decode()
+            pairs[name] = head.read(_long(head))
+    return pairs
+
+
+def _long(head: io.BytesIO) -> int:
+    """Read a variable-length zig-zag number."""
+    value = shift = 0
+    while True:
+        byte = head.read(1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+            return (value >> 1) ^ -(value & 1)
+        shift += 7
+
 
 _SAMPLED_FILES = 5
 _LEAST_SAMPLE_BYTES = 16 * 1024

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from headrace_plugins.connectors.file.logfile import FileOffset, LogFile, ReplacedFileError
-from headrace_plugins.connectors.file.look import Look, Remembered, has_content
 from headrace_plugins.connectors.file.rotation import (
     Generation,
+    Look,
+    Remembered,
+    has_content,
     is_packed,
     oldest_first,
     without_packed_twins,
@@ -22,10 +24,9 @@ from headrace_plugins.connectors.file.rotation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace_plugins.connectors.file.descriptors import Descriptors
+    from headrace_plugins.connectors.file.logfile import Descriptors
     from headrace_plugins.connectors.file.rotation import Siblings
 
-__all__ = ["Generations"]
 
 log = structlog.get_logger(__name__)
 

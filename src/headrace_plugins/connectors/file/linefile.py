@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from headrace.sdk import SinkError, StagedWrite
 from headrace.sdk.location import Location, sync
-from headrace_plugins.connectors.file.marks import (
+from headrace_plugins.connectors.file.folder import (
     HOUSEKEEPING,
     Committed,
     check_epoch,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import Mark, SinkBatch
-
-__all__ = ["LineFileSink"]
 
 
 class LineFileSink(PathSink):

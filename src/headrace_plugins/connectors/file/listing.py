@@ -1,8 +1,9 @@
-"""Finds the files that a path, a folder or a glob names."""
+"""The files that a path, a folder or a glob names, and how they are grouped for Spark."""
 
 from __future__ import annotations
 
 import glob
+import re
 import zlib
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -16,7 +17,8 @@ from headrace.sdk.location import Location
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
-__all__ = ["FoundFile", "Listing", "Share"]
+    from headrace.sdk import Schema
+
 
 _HIDDEN = ("_", ".")
 """Files that are being written begin so, by the custom of Hadoop and of rsync."""
@@ -209,3 +211,37 @@ def _found(path: str) -> FoundFile | None:
     if found is None or found.is_folder:
         return None
     return FoundFile(path, found.size_bytes, found.mtime_ns, found.ctime_ns)
+
+
+_GLOB = re.compile(r"([\\*?\[\]{}])")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFile:
+    """A file and its place in the ledger."""
+
+    number: int
+    file: FoundFile
+
+    @property
+    def path(self) -> str:
+        """Return the file's path."""
+        return self.file.path
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are read with the same schema.
+
+    Args:
+        schema: The columns as they are in the files, in their order.
+        files: The files.
+    """
+
+    schema: Schema
+    files: tuple[NumberedFile, ...]
+
+
+def spark_path(path: str) -> str:
+    """Return the path with what Spark would take for a pattern escaped."""
+    return _GLOB.sub(r"\\\1", Location.of(path).spark_path)

@@ -1,26 +1,105 @@
-"""One file of lines, known by its inode and its content, whatever it is called."""
+"""One file of lines, known by its inode and its content, plain or compressed."""
 
 from __future__ import annotations
 
+import bz2
+import errno
+import gzip
 import hashlib
+import lzma
 import os
+import resource
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from headrace_plugins.connectors.file.packed import (
-    EDGE_BYTES,
-    HEADER_BYTES,
-    UnpackedFile,
-    can_unpack,
-)
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from headrace_plugins.connectors.file.descriptors import Descriptors
 
-__all__ = ["FileOffset", "LogFile", "ReplacedFileError"]
+EDGE_BYTES = 256
+"""How much of a file's beginning, and of what was read last, tells it from others."""
+HEADER_BYTES = 64 * 1024
+_OPENERS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
+    ".gz": lambda raw: cast("IO[bytes]", gzip.GzipFile(fileobj=raw)),
+    ".bz2": lambda raw: cast("IO[bytes]", bz2.BZ2File(raw)),
+    ".xz": lambda raw: cast("IO[bytes]", lzma.LZMAFile(raw)),  # noqa: SIM115 - it is closed with its owner
+}
+_BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+class UnreadableFileError(Exception):
+    """A compressed file is incomplete or broken."""
+
+
+def can_unpack(path: str) -> bool:
+    """Return whether a file has the name of one that is compressed, and can be read."""
+    return path.endswith(tuple(_OPENERS))
+
+
+class UnpackedFile:
+    """The content of a compressed file, read forwards."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._opener = _OPENERS[Path(path).suffix]
+        self._descriptor = descriptor
+        self._raw: IO[bytes] | None = None
+        self._rewind()
+
+    def head(self, size_bytes: int) -> bytes:
+        """Return the first bytes."""
+        while len(self._head) < size_bytes and self._more(size_bytes):
+            pass
+        return self._head[:size_bytes]
+
+    def at(self, position: int, size_bytes: int) -> bytes:
+        """Return the bytes at a position."""
+        if position < self._begin:
+            self._rewind()
+        self._forward(position, size_bytes)
+        skip = position - self._begin
+        return self._data[skip : skip + size_bytes]
+
+    def edges(self, position: int) -> tuple[bytes, bytes]:
+        """Return the first bytes, and the last ones before a position."""
+        length = min(position, EDGE_BYTES)
+        return self.head(length), self.at(position - length, length)
+
+    def close(self) -> None:
+        """Close what unpacks the file."""
+        self._file.close()
+        if self._raw is not None:
+            self._raw.close()
+
+    def _rewind(self) -> None:
+        if self._raw is not None:
+            self.close()
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        self._raw = os.fdopen(os.dup(self._descriptor), "rb")
+        self._file = self._opener(self._raw)
+        self._begin, self._data, self._head = 0, b"", b""
+
+    def _forward(self, position: int, size_bytes: int) -> None:
+        while self._begin + len(self._data) < position + size_bytes:
+            missing = position + size_bytes - self._begin - len(self._data)
+            if not self._more(missing):
+                return
+            keep = max(0, min(position, self._begin + len(self._data)) - EDGE_BYTES)
+            if keep - self._begin > 1 << 20:
+                self._data, self._begin = self._data[keep - self._begin :], keep
+
+    def _more(self, size_bytes: int) -> bool:
+        try:
+            data = self._file.read(min(max(size_bytes, 1 << 16), 1 << 20))
+        except _BROKEN as error:
+            raise UnreadableFileError(str(error)) from error
+        if self._begin == 0 and len(self._head) < HEADER_BYTES:
+            self._head = (self._head + data)[:HEADER_BYTES]
+        self._data += data
+        return bool(data)
 
 
 class ReplacedFileError(Exception):
@@ -356,3 +435,91 @@ def _end_of_lines(data: bytes, max_lines: int | None, end: int) -> int:
             return place
         place = found + 1
     return place
+
+
+_MOST = 512
+_FULL = {errno.EMFILE, errno.ENFILE}
+
+
+class TooManyOpenFilesError(OSError):
+    """No file can be opened now, as none of those that are open may be closed."""
+
+
+class Owner(Protocol):
+    """A file that is opened when it is needed."""
+
+    path: str
+
+    @property
+    def may_close(self) -> bool:
+        """Return whether the file can be opened again by its path."""
+
+
+class Descriptors:
+    """Keeps the files open that were used last. One thread uses it.
+
+    Args:
+        most: How many are open at most; by default a quarter of what the process may have,
+            as it has other things to open.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        share = _MOST if soft == resource.RLIM_INFINITY else soft // 4
+        self.most = most or max(8, min(_MOST, share))
+        self._open: OrderedDict[Owner, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def find(self, owner: Owner) -> int | None:
+        """Return the descriptor of a file if it is open."""
+        return self._open.get(owner)
+
+    def get(self, owner: Owner) -> int:
+        """Return the descriptor of a file; open it where needed.
+
+        Raises:
+            FileNotFoundError: There is no file of that path.
+            TooManyOpenFilesError: The process may open no more.
+        """
+        descriptor = self._open.get(owner)
+        if descriptor is not None:
+            self._open.move_to_end(owner)
+            return descriptor
+        while len(self._open) >= self.most and self._close_one():
+            pass
+        descriptor = self._opened(owner.path)
+        self._open[owner] = descriptor
+        return descriptor
+
+    def close(self, owner: Owner) -> None:
+        """Close a file if it is open."""
+        descriptor = self._open.pop(owner, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close_all(self) -> None:
+        """Close all files."""
+        for owner in list(self._open):
+            self.close(owner)
+
+    def _opened(self, path: str) -> int:
+        while True:
+            try:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                if not self._close_one():
+                    raise TooManyOpenFilesError(error.errno, str(error), path) from error
+
+    def _close_one(self) -> bool:
+        owner = next(self._closable(), None)
+        if owner is not None:
+            self.close(owner)
+        return owner is not None
+
+    def _closable(self) -> Iterator[Owner]:
+        return (owner for owner in self._open if owner.may_close)

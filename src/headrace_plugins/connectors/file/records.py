@@ -11,17 +11,16 @@ from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
 from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Format
-from headrace_plugins.connectors.file.groups import spark_path
+from headrace_plugins.connectors.file.listing import spark_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace_plugins.connectors.file.dialect import Dialect
-    from headrace_plugins.connectors.file.groups import Group, NumberedFile
+    from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.listing import Group, NumberedFile
 
-__all__ = ["group_records", "no_records", "position_sql", "text_records", "variant_records"]
 
 PLUGIN = "file"
 _RAW = "_headrace_raw"

@@ -9,9 +9,8 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
 from headrace_plugins.connectors.file.folder import FolderSink
 from headrace_plugins.connectors.file.formats import Format
-from headrace_plugins.connectors.file.keys import FileSinkSettings
 from headrace_plugins.connectors.file.linefile import LineFileSink
-from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
+from headrace_plugins.connectors.file.settings import OTHER_SINKS, FileSinkSettings, location_of
 from headrace_plugins.connectors.file.writing import SinkSettings
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from headrace.sdk import FrameSink
     from headrace.sdk.config import Config
-
-__all__ = ["FileSink"]
 
 
 class FileSink(SinkConnector):

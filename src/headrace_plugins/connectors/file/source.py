@@ -20,12 +20,13 @@ from headrace.sdk.struct_exprs import has_variant
 from headrace_plugins.connectors.file.fileset import FileSet
 from headrace_plugins.connectors.file.formats import Format, is_compressed
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
-from headrace_plugins.connectors.file.keys import PATH_KEYS, FileSourceSettings
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (
     KAFKA_SOURCES,
     OTHER_SOURCES,
+    PATH_KEYS,
     SHARE_KEY,
+    FileSourceSettings,
     SourceSettings,
     follows,
 )
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.sdk import Position
     from headrace.sdk.config import Config
 
-__all__ = ["FileSource"]
 
 POSITION_KEY = "task.position"
 """In a task's configuration: where other tasks stood in growing files that are its own now."""

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from headrace_plugins.connectors.file.descriptors import Descriptors, TooManyOpenFilesError
 from headrace_plugins.connectors.file.generations import Generations
-from headrace_plugins.connectors.file.logfile import ReplacedFileError
-from headrace_plugins.connectors.file.packed import UnreadableFileError
+from headrace_plugins.connectors.file.logfile import (
+    Descriptors,
+    ReplacedFileError,
+    TooManyOpenFilesError,
+    UnreadableFileError,
+)
 from headrace_plugins.connectors.file.rotation import Siblings
 
 if TYPE_CHECKING:
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 
     from headrace_plugins.connectors.file.logfile import LogFile
 
-__all__ = ["Block", "Tail"]
 
 log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 1.0

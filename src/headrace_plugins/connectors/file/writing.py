@@ -12,8 +12,7 @@ from headrace.sdk import Counting, FrameSink, RecordError, Refusal, Schema, Type
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import literal
-from headrace_plugins.connectors.file.dialect import Dialect
-from headrace_plugins.connectors.file.formats import Format, format_of
+from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
 
 if TYPE_CHECKING:
@@ -21,16 +20,6 @@ if TYPE_CHECKING:
     from headrace.sdk.config import Config
     from headrace.sdk.location import Location
 
-__all__ = [
-    "NO_VALUE",
-    "PathSink",
-    "SinkSettings",
-    "line_sql",
-    "nested_field",
-    "no_row",
-    "no_tombstones",
-    "tombstone_error",
-]
 
 NO_VALUE = "HEADRACE-NO-VALUE"
 TOPIC = "${topic}"

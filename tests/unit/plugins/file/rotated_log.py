@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.followed import Followed
+from headrace_plugins.connectors.file.growing import Followed
 from headrace_plugins.connectors.file.listing import Listing, Share
 
 __all__ = ["WAIT", "RotatedLog"]

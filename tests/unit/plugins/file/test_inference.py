@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError, Schema, SourceError
-from headrace_plugins.connectors.file.dialect import Dialect
-from headrace_plugins.connectors.file.header import as_headed, header_names
-from headrace_plugins.connectors.file.inference import (
+from headrace_plugins.connectors.file.columns import (
+    as_headed,
     grown,
+    header_names,
     infer_csv,
     infer_json,
     merge_types,
     to_schema,
 )
+from headrace_plugins.connectors.file.formats import Dialect
 
 PLAIN = Dialect()
 

@@ -511,7 +511,7 @@ def test_a_position_is_small_however_many_files_were_rotated(make: Make) -> None
 FEW_DESCRIPTORS = """
 import resource, sys
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.followed import Followed
+from headrace_plugins.connectors.file.growing import Followed
 from headrace_plugins.connectors.file.listing import Listing, Share
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
