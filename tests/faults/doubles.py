@@ -22,14 +22,14 @@ from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
 from headrace.dataplane.chain import Routes
 from headrace.dataplane.dead_letters import (
-    DeadLetters,
+    DeadLetterWriter,
     LetterMarks,
-    Letters,
     RejectedFrame,
     Staged,
+    StagedDeadLetters,
 )
 from headrace.dataplane.delivery import SinkPart, StagedRows
-from headrace.dataplane.flow import Flow, LaidChain, StreamFrame
+from headrace.dataplane.flow import Flow, StreamFrame, TransformedStream
 from headrace.dataplane.sources import SourceFrame
 from headrace.model import Batch, Counts, Lease, TaskId
 from headrace.runtime.build import sink_names
@@ -123,12 +123,12 @@ class NumberFlow(Flow):
     def _streams(self, data: SourceFrame) -> list[StreamFrame]:
         return [StreamFrame(None, TOPIC, self.application)]  # type: ignore[arg-type]
 
-    def _lay(self, stream: StreamFrame, batch: Batch, kept: ExitStack) -> LaidChain:
+    def _lay(self, stream: StreamFrame, batch: Batch, kept: ExitStack) -> TransformedStream:
         nothing: Any = None
         routes = Routes(TOPIC, TOPIC, self.staging, batch)
-        return LaidChain(stream, nothing, _NoRecords(), routes, TOPIC)  # type: ignore[arg-type]
+        return TransformedStream(stream, nothing, _NoRecords(), routes, TOPIC)  # type: ignore[arg-type]
 
-    def _stage(self, laid: LaidChain, part: SinkPart, batch: Batch) -> StagedRows:
+    def _stage(self, laid: TransformedStream, part: SinkPart, batch: Batch) -> StagedRows:
         ids = list(range(_at(batch.start), _at(batch.end)))
         bad = self._bad(batch)
         good = [n for n in ids if n not in bad]
@@ -139,7 +139,7 @@ class NumberFlow(Flow):
         return StagedRows(write=write, counts=counts)
 
     def _rejected(
-        self, laid: LaidChain, part: SinkPart, rows: StagedRows, batch: Batch
+        self, laid: TransformedStream, part: SinkPart, rows: StagedRows, batch: Batch
     ) -> RejectedFrame:
         return self._bad(batch)  # type: ignore[return-value]
 
@@ -159,7 +159,7 @@ def is_bad(number: int) -> bool:
     return number % BAD_EVERY == BAD_EVERY - 1
 
 
-class NumberLetters(DeadLetters):
+class NumberLetters(DeadLetterWriter):
     """Dead letters that are staged by pyarrow."""
 
     def _rows(self, rejected: Any, which: str, batch: Batch, sink: int | None) -> Any:
@@ -381,12 +381,12 @@ class NumberTask:
         sink.write = writing  # type: ignore[method-assign]
         return sink
 
-    def _letters(self) -> DeadLetters:
+    def _letters(self) -> DeadLetterWriter:
         topic = Topics(Location.of(self.folder)).get(DEAD)
         letters = NumberLetters(task=TASK, topic=topic, appended=ignore)
         append = letters.append
 
-        def appending(some: Letters, marks: LetterMarks) -> None:
+        def appending(some: StagedDeadLetters, marks: LetterMarks) -> None:
             if some.chain.files:
                 self.reach("before letters")
             append(some, marks)

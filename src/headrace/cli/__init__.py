@@ -1,7 +1,7 @@
-"""The command line: parses, makes one call, and exits with a code.
+"""The command line: parses, asks the runtime or a server, shows the answer, exits with a code.
 
-In it: commands, tables, JSON, progress and errors as people read them. Never: a decision, SQL,
-or an import at the start that a command may not need.
+In it: commands, tables, JSON, progress, errors as people read them, and the plan of `apply`.
+Never: SQL, Spark, or an import at the start that a command may not need.
 """
 
 from headrace.cli.app import main

@@ -73,7 +73,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         rocketmq_app,
         server_app,
     )
-    from headrace.runtime.measures import vitals
+    from headrace.runtime.measures import health_checks
 
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -93,7 +93,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         runtime = opened.enter_context(invocation.runtime(serving=True, shared=listener.shared))
         connectors = opened.enter_context(runtime.server(events))
         bench = Workbench(runtime, events, connectors.clock)
-        health = vitals(runtime, connectors.names)
+        health = health_checks(runtime, connectors.names)
         apis = server_app(connectors, bench, listener, health)
         measured = metrics_app(runtime.measuring.exposition, listener)
         opened.enter_context(opening.opened(WithMetrics(apis, measured)))

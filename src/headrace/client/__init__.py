@@ -5,7 +5,8 @@
 ...     client.create("lines-in", {"connector.class": "FileStreamSource", "file": "in.txt"})
 ...     client.status("lines-in").state
 
-It works with a server of Kafka Connect too, but for what only ours has.
+It works with a server of Kafka Connect too, but for what only ours has. In it: HTTP, and
+answers as values. Never: what a server imports.
 """
 
 from headrace.client.client import Client

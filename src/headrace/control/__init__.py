@@ -1,7 +1,7 @@
 """Decides: reads definitions, checks them, plans their tasks, and changes what is wanted.
 
-In it: validation, offsets, versions, the runtime's own keys. Never: a running task, Spark or
-HTTP.
+In it: validation, planning, offsets, versions, the runtime's own keys, and what a server shows
+of itself: health, log, backups, counts. Never: a running task, Spark or HTTP.
 """
 
 from headrace.control.backups import Backup, Backups

@@ -1,13 +1,14 @@
-"""Spark: sources, the flow, sinks.
+"""Spark: sources, the flow, sinks, dead letters.
 
-In it: all that makes or runs a DataFrame. Never: which connector it is, or a store.
+In it: how a batch is read, transformed, staged and committed. Never: the store, or a plugin by
+its name.
 """
 
 from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
 from headrace.dataplane.dead_letter_queue import Claimed, DeadLetterFilter, DeadLetterQueue
 from headrace.dataplane.dead_letter_replay import ReplayReader
-from headrace.dataplane.dead_letters import DeadLetters
+from headrace.dataplane.dead_letters import DeadLetterWriter
 from headrace.dataplane.delivery import refused_of, sink_marks
 from headrace.dataplane.flow import Flow
 from headrace.dataplane.preview import Stage, preview
@@ -27,7 +28,7 @@ __all__ = [
     "ConvertingReader",
     "DeadLetterFilter",
     "DeadLetterQueue",
-    "DeadLetters",
+    "DeadLetterWriter",
     "Flow",
     "FrameReader",
     "PartConverter",

@@ -79,8 +79,8 @@ class LetterMarks:
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
-    """Whose letters they are that are staged with one sink's part of a batch.
+class LetterScope:
+    """LetterScope letters they are that are staged with one sink's part of a batch.
 
     Args:
         sink: The sink's number: what it refuses is to be replayed to it alone.
@@ -140,7 +140,7 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Letters:
+class StagedDeadLetters:
     """The rejected records of a batch, staged: the chain's, and those that a sink refuses."""
 
     chain: Staged = field(default_factory=Staged)
@@ -167,13 +167,13 @@ class Letters:
         return {name: part.to_json() for name, part in parts.items() if part.files}
 
     @classmethod
-    def from_json(cls, figures: Mapping[str, Any]) -> Letters:
+    def from_json(cls, figures: Mapping[str, Any]) -> StagedDeadLetters:
         """Read what ``to_json`` gave."""
         return cls(**{name: Staged.from_json(part) for name, part in figures.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeadLetters:
+class DeadLetterWriter:
     """What becomes of the rejected records of one task.
 
     They are staged before the good records become visible, the sink's transaction keeps
@@ -201,16 +201,16 @@ class DeadLetters:
         rejected: RejectedFrame,
         marks: LetterMarks,
         batch: Batch,
-        whose: Whose,
+        whose: LetterScope,
         count: int,
-    ) -> Letters:
+    ) -> StagedDeadLetters:
         """Stage the rejected records, count them by cause, and log them.
 
         Args:
             rejected: The records.
             marks: The batch's in the dead-letter topic.
             batch: The batch.
-            whose: Whose letters they are.
+            whose: LetterScope letters they are.
             count: How many records are rejected in all.
 
         Raises:
@@ -226,12 +226,12 @@ class DeadLetters:
         else:
             chain = self._counted(chained)
         if chain.count >= count:
-            return Letters(chain)
+            return StagedDeadLetters(chain)
         refused = self._settled(marks.sink, batch)
         if refused is None:
             rows = self._rows(rejected, "chain_error IS NULL", batch, whose.sink)
             refused = self._staged(rows, marks.sink)
-        return Letters(chain, refused)
+        return StagedDeadLetters(chain, refused)
 
     def _settled(self, mark: Mark, batch: Batch) -> Staged | None:
         """Return letters that are in the topic: a sink without marks is written once more."""
@@ -268,7 +268,7 @@ class DeadLetters:
         examples = {f"{stage} {exception}": str(text) for stage, exception, _, text in groups}
         return Staged(causes, examples=examples)
 
-    def append(self, letters: Letters, marks: LetterMarks) -> None:
+    def append(self, letters: StagedDeadLetters, marks: LetterMarks) -> None:
         """Append staged letters once. Guarantee 4.
 
         Raises:
@@ -311,7 +311,7 @@ class DeadLetters:
             discard_other_attempts(self.topic.location, decided, folder=_FOLDER)
             self.appended(self.topic.name)
 
-    def discard(self, marks: LetterMarks, whose: Whose) -> None:
+    def discard(self, marks: LetterMarks, whose: LetterScope) -> None:
         """Remove what was staged, but nothing that an earlier attempt has appended.
 
         What the chain rejected is the first sink's, whose transaction may have come about.
@@ -382,10 +382,10 @@ class DeadLetterPart:
         chain: Names the chain of transforms and converters, as a digest.
     """
 
-    letters: DeadLetters | None
+    letters: DeadLetterWriter | None
     mark: Mark
     writer: str
-    whose: Whose = field(default_factory=Whose)
+    whose: LetterScope = field(default_factory=LetterScope)
     chain: str = ""
 
     def settled(self, receipt: str) -> Counts:
@@ -402,7 +402,7 @@ class DeadLetterPart:
                 "batch is finished."
             )
             raise StateError(problem, fix=fix)
-        self.append(Letters.from_json(staged))
+        self.append(StagedDeadLetters.from_json(staged))
         return Counts.from_receipt(receipt)
 
     def is_of_other_chain(self, receipt: str) -> bool:
@@ -410,7 +410,7 @@ class DeadLetterPart:
         chain = receipt_figures(receipt).get(_CHAIN, "")
         return bool(chain and self.chain) and chain != self.chain
 
-    def stage(self, rejected: RejectedFrame, count: int, batch: Batch) -> Letters:
+    def stage(self, rejected: RejectedFrame, count: int, batch: Batch) -> StagedDeadLetters:
         """Stage the letters of a batch of which so many records are rejected."""
         assert self.letters is not None
         letters = self.letters.stage(rejected, self._marks, batch, self.whose, count)
@@ -420,7 +420,7 @@ class DeadLetterPart:
             raise SourceError(problem, fix="The source gives other rows when it is read again.")
         return letters
 
-    def receipt(self, counts: Counts, letters: Letters) -> str:
+    def receipt(self, counts: Counts, letters: StagedDeadLetters) -> str:
         """Return what the sink keeps beside the batch's mark."""
         figures = asdict(counts)
         if self.chain:
@@ -429,7 +429,7 @@ class DeadLetterPart:
             figures[_LETTERS] = {**staged, _TOPIC: self._topic}
         return self.mark.receipt(figures)
 
-    def append(self, letters: Letters) -> None:
+    def append(self, letters: StagedDeadLetters) -> None:
         """Append the letters, now that the sink's transaction has decided for them."""
         if self.letters is not None:
             self.letters.append(letters, self._marks)

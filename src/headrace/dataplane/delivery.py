@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.dead_letters import DeadLetterPart, Letters
+from headrace.dataplane.dead_letters import DeadLetterPart, StagedDeadLetters
 from headrace.dataplane.failures import REJECTED
 from headrace.dataplane.refusals import record_id
 from headrace.dataplane.sinks import sink_title
@@ -33,7 +33,7 @@ _FILTER = "filter:"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPart:
+class AlreadyCommitted:
     """What a sink holds of a batch that ran before.
 
     Args:
@@ -70,7 +70,7 @@ class SinkPart:
         """Return the receipt of a batch that the sink holds, None for one to be written."""
         return held_receipt(self.sink, self.mark, self.target.topic, batch)
 
-    def held(self, batch: Batch, rows: int | None) -> HeldPart | None:
+    def held(self, batch: Batch, rows: int | None) -> AlreadyCommitted | None:
         """Return what the sink holds already of a batch of so many rows, if they are known."""
         receipt = self.receipt(batch)
         if receipt is None:
@@ -85,7 +85,7 @@ class SinkPart:
                 "batch is finished.",
             )
         other = self.letters.is_of_other_chain(receipt)
-        return HeldPart(self.letters.settled(receipt), other)
+        return AlreadyCommitted(self.letters.settled(receipt), other)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class StagedPart:
     """One sink's part of a batch, staged: nothing of it is visible before ``commit``.
 
     Args:
-        part: Whose it is.
+        part: LetterScope it is.
         rows: What the sink has staged.
         letters: The dead letters of what is rejected.
         counts: What becomes of all records, with the causes that the letters have.
@@ -120,11 +120,11 @@ class StagedPart:
 
     part: SinkPart
     rows: StagedRows
-    letters: Letters
+    letters: StagedDeadLetters
     counts: Counts
 
     @classmethod
-    def of(cls, part: SinkPart, rows: StagedRows, letters: Letters) -> StagedPart:
+    def of(cls, part: SinkPart, rows: StagedRows, letters: StagedDeadLetters) -> StagedPart:
         """Count as the letters do.
 
         Letters that are there already are those of an attempt whose records were all

@@ -19,13 +19,13 @@ from headrace.dataplane.chain import Routes, apply_chain, constant_topic
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
-    Letters,
+    LetterScope,
     RejectedFrame,
-    Whose,
+    StagedDeadLetters,
     changed_chain,
 )
 from headrace.dataplane.delivery import (
-    HeldPart,
+    AlreadyCommitted,
     RowCount,
     SinkPart,
     StagedPart,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from headrace.dataplane.chain import Step
     from headrace.dataplane.conversion import PartConverter
-    from headrace.dataplane.dead_letters import DeadLetters
+    from headrace.dataplane.dead_letters import DeadLetterWriter
     from headrace.dataplane.packed import Packed
     from headrace.dataplane.records import RecordFrame
     from headrace.dataplane.sources import SourceFrame, SourceReader
@@ -93,7 +93,7 @@ class StreamFrame:
 
 
 @dataclass(frozen=True)
-class LaidChain:
+class TransformedStream:
     """The records of one stream with the chain laid over them.
 
     Where the chain has code it runs once, for all sinks, for what is counted beforehand and
@@ -146,7 +146,7 @@ class Flow:
     staging: Location
     names: Sequence[str] = ("",)
     chain: str = ""
-    dead_letters: DeadLetters | None = None
+    dead_letters: DeadLetterWriter | None = None
     evolution: Evolution = field(default_factory=Evolution)
     check_limits: Callable[[Batch, Counts], None] | None = None
     converters: Sequence[PartConverter] = ()
@@ -157,14 +157,25 @@ class Flow:
 
     @property
     def untouched(self) -> bool:
+        """Whether the newest run came to its end before any sink could hold some of it."""
         return not self._committing.is_set()
 
     @cached_property
     def routing(self) -> str:
+        """What decides which topic each record goes to, as a digest; nothing for one topic."""
         is_one = constant_topic(self.steps, self.topic) is not None
         return "" if is_one else self.chain
 
     def run(self, batch: Batch) -> Counts:
+        """Move the batch; return only when it is durable. Running it again adds nothing.
+
+        It reads the range, lays the chain over each stream of it, and delivers each: a sink
+        that has committed the batch already is asked for its receipt, the others get rows that
+        fit them, staged with their dead letters; the limits are checked; then all commit.
+        Packed rows that only go to topics are copied without the JVM, see PackedCopy.
+
+        Raises RangeChangedError only while no sink has committed any of it.
+        """
         self._committing.clear()
         if batch.again and batch.routing not in {None, self.routing}:
             # Guarantee 2: each topic has a mark of its own, and which rows it stands for is
@@ -192,47 +203,51 @@ class Flow:
         """Lay the chain over the records of each stream, and deliver one after the other."""
         counts = Counts()
         with ExitStack() as kept:
-            chains = [self._lay(stream, batch, kept) for stream in streams]
+            chains = [self._transform(stream, batch, kept) for stream in streams]
             if len(chains) > 1:
                 self._check(chains, batch)
-            for laid in chains:
+            for transformed in chains:
                 # What sinks refuse is known only here, stream by stream: one may have to see
                 # what the one before it has made of its table.
-                counts = counts.plus(self._deliver(laid, batch, before=counts))
+                counts = counts.plus(self._deliver(transformed, batch, before=counts))
         return counts
 
-    def _deliver(self, laid: LaidChain, batch: Batch, before: Counts) -> Counts:
+    def _deliver(self, transformed: TransformedStream, batch: Batch, before: Counts) -> Counts:
         """Write the records of a stream; return the counts when every sink has them for good.
 
         Guarantee 4: all sinks have staged their part, and it was judged, before any of it
         becomes visible in the first.
         """
-        parts = self._parts(laid, batch)
-        held = [part.held(batch, laid.stream.rows) for part in parts]
+        parts = self._parts(transformed, batch)
+        held = [part.held(batch, transformed.stream.rows) for part in parts]
         self._check_one_chain(parts, held)
-        none_good = self._none_good(laid) if None in held else None
+        none_good = self._none_good(transformed) if None in held else None
+        counts_of_sinks: list[Counts] = []
         staged: list[StagedPart] = []
         with ExitStack() as undo:
-            for part in [part for part, there in zip(parts, held, strict=True) if not there]:
+            for part, committed in zip(parts, held, strict=True):
+                if committed is not None:
+                    counts_of_sinks.append(committed.counts)
+                    continue
                 if none_good is not None:
                     rows = self._leave(part, none_good, batch)
                 else:
-                    rows = self._stage(laid, part, batch)
+                    rows = self._stage(transformed, part, batch)
                 if rows.write is not None:
                     undo.callback(rows.write.abort)
                 undo.callback(part.letters.discard)
-                letters = Letters()
+                letters = StagedDeadLetters()
                 if rows.counts.rejected:
-                    rejected = self._rejected(laid, part, rows, batch)
+                    rejected = self._rejected(transformed, part, rows, batch)
                     letters = part.letters.stage(rejected, rows.counts.rejected, batch)
                 staged.append(StagedPart.of(part, rows, letters))
-            written = iter(staged)
-            counts = Counts.of_sinks([(there or next(written)).counts for there in held])
+                counts_of_sinks.append(staged[-1].counts)
+            counts = Counts.of_sinks(counts_of_sinks)
             if staged:
                 self._check_limits(batch, before.plus(counts), staged)
             undo.pop_all()
-        if laid.kept:
-            laid.records.frame.unpersist()
+        if transformed.kept:
+            transformed.records.frame.unpersist()
         self._committing.set()
         self._commit(staged)
         return counts
@@ -264,7 +279,9 @@ class Flow:
             streams.append(StreamFrame(frame, stream.name, application, stream.rows))
         return streams
 
-    def _lay(self, stream: StreamFrame, batch: Batch, kept: ExitStack) -> LaidChain:
+    def _transform(
+        self, stream: StreamFrame, batch: Batch, kept: ExitStack
+    ) -> TransformedStream:
         """Lay the chain over the records of a stream; ``kept`` ends what Spark keeps."""
         # The time of the intent, so that a batch that runs again gives the same records.
         begun = int(batch.begun.timestamp() * 1_000_000)
@@ -272,13 +289,13 @@ class Flow:
         routes = Routes(stream.topic, self.topic, self.staging, batch)
         if not self._keeps(len(self._marks(stream, batch))):
             records, topic = self._chained(came, stream, routes, batch)
-            return LaidChain(stream, came, records, routes, topic)
+            return TransformedStream(stream, came, records, routes, topic)
         whole = came if self.dead_letters is None else came.with_original()
         records, topic = self._chained(whole, stream, routes, batch)
         frame = records.frame.persist()
         kept.callback(frame.unpersist)
         records = replace(records, frame=frame)
-        return LaidChain(stream, came, records, routes, topic, kept=True)
+        return TransformedStream(stream, came, records, routes, topic, kept=True)
 
     def _chained(
         self, records: RecordFrame, stream: StreamFrame, routes: Routes, batch: Batch
@@ -301,7 +318,7 @@ class Flow:
             return True
         return bool(code) and sinks > 1
 
-    def _check(self, chains: Sequence[LaidChain], batch: Batch) -> None:
+    def _check(self, chains: Sequence[TransformedStream], batch: Batch) -> None:
         """Let no stream be written where another one is not let through.
 
         Raises:
@@ -310,22 +327,24 @@ class Flow:
         """
         if self.evolution.may_reject:
             rehearsal = self.evolution.rehearsal()
-            for laid in chains:
-                for part in () if laid.records.shape.unfit else self._parts(laid, batch):
+            for transformed in chains:
+                for part in (
+                    () if transformed.records.shape.unfit else self._parts(transformed, batch)
+                ):
                     if part.receipt(batch) is None:
-                        rehearsal.fitted(laid.records.shape, part.target)
+                        rehearsal.fitted(transformed.records.shape, part.target)
         if self.check_limits is not None and self.steps:
-            surveyed = [counted(laid.records, ()) for laid in chains]
+            surveyed = [counted(transformed.records, ()) for transformed in chains]
             self.check_limits(batch, reduce(Counts.plus, surveyed, Counts()))
 
-    def _parts(self, laid: LaidChain, batch: Batch) -> list[SinkPart]:
-        stream, topic = laid.stream, laid.topic
+    def _parts(self, transformed: TransformedStream, batch: Batch) -> list[SinkPart]:
+        stream, topic = transformed.stream, transformed.topic
         parts: list[SinkPart] = []
         for number, sink, mark in self._marks(stream, batch):
-            whose = Whose(number, first=not parts, alone=stream.only_sink is not None)
+            whose = LetterScope(number, first=not parts, alone=stream.only_sink is not None)
             at, name = topic or stream.topic, self.names[number]
             part = SinkPart(
-                sink=sink if topic else laid.routes.divided(sink),
+                sink=sink if topic else transformed.routes.divided(sink),
                 target=Target(sink, number, name, at, is_one=topic is not None),
                 mark=mark,
                 letters=DeadLetterPart(
@@ -336,7 +355,7 @@ class Flow:
         return parts
 
     def _check_one_chain(
-        self, parts: Sequence[SinkPart], held: Sequence[HeldPart | None]
+        self, parts: Sequence[SinkPart], held: Sequence[AlreadyCommitted | None]
     ) -> None:
         """Raise if some sink holds the batch of another chain, and some other does not."""
         others = [
@@ -346,15 +365,15 @@ class Flow:
             # Guarantee 4: what one chain rejects another may let through.
             raise changed_chain(others[0].title)
 
-    def _none_good(self, laid: LaidChain) -> Counts | None:
+    def _none_good(self, transformed: TransformedStream) -> Counts | None:
         """Return the counts of records of which a step can take none; None if any is good.
 
         Their schema is that of before the step. It says nothing about what the good ones of
         later batches will have, so no sink may see it.
         """
-        if not laid.records.shape.unfit:
+        if not transformed.records.shape.unfit:
             return None
-        counts = counted(laid.records, self._aliases)
+        counts = counted(transformed.records, self._aliases)
         # Where nothing is tolerated the write is what raises the first error.
         tolerated = self.dead_letters is not None or not counts.rejected
         return counts if tolerated and counts.balanced else None
@@ -365,10 +384,12 @@ class Flow:
         write = part.sink.write_mark(self.spark, part.mark, part.target.topic)
         return StagedRows(write=write, counts=counts)
 
-    def _stage(self, laid: LaidChain, part: SinkPart, batch: Batch) -> StagedRows:
+    def _stage(
+        self, transformed: TransformedStream, part: SinkPart, batch: Batch
+    ) -> StagedRows:
         """Give the sink the records that are good, in the schema that it is to have."""
         tolerant, sink = self.dead_letters is not None, part.sink
-        fitted = self._fitted(laid.records, part.target)
+        fitted = self._fitted(transformed.records, part.target)
         value, key = _schemas(fitted)
         policy = self.evolution.policy(part.target.number)
         to = SinkBatch(part.mark, part.target.topic, value, key, policy)
@@ -378,7 +399,7 @@ class Flow:
         records = refusing(fitted, refusals, part.title) if refusals else fitted
         count = RowCount.of(
             records.shape,
-            known=laid.stream.rows,
+            known=transformed.stream.rows,
             counting=sink.counting,
             aliases=self._aliases,
             tolerant=tolerant,
@@ -404,13 +425,13 @@ class Flow:
         return records if shape is records.shape else replace(records, shape=shape).settled()
 
     def _rejected(
-        self, laid: LaidChain, part: SinkPart, rows: StagedRows, batch: Batch
+        self, transformed: TransformedStream, part: SinkPart, rows: StagedRows, batch: Batch
     ) -> RejectedFrame:
         """Return what the chain rejected and the sink refused, as it came."""
-        again = laid.records
-        if not laid.kept:
-            whole = laid.source.with_original()
-            again = self._chained(whole, laid.stream, laid.routes, batch)[0]
+        again = transformed.records
+        if not transformed.kept:
+            whole = transformed.source.with_original()
+            again = self._chained(whole, transformed.stream, transformed.routes, batch)[0]
         again = again.keeping("__chain_error", again.shape.error or _NO_ERROR)
         if rows.schema is not None:
             again = self._fitted(again, part.target)
@@ -419,7 +440,7 @@ class Flow:
         error = records.shape.error or _NO_ERROR
         columns = [*records.original(), f"{error} AS error", "__chain_error AS chain_error"]
         frame = records.frame.selectExpr(*columns).where("error IS NOT NULL")
-        return RejectedFrame(frame, *_schemas(laid.source))
+        return RejectedFrame(frame, *_schemas(transformed.source))
 
     def _check_limits(self, batch: Batch, counts: Counts, staged: Sequence[StagedPart]) -> None:
         if self.check_limits is None:
@@ -444,7 +465,7 @@ class Flow:
         self._committing.set()
         for number, sink, mark in sink_marks(self.application, self.sinks, self.names, batch):
             assert isinstance(sink, TopicWriter)
-            whose = Whose(number, first=not each)
+            whose = LetterScope(number, first=not each)
             copy = PackedCopy(
                 spark=self.spark,
                 packed=packed,
@@ -471,7 +492,7 @@ class Flow:
             receipt = held_receipt(sink, mark, topic, batch)
             if receipt is None:
                 return None
-            whose = Whose(number, first=not each)
+            whose = LetterScope(number, first=not each)
             letters = DeadLetterPart(self.dead_letters, mark, self.application, whose)
             each.append(letters.settled(receipt))
         return Counts.of_sinks(each)

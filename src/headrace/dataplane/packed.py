@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.dead_letters import Letters, RejectedFrame
+from headrace.dataplane.dead_letters import RejectedFrame, StagedDeadLetters
 from headrace.dataplane.delivery import check_balance, held_receipt
 from headrace.dataplane.failures import not_tolerated
 from headrace.evolution.apply_arrow import MISFIT, misfit_rows, moved_rows
@@ -428,7 +428,7 @@ class PackedCopy:
             if self.check_limits is not None:
                 self.check_limits(batch, counts)
             undo.callback(self.letters.discard)
-            letters = Letters()
+            letters = StagedDeadLetters()
             if counts.rejected:
                 letters = self.letters.stage(self._rejected(moves), counts.rejected, batch)
             undo.pop_all()

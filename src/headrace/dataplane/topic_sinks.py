@@ -217,7 +217,7 @@ class TopicsWriter(TopicWriter):
 
         Args:
             frame: The record columns.
-            batch: Whose mark each topic's is made from.
+            batch: LetterScope mark each topic's is made from.
             staging: A folder on the topics' file system.
             holds: Whether a topic holds its part of the batch already.
         """

@@ -1,7 +1,7 @@
 """HTTP in, one call, HTTP out: Kafka Connect's API, RocketMQ Connect's and our own.
 
-In it: routes, errors as answers, tokens, limits, the listener. FastAPI and its server stay in
-this package. Never: a decision, SQL, or Spark.
+In it: routes, errors as answers, tokens, limits, the listener. Of the kernel only this package
+uses FastAPI and uvicorn. Never: a decision, SQL, or Spark.
 """
 
 from headrace.rest.auth import behind, needs_admin_to_change

@@ -28,7 +28,7 @@ from headrace.control import (
 from headrace.model import PluginNotFoundError, TargetState
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest.auth import behind, caller, has_token, needs_admin_to_change
-from headrace.rest.connect_answers import ConnectErrors, ConnectManners, refusal
+from headrace.rest.connect_answers import ConnectErrors, ConnectMiddleware, refusal
 from headrace.rest.errors import add_errors
 from headrace.rest.listener import Listener
 from headrace.rest.loggers import Loggers, logger_routes
@@ -233,7 +233,7 @@ def connect_app(
 ) -> ASGIApp:
     """Return the API over an installation's connectors, behind a listener's checks."""
     return behind(
-        ConnectManners(connect_api(connectors, health)), listener, refusal, needed_role
+        ConnectMiddleware(connect_api(connectors, health)), listener, refusal, needed_role
     )
 
 

@@ -129,7 +129,7 @@ def _unknown(request: Request) -> str:
     return words.format(**names)
 
 
-class ConnectManners:
+class ConnectMiddleware:
     """Takes requests as Kafka Connect's server does, before they are routed.
 
     A slash at the end of a path does not matter; HEAD is a GET without its body; a body that is

@@ -27,7 +27,7 @@ from headrace.rest.listener import Listener
 from headrace.rest.requests import Encoded
 from headrace.rest.rocketmq_answers import (
     RocketmqErrors,
-    RocketmqManners,
+    RocketmqMiddleware,
     refusal,
     success,
 )
@@ -172,7 +172,7 @@ def rocketmq_app(connectors: Connectors, listener: Listener) -> ASGIApp:
     for routes in (_cluster, _all, _one, _views):
         app.include_router(routes(connectors))
     app.include_router(rocketmq_plugin_routes(connectors.registry))
-    return behind(RocketmqManners(app), listener, refusal, needed_role, gets_change=True)
+    return behind(RocketmqMiddleware(app), listener, refusal, needed_role, gets_change=True)
 
 
 def _cluster(connectors: Connectors) -> APIRouter:

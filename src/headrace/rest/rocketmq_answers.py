@@ -87,7 +87,7 @@ def _unknown(request: Request) -> str:
     return f"Connector{space}[{name}] does not exist"
 
 
-class RocketmqManners:
+class RocketmqMiddleware:
     """Takes requests as RocketMQ Connect's server does: a slash at the end does not matter."""
 
     def __init__(self, app: ASGIApp) -> None:

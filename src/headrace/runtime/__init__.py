@@ -1,4 +1,5 @@
-"""The wiring: builds everything from settings, and runs a server.
+"""The wiring: builds the objects of a process from its settings, and runs a server.
 
-In it: which object gets which. Never: a decision, SQL, or a row.
+In it: which object gets which, previews and replays. Never: a rule about connectors, SQL, or a
+row.
 """

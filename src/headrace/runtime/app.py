@@ -1,4 +1,4 @@
-"""Wires objects from settings: the only place that builds things."""
+"""Wires the objects of one process from its settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from headrace.worker import (
     Stalls,
     TopicReadings,
     Worker,
-    bury_dead,
+    fence_dead_workers,
 )
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Runtime:
 
     def run(self, definitions: Sequence[Definition], events: Events, *, once: bool) -> Outcome:
         """Run connectors until they end, or ``stop`` is called from another thread."""
-        bury_dead(self.owner, self.state, now())
+        fence_dead_workers(self.owner, self.state, now())
         plans = [plan for d in definitions for plan in self._planner.all_plans(d)]
         if once:
             check_topics(plans, self.topics)
@@ -214,7 +214,7 @@ class Runtime:
 
     @contextmanager
     def _served(self, events: Events, former: str | None) -> Iterator[Connectors]:
-        bury_dead(self.owner, self.state, now(), former)
+        fence_dead_workers(self.owner, self.state, now(), former)
         hosts = self.hosts = HostSupervisor()
         worker = self._new_worker(events, serving=True)
         maker = self._maker(hosts, worker)
@@ -309,7 +309,7 @@ class Runtime:
         events: Events,
     ) -> tuple[Claimed, Outcome]:
         """Send rejected records through their connector's chain again, see Replay."""
-        bury_dead(self.owner, self.state, now())
+        fence_dead_workers(self.owner, self.state, now())
         replay = Replay(
             spark=self.spark,
             assembler=self._assembler,

@@ -15,7 +15,7 @@ import structlog
 from headrace.capture import CaptureSpec, Pace
 from headrace.dataplane import (
     ConvertingReader,
-    DeadLetters,
+    DeadLetterWriter,
     Flow,
     FrameReader,
     PartConverter,
@@ -265,12 +265,12 @@ class Assembler:
         """Return the chain of a task; its code is started, and keeps state below ``state``."""
         return started_steps(plan.steps, plan.id, state, started)
 
-    def _dead_letters(self, plan: TaskPlan) -> DeadLetters | None:
+    def _dead_letters(self, plan: TaskPlan) -> DeadLetterWriter | None:
         errors = plan.common.errors
         if not errors.tolerant:
             return None
         name = errors.dead_letter_topic
-        return DeadLetters(
+        return DeadLetterWriter(
             task=plan.id,
             topic=None if name is None else self.topics.get(name),
             appended=self.appended,

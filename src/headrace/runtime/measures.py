@@ -122,7 +122,7 @@ class Measuring:
         )
 
 
-def vitals(runtime: Runtime, store: Callable[[], object]) -> Health:
+def health_checks(runtime: Runtime, store: Callable[[], object]) -> Health:
     """Return what looks at all that a server needs; ``store`` asks the store for anything."""
     settings = runtime.settings
     folders = [settings.home, settings.topics_dir.local]

@@ -58,7 +58,7 @@ class CommitConflictError(Exception):
 
     Args:
         version: The other commit.
-        application: Whose transaction it was, where that is why.
+        application: LetterScope transaction it was, where that is why.
     """
 
     def __init__(self, version: int, application: str | None = None) -> None:

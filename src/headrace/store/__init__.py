@@ -1,7 +1,8 @@
 """Durable control state behind two Protocols, in SQLite or PostgreSQL.
 
-In it: transactions, leases, positions, batches, connectors, backups. SQLAlchemy stays in this
-package. Never: the data of topics, a thread, or a decision about a connector.
+In it: transactions, leases, positions, batches, connectors, backups. Of the kernel only this
+package uses SQLAlchemy. Never: the data of topics, a thread of its own, or a decision about a
+connector.
 """
 
 from headrace.store.backups import (

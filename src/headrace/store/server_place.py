@@ -39,7 +39,7 @@ class ServerPlaces:
         """Take the place for a time; return who had it and is gone, if anybody.
 
         Args:
-            owner: Whose it is to be.
+            owner: LetterScope it is to be.
             duration: For how long, unless it is kept.
             is_dead: Whether an owner is known to be gone, so that its time need not run out.
 

@@ -12,8 +12,8 @@ from headrace.worker.context import (
     StoredTaskContext,
 )
 from headrace.worker.events import ConnectorEvents, Events, Everyone, Measures, Outcome
-from headrace.worker.loop import BatchLoop, Flow, Reader, ToleranceGuard
-from headrace.worker.owners import LostTasks, Owner, bury_dead, living
+from headrace.worker.loop import BatchLoop, BatchRunner, Reader, ToleranceGuard
+from headrace.worker.owners import LostTasks, Owner, fence_dead_workers, living
 from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
@@ -24,13 +24,13 @@ from headrace.worker.worker import Worker
 
 __all__ = [
     "BatchLoop",
+    "BatchRunner",
     "BatchTask",
     "CaptureKeeping",
     "CaptureTask",
     "ConnectorEvents",
     "Events",
     "Everyone",
-    "Flow",
     "LostTasks",
     "Measures",
     "Outcome",
@@ -52,6 +52,6 @@ __all__ = [
     "TopicReadings",
     "Verdict",
     "Worker",
-    "bury_dead",
+    "fence_dead_workers",
     "living",
 ]

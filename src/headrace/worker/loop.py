@@ -40,7 +40,7 @@ _TRIES = 5
 
 
 @dataclass
-class Pieces:
+class AdaptiveBatchSize:
     """How many rows the batches of one task may have, beside what its configuration says.
 
     It outlives the loop, which is made anew when Spark is.
@@ -117,7 +117,7 @@ class Reader(Protocol):
         """Learn that everything up to ``position`` is durable in the target."""
 
 
-class Flow(Protocol):
+class BatchRunner(Protocol):
     """Carries the records of one batch from the source into every sink."""
 
     @property
@@ -152,7 +152,7 @@ class BatchLoop:
     store: Store
     lease: Lease
     reader: Reader
-    flow: Flow
+    flow: BatchRunner
     limit: ReadLimit
     clock: Callable[[], datetime]
     keep_since: Callable[[datetime], datetime | None] = lambda _: None

@@ -82,7 +82,9 @@ def living(folder: Path) -> list[str]:
         return [each for each in names if each != me.name and not me.is_dead(each)]
 
 
-def bury_dead(owner: Owner, store: Store, now: datetime, former: str | None = None) -> None:
+def fence_dead_workers(
+    owner: Owner, store: Store, now: datetime, former: str | None = None
+) -> None:
     """Take the leases of processes that are gone: those of this machine, and a server's.
 
     Args:

@@ -11,14 +11,14 @@ import structlog
 
 from headrace.model import Backoff, SparkMemoryError, SparkUnavailableError
 from headrace.sdk import ReadLimit
-from headrace.worker.loop import Pieces
+from headrace.worker.loop import AdaptiveBatchSize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.model import Batch, Counts, Lease, TaskId
     from headrace.sdk import Lag
-    from headrace.worker.loop import BatchLoop, Flow
+    from headrace.worker.loop import BatchLoop, BatchRunner
 
 
 log = structlog.get_logger(__name__)
@@ -139,7 +139,7 @@ class _TaggedFlow:
     for new data can do without.
     """
 
-    flow: Flow
+    flow: BatchRunner
     jobs: Jobs
 
     @property
@@ -205,7 +205,7 @@ class BatchTask:
         self._jobs: Jobs | None = None
         self._parts: Assembled | None = None
         self._once = False
-        self._pieces = Pieces()
+        self._pieces = AdaptiveBatchSize()
 
     @property
     def lag(self) -> Lag | None:

@@ -1,6 +1,7 @@
 """The built-in transforms: Kafka Connect's, RocketMQ Connect's and our own.
 
-In it: records to records, as SQL expressions or on Arrow. Never: I/O but for what they look up.
+In it: records to records, as SQL expressions or on Arrow. Never: I/O, but for what Lookup reads
+and the state that Deduplicate keeps.
 """
 
 from headrace_plugins.transforms.cast import Cast

@@ -10,7 +10,7 @@ from typing import Any
 from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import (
-    DeadLetters,
+    DeadLetterWriter,
     Flow,
     FrameReader,
     Step,
@@ -133,11 +133,11 @@ def topic_writer(folder: Path, name: str) -> TopicWriter:
     return TopicWriter(Topics(Location.of(folder)).get(name), lambda _: None)
 
 
-def dead_letters(folder: Path, name: str | None = "copy.dlq", **told: Any) -> DeadLetters:
+def dead_letters(folder: Path, name: str | None = "copy.dlq", **told: Any) -> DeadLetterWriter:
     topic = None if name is None else Topics(Location.of(folder)).get(name)
     told.setdefault("context_headers", True)
     told.setdefault("sinks", ("0", "1"))
-    return DeadLetters(task=TASK, topic=topic, appended=lambda _: None, **told)
+    return DeadLetterWriter(task=TASK, topic=topic, appended=lambda _: None, **told)
 
 
 def values(sink: Kept) -> list[dict[str, Any]]:

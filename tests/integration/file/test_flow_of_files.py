@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.integration.dataplane.flow_doubles import transform
 
-from headrace.dataplane import DeadLetters, Flow, FrameReader, Step
+from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
 from headrace.model import Batch, TaskId, ToleranceExceededError
 from headrace.sdk import Position, ReadLimit
 from headrace.sdk.location import Location
@@ -33,7 +33,9 @@ def flow(spark: Any, source: Start, sink: Start, tmp_path: Path) -> Callable[...
 
     def build(*, dead: bool = False, **keys: str) -> Flow:
         topic = Topics(Location.of(tmp_path / "topics")).get("dead")
-        letters = DeadLetters(task=TASK, topic=topic, appended=lambda _: None) if dead else None
+        letters = (
+            DeadLetterWriter(task=TASK, topic=topic, appended=lambda _: None) if dead else None
+        )
         reader = FrameReader(source(tmp_path / "in", **keys).task, strict=not dead)
         return Flow(
             spark=spark,

@@ -10,10 +10,10 @@ import pytest
 
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
-    DeadLetters,
+    DeadLetterWriter,
     LetterMarks,
-    Letters,
     Staged,
+    StagedDeadLetters,
 )
 from headrace.model import Counts, TaskId
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit, StaleEpochError, StateError
@@ -37,15 +37,15 @@ def topic(tmp_path: Path) -> Topic:
 
 
 @pytest.fixture
-def letters(topic: Topic) -> DeadLetters:
-    return DeadLetters(task=TaskId("c", 0), topic=topic, appended=lambda _: None)
+def letters(topic: Topic) -> DeadLetterWriter:
+    return DeadLetterWriter(task=TaskId("c", 0), topic=topic, appended=lambda _: None)
 
 
-def stage(topic: Topic, epoch: int, *refused_by: str) -> Letters:
+def stage(topic: Topic, epoch: int, *refused_by: str) -> StagedDeadLetters:
     """Stage a letter of an attempt as Spark does, and those that a sink refused."""
     chain = _staged(topic, marks(epoch).chain, f"letter of epoch {epoch}")
     refused = [_staged(topic, marks(epoch, sink=n).sink, f"{n} refused") for n in refused_by]
-    return Letters(chain, *refused)
+    return StagedDeadLetters(chain, *refused)
 
 
 def _staged(topic: Topic, mark: Mark, value: str) -> Staged:
@@ -68,7 +68,7 @@ def held(topic: Topic) -> list[str]:
 
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
 def test_the_letters_of_the_chain_come_once_whichever_sink_decides_for_them(
-    topic: Topic, letters: DeadLetters, first: int, second: int
+    topic: Topic, letters: DeadLetterWriter, first: int, second: int
 ) -> None:
     of_first, of_second = stage(topic, first, "a"), stage(topic, second, "b")
     letters.append(of_first, marks(first, sink="a"))
@@ -79,7 +79,7 @@ def test_the_letters_of_the_chain_come_once_whichever_sink_decides_for_them(
 
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
 def test_what_one_sink_refused_in_one_attempt_stays_and_the_other_is_told(
-    topic: Topic, letters: DeadLetters, first: int, second: int
+    topic: Topic, letters: DeadLetterWriter, first: int, second: int
 ) -> None:
     staged = {epoch: stage(topic, epoch, "a") for epoch in (1, 2)}
     letters.append(staged[first], marks(first, sink="a"))
@@ -88,7 +88,9 @@ def test_what_one_sink_refused_in_one_attempt_stays_and_the_other_is_told(
     assert held(topic) == [f"letter of epoch {first}", "a refused"]
 
 
-def test_the_letters_of_another_range_are_refused(topic: Topic, letters: DeadLetters) -> None:
+def test_the_letters_of_another_range_are_refused(
+    topic: Topic, letters: DeadLetterWriter
+) -> None:
     staged = {epoch: stage(topic, epoch) for epoch in (1, 2)}
     letters.append(staged[1], marks(1))
     with pytest.raises(StaleEpochError, match="other records"):
@@ -97,7 +99,7 @@ def test_the_letters_of_another_range_are_refused(topic: Topic, letters: DeadLet
 
 
 def test_an_attempt_leaves_alone_what_a_newer_owner_stages(
-    topic: Topic, letters: DeadLetters
+    topic: Topic, letters: DeadLetterWriter
 ) -> None:
     staged = {epoch: stage(topic, epoch) for epoch in (1, 2, 3)}
     letters.append(staged[2], marks(2))
@@ -109,7 +111,7 @@ def test_an_attempt_leaves_alone_what_a_newer_owner_stages(
 
 
 def test_the_next_owner_appends_the_letters_that_the_sinks_receipt_names(
-    topic: Topic, letters: DeadLetters
+    topic: Topic, letters: DeadLetterWriter
 ) -> None:
     staged = stage(topic, 1)
     one = DeadLetterPart(letters, Mark("c-uid-0", 7, 1, "range"), "c-uid-0")
@@ -124,7 +126,7 @@ def test_the_next_owner_appends_the_letters_that_the_sinks_receipt_names(
 
 @pytest.mark.parametrize("now", ["another.dlq", None])
 def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
-    topic: Topic, letters: DeadLetters, tmp_path: Path, now: str | None
+    topic: Topic, letters: DeadLetterWriter, tmp_path: Path, now: str | None
 ) -> None:
     staged = stage(topic, 1)
     mark = Mark("c-uid-0", 7, 1, "range")
@@ -141,7 +143,7 @@ def test_the_letters_of_an_unfinished_batch_go_nowhere_but_to_their_topic(
 
 
 def test_files_that_are_gone_are_not_named_in_the_topic(
-    topic: Topic, letters: DeadLetters
+    topic: Topic, letters: DeadLetterWriter
 ) -> None:
     staged = stage(topic, 1)
     (topic.location.local / staged.chain.files[0].path).unlink()

@@ -259,7 +259,7 @@ _ATTEMPT = re.compile(r"\d{12,}-\d+")
 
 
 class Vacuum(Enum):
-    """Whose replaced files are deleted."""
+    """LetterScope replaced files are deleted."""
 
     CREATED = "created"
     ALWAYS = "always"
