@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.faults.workload import delta_ids, folder_parquet_ids, line_ids, topic_ids
+from typing_extensions import override
 
 from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
@@ -120,14 +121,19 @@ def _at(position: Position) -> int:
 class NumberFlow(Flow):
     """The flow, with rows by pyarrow."""
 
+    @override
     def _streams(self, data: SourceFrame) -> list[StreamFrame]:
         return [StreamFrame(None, TOPIC, self.application)]  # type: ignore[arg-type]
 
-    def _lay(self, stream: StreamFrame, batch: Batch, kept: ExitStack) -> TransformedStream:
+    @override
+    def _transform(
+        self, stream: StreamFrame, batch: Batch, kept: ExitStack
+    ) -> TransformedStream:
         nothing: Any = None
         routes = Routes(TOPIC, TOPIC, self.staging, batch)
         return TransformedStream(stream, nothing, _NoRecords(), routes, TOPIC)  # type: ignore[arg-type]
 
+    @override
     def _stage(self, laid: TransformedStream, part: SinkPart, batch: Batch) -> StagedRows:
         ids = list(range(_at(batch.start), _at(batch.end)))
         bad = self._bad(batch)
@@ -138,6 +144,7 @@ class NumberFlow(Flow):
         counts = Counts(read=len(ids), written=len(good), rejected=len(bad))
         return StagedRows(write=write, counts=counts)
 
+    @override
     def _rejected(
         self, laid: TransformedStream, part: SinkPart, rows: StagedRows, batch: Batch
     ) -> RejectedFrame:
