@@ -137,8 +137,8 @@ class Settings(BaseSettings):
     )
     spark_stalled_after: Duration = Field(
         default=timedelta(minutes=10),
-        description="A task whose Spark job has made no progress for so long is shown and "
-        "logged as such.",
+        description="After how long without progress of its Spark job a task is shown and "
+        "logged as stalled.",
     )
     spark_stalled_cancel: bool = Field(
         default=False, description="Whether such a job is cancelled and tried again."
@@ -147,7 +147,7 @@ class Settings(BaseSettings):
         default=100 * 1024 * 1024,
         ge=0,
         description="With less free space than this where `home` or the topics are, a server "
-        "calls itself degraded.",
+        "reports the state degraded.",
     )
     worker_threads: int = Field(
         default=4, ge=1, description="How many tasks of a worker move data at the same time."
@@ -157,12 +157,12 @@ class Settings(BaseSettings):
     )
     lease: Duration = Field(
         default=timedelta(seconds=30),
-        description="How long a task stays with a worker that is not heard of.",
+        description="How long a task stays assigned to a worker that sends no heartbeat.",
     )
     server_tokens: FullPath = Field(
         default_factory=lambda data: data.get("home", Path()) / "tokens.json",
         description="The tokens of the clients of `headrace server`, which `headrace token` "
-        "writes; where the file is, nobody comes in without one.",
+        "writes; if the file exists, requests without a token are rejected.",
     )
     server_ssl_certificate: FullPath | None = Field(
         default=None,
@@ -177,8 +177,8 @@ class Settings(BaseSettings):
     )
     server_ssl_client_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificates that sign those of the server's clients, "
-        "which then have to show one.",
+        description="A PEM file of the certificates that sign those of the server's clients; "
+        "clients then need a certificate.",
     )
     server_max_request_bytes: int = Field(
         default=8 * 1024 * 1024,
@@ -193,7 +193,7 @@ class Settings(BaseSettings):
     task_shutdown_graceful_timeout: Duration = Field(
         default=timedelta(seconds=5),
         description="How long a task that is to end may finish what it moves; then it is "
-        "cancelled, and after as long again its lease is taken away.",
+        "cancelled, and after the same time again its lease is revoked.",
     )
     connector_timeout: Duration = Field(
         default=timedelta(minutes=1),
@@ -202,14 +202,14 @@ class Settings(BaseSettings):
     )
     restart_failed: bool = Field(
         default=False,
-        description="Whether `headrace server` starts failed tasks and connectors anew by "
-        "itself, as `errors.restart.enable` says for one connector. What must be mended first, "
-        "such as a configuration, is not.",
+        description="Whether `headrace server` restarts failed tasks and connectors "
+        "automatically; `errors.restart.enable` sets it for one connector. Failures that "
+        "need a fix first, such as an invalid configuration, are not restarted.",
     )
     restart_delay: Duration = Field(
         default=timedelta(seconds=5),
         description="The wait before the first restart; it doubles with each further one, and "
-        "up to half of it is taken off at random.",
+        "is reduced at random by up to half.",
     )
     restart_delay_max: Duration = Field(
         default=timedelta(minutes=5), description="The longest wait before a restart."
@@ -217,7 +217,7 @@ class Settings(BaseSettings):
     restart_attempts: int = Field(
         default=10,
         ge=-1,
-        description="After how many restarts in a row a task is given up; -1 for never.",
+        description="After how many consecutive restarts a task stays failed; -1 for never.",
     )
     restart_quiet: Duration = Field(
         default=timedelta(minutes=10),
@@ -225,7 +225,7 @@ class Settings(BaseSettings):
     )
     history_age: Duration = Field(
         default=timedelta(days=7),
-        description="How long the states that connectors and tasks were in are remembered.",
+        description="How long past states of connectors and tasks are kept.",
     )
     history_count: int = Field(
         default=1000,
@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     )
     audit_age: Duration = Field(
         default=timedelta(days=365),
-        description="How long it is remembered who changed what; never shorter than states.",
+        description="How long changes by callers are kept; never shorter than states.",
     )
     store_backups_kept: int = Field(
         default=10,
@@ -255,7 +255,7 @@ class Settings(BaseSettings):
     allow_python_code: bool | None = Field(
         default=None,
         description="Whether configurations that a server is sent may run Python: the "
-        "transform `Python`, and classes by their path that are no installed plugins. Without "
+        "transform `Python`, and classes by their path that are not installed plugins. Without "
         "it, only where the server listens on this machine only and asks for no tokens.",
     )
     registry_token: SecretStr | None = Field(
@@ -276,13 +276,13 @@ class Settings(BaseSettings):
     )
     registry_ssl_client_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificates that sign those of the registry's clients, "
-        "which then have to show one.",
+        description="A PEM file of the certificates that sign those of the registry's "
+        "clients; clients then need a certificate.",
     )
     registry_ssl_ca: FullPath | None = Field(
         default=None,
-        description="A PEM file of the certificates that `headrace registry` trusts when it is "
-        "given a URL; else the system's.",
+        description="A PEM file of the certificates that `headrace registry` trusts when it "
+        "connects to a URL; else the system's.",
     )
     registry_ssl_client_certificate: FullPath | None = Field(
         default=None,
@@ -319,7 +319,7 @@ class Settings(BaseSettings):
         description="The server that `headrace connector` and the like speak to.",
     )
     token: SecretStr | None = Field(
-        default=None, description="What that server is shown, where it asks for a token."
+        default=None, description="What that server is shown, where it requires a token."
     )
     token_file: FullPath | None = Field(
         default=None, description="A file that holds it, and nothing else."
@@ -330,8 +330,9 @@ class Settings(BaseSettings):
     )
     reporters: Mapping[str, Mapping[str, str]] = Field(
         default_factory=dict,
-        description="Who is told the metrics every `metrics_interval`, beside Prometheus: "
-        "under a name of your choice, the `type` of a plugin, and its keys. In the environment "
+        description="Reporters that receive the metrics every `metrics_interval`, besides "
+        "Prometheus: under a name of your choice, the `type` of a plugin, and its keys. "
+        "In the environment "
         "it is a JSON object.",
     )
     progress: Literal["auto", "always", "never"] = Field(

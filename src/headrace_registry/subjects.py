@@ -221,7 +221,7 @@ class Config:
         text = text or named
         normalize = values.pop("normalize", None)
         if values:
-            problem = f"This registry does not know the settings {', '.join(sorted(values))}."
+            problem = f"Unknown settings for this registry: {', '.join(sorted(values))}."
             raise errors.not_permitted(problem, "Leave them out.")
         level = None
         if text is not None:

@@ -105,7 +105,10 @@ def test_a_configuration_is_patched_key_by_key(api: Api) -> None:
         ({"name": "c", "config": {}}, "contains no connector type"),
         ({"name": "c"}, "config: Field required"),
         ({"name": "c", "config": {**CONFIG, "topic": None}}, "config.topic"),
-        ({"name": "c", "config": CONFIG, "initial_state": "ASLEEP"}, "'ASLEEP' is no state"),
+        (
+            {"name": "c", "config": CONFIG, "initial_state": "ASLEEP"},
+            "Invalid initial_state 'ASLEEP'",
+        ),
         ({"name": "c", "config": CONFIG, "more": 1}, "more: Extra inputs"),
         ([], "valid dictionary"),
         (

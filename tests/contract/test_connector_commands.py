@@ -77,8 +77,8 @@ def test_a_definition_with_sections_becomes_a_source_and_a_sink(
     ("text", "told"),
     [
         ("name: a\nsource: datagen\nsinks: [console]\n", "a.yaml: topic: a has no topic"),
-        ("name: a\nconfig: {}\nextra: 1\n", "Is no key beside config: extra."),
-        ("name: a\nstate: asleep\nconfig: {file: x}\n", "'asleep' is no state to be in."),
+        ("name: a\nconfig: {}\nextra: 1\n", "Unknown key beside config: extra."),
+        ("name: a\nstate: asleep\nconfig: {file: x}\n", "Invalid state 'asleep'."),
         ("config: {file: x}\n", "a.yaml: name: The connector has no name."),
         ("name: a\nconfig: {name: b}\n", "name is 'b', the connector's 'a'"),
         ("- 1\n", "A connector is a mapping of keys, not int."),
@@ -224,7 +224,7 @@ def test_offsets_are_set_from_a_file_as_they_are_shown(
         assert connector.json("offsets", "set", "a", "offsets.json")["after"] == offsets
     (tmp_path / "offsets.json").write_text("{}")
     connector("offsets", "set", "a", "offsets.json", code=2)
-    assert "holds no offsets" in connector.err
+    assert "contains no offsets" in connector.err
 
 
 SINK_KEYS = [f"connector.class={SINK}", "topics=lines", "file=/out"]
@@ -246,7 +246,7 @@ LINES = ["--partition", "kafka_topic=lines"]
         ),
         (
             [*LINES, "--partition", "kafka_partition=0", "--offset", "kafka_offset=-1"],
-            "offset: An offset is a whole number from 0, not -1.",
+            "offset: Invalid offset -1; expected an integer of at least 0.",
         ),
     ],
 )
@@ -314,7 +314,7 @@ def test_where_the_server_is_and_its_token_come_from_options_too(
     url = connector.server.url
     monkeypatch.setenv("HEADRACE_SERVER", "http://127.0.0.1:1")
     connector("list", code=3)
-    assert "error[server.unreachable] server: No server answers" in connector.err
+    assert "error[server.unreachable] server: No server responds" in connector.err
     (tmp_path / "token").write_text("s3cret\n")
     connector("list", "--server", url, "--token-file", "token")
     (tmp_path / "token").write_text("s3cret and more\n")

@@ -179,7 +179,7 @@ def test_a_broken_file_stops_the_start_and_lets_nobody_in_later(tmp_path: Path) 
     token = tokens.add("me", Role.ADMIN)
     file.write_text("[{}]")
     assert tokens.principal(token) is None
-    with pytest.raises(ConfigError, match="no list of tokens"):
+    with pytest.raises(ConfigError, match="not a list of tokens"):
         TokenFile(file)
 
 

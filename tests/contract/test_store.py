@@ -351,7 +351,7 @@ def test_an_append_to_a_ledger_whose_answer_was_lost_may_be_repeated(store: Stor
     assert store.ledger_append(TASK, epoch, [{"path": "c"}], 2) == 3
     assert store.ledger_append(TASK, epoch, both, 0) == 2
     for items, after in (([{"path": "c"}], 0), ([*both, {"path": "x"}], 0), (both, 9)):
-        with pytest.raises(StateError, match="Read it anew"):
+        with pytest.raises(StateError, match="Read it again"):
             store.ledger_append(TASK, epoch, items, after)
     assert store.ledger_slice(TASK, 0, 9) == [*both, {"path": "c"}]
 

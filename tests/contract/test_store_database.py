@@ -178,7 +178,7 @@ def test_a_server_that_was_away_serves_again_and_what_it_had_is_there(tmp_path: 
         store = SqlStore(server.url())
         epoch = store.lease(TASK, "w", NOW, LEASE).epoch
         batch = store.begin_batch(TASK, epoch, HERE, THERE, NOW)
-        with pytest.raises(StoreUnavailableError, match="did not answer"), server.paused():
+        with pytest.raises(StoreUnavailableError, match="did not respond"), server.paused():
             store.finish_batch(TASK, epoch, batch.id, Counts(read=1, written=1), NOW)
         store.finish_batch(TASK, epoch, batch.id, Counts(read=1, written=1), NOW)
         assert store.position(TASK) == THERE
@@ -188,7 +188,7 @@ def test_a_server_that_was_away_serves_again_and_what_it_had_is_there(tmp_path: 
 
 def test_a_server_that_cannot_be_reached_is_an_unavailable_store() -> None:
     with pytest.raises(
-        StoreUnavailableError, match=r"store\.unavailable.* Fix: Start"
+        StoreUnavailableError, match=r"store\.unavailable.* Fix: Restart"
     ) as raised:
         SqlStore("postgresql://nobody@127.0.0.1:1/none")
     assert raised.value.field == "store_url"
@@ -199,7 +199,7 @@ def test_a_server_that_cannot_be_reached_is_an_unavailable_store() -> None:
     [
         ("mysql://u:hidden-word@h/db", "cannot be kept in 'mysql'"),
         ("no url: hidden-word", "cannot be read"),
-        ("postgresql://u:hidden-word@127.0.0.1:1/db", "did not answer"),
+        ("postgresql://u:hidden-word@127.0.0.1:1/db", "did not respond"),
     ],
 )
 def test_a_place_that_is_none_is_refused_without_its_password(url: str, told: str) -> None:

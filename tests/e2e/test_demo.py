@@ -89,7 +89,7 @@ class TestRun:
         output = "".join(seen) + rest
         assert process.returncode == 1, output
         assert "(emptied first)" in output
-        assert "stopped; the next run begins anew" in output
+        assert "stopped; the next run starts over" in output
         assert "Traceback" not in output
 
 

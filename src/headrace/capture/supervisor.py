@@ -223,4 +223,4 @@ class HostSupervisor:
 
 def _unusable(python: str, why: str) -> SetupError:
     problem = f"No plugin host runs with {python}: {why}"
-    return SetupError(problem, fix="Make the plugin's environment anew.")
+    return SetupError(problem, fix="Rebuild the plugin's environment.")

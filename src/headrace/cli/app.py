@@ -100,7 +100,7 @@ def global_options(  # noqa: PLR0917 - Typer passes them by name
         bool, typer.Option("--verbose", "-v", help="Show tracebacks and more of the log.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show errors and asked-for output only.")
+        bool, typer.Option("--quiet", "-q", help="Show only errors and requested output.")
     ] = False,
     no_color: Annotated[
         bool, typer.Option("--no-color", help="No colours; so does the variable NO_COLOR.")

@@ -41,5 +41,5 @@ def demo(
     except KeyboardInterrupt:
         finished = False
     if not finished:
-        terminal.note("stopped; the next run begins anew")
+        terminal.note("stopped; the next run starts over")
     return 0 if finished else 1

@@ -145,7 +145,10 @@ def replay(
             from headrace.cli.failures import UsageError
 
             problem = f"{file} defines several connectors."
-            raise UsageError(problem, fix="Give a file with the one whose letters are meant.")
+            raise UsageError(
+                problem,
+                fix="Pass a file that defines only the connector of these dead letters.",
+            )
         claimed, outcome = runtime.replay(definition, chosen, records, board)
     summary = Summary(board.scores(), board.seconds(), stopped=False)
     if as_json:

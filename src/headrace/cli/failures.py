@@ -122,9 +122,9 @@ def _known(error: Exception, invocation: Invocation | None = None) -> HeadraceEr
     """Return the error as one of ours; what was not foreseen becomes ``internal``."""
     if isinstance(error, HeadraceError):
         return error
-    fix = "Show its traceback with --verbose; it is a fault in Headrace or in a plugin."
+    fix = "Show its traceback with --verbose; this is a bug in Headrace or in a plugin."
     if invocation is not None and (log := _logged(error, invocation)):
-        fix = f"This is a fault in Headrace or in a plugin; its traceback is in {log}."
+        fix = f"This is a bug in Headrace or in a plugin; its traceback is in {log}."
     return HeadraceError(f"{type(error).__name__}: {error}", fix=fix)
 
 

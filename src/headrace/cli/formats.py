@@ -46,8 +46,8 @@ def time_of(text: str, field: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
-        problem = f"{text!r} is no time."
-        fix = "Write it as 2026-11-21T10:00, or with a zone as 2026-11-21T10:00Z."
+        problem = f"Invalid time {text!r}."
+        fix = "Use ISO 8601, such as 2026-11-21T10:00, or with a time zone 2026-11-21T10:00Z."
         raise ConfigError(problem, field=field, fix=fix) from error
 
 

@@ -136,5 +136,5 @@ def check_chosen(chosen: _T, all_of_them: _T, *, every: bool) -> None:
     from headrace.sdk import ConfigError
 
     if chosen == all_of_them and not every:
-        problem, fix = "This would discard all letters.", "Give a filter, or --all."
+        problem, fix = "This would discard all letters.", "Pass a filter, or --all."
         raise ConfigError(problem, field="--all", fix=fix)

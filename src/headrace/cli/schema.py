@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show and compare the schemas of topics. Does not start Spark.")
 
 _TOPIC = Annotated[str, typer.Argument(help="The topic.")]
-_STREAM = Annotated[str | None, typer.Option(help="The stream, of a topic that holds several.")]
+_STREAM = Annotated[
+    str | None, typer.Option(help="The stream, of a topic that contains several.")
+]
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -123,7 +125,9 @@ def _one_stream(
     if len(streams) == 1:
         return found
     raise ConfigError(
-        problem=f"{topic} holds {len(streams)} streams." if streams else f"{topic} is empty.",
+        problem=f"{topic} contains {len(streams)} streams."
+        if streams
+        else f"{topic} is empty.",
         fix=f"Choose one with --stream: {', '.join(streams)}." if streams else "",
         field="--stream",
     )

@@ -35,7 +35,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
             max=65535,
             show_default=False,
             help="The port of RocketMQ Connect's REST API: 8082 where --port is 8083; with "
-            "another it is served only if its own is given.",
+            "another --port it is served only if this is set.",
         ),
     ] = None,
     no_rocketmq: Annotated[

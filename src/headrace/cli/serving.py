@@ -94,6 +94,6 @@ def _token(settings: Settings) -> str | None:
         problem = f"{settings.token_file} cannot be read: {error.strerror}."
         raise ConfigError(problem, field="token_file", fix="Check the path.") from error
     if not found or len(found.split()) > 1:
-        problem = f"{settings.token_file} should hold one token."
+        problem = f"{settings.token_file} must contain one token."
         raise ConfigError(problem, field="token_file", fix="Write it there, and nothing else.")
     return found

@@ -17,7 +17,7 @@ app = typer.Typer(
     "first token needs a new start.",
     no_args_is_help=True,
 )
-Name = Annotated[str, typer.Argument(help="Who shows it; the audit log tells it.")]
+Name = Annotated[str, typer.Argument(help="The client's name, which the audit log shows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -79,6 +79,6 @@ def _role(text: str) -> Role:
     from headrace.sdk import ConfigError
 
     if text not in list(Role):
-        problem, fix = f"{text!r} is no role.", f"Use one of: {', '.join(Role)}."
+        problem, fix = f"Invalid role {text!r}.", f"Use one of: {', '.join(Role)}."
         raise ConfigError(problem, field="--role", fix=fix)
     return Role(text)

@@ -99,7 +99,7 @@ def top(
     from headrace.sdk import ConfigError
 
     if sort not in SORTS:
-        problem = f"{sort!r} is nothing to sort by."
+        problem = f"Invalid sort key {sort!r}."
         raise ConfigError(problem, field="--sort", fix=f"Use one of: {', '.join(SORTS)}.")
     invocation = invocation_of(context)
     terminal = invocation.terminal

@@ -105,10 +105,10 @@ class Address:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             # Not the text itself: it may be a password that was put into the wrong place.
-            problem = "The server's address should begin with http:// or https://."
+            problem = "The server's address must begin with http:// or https://."
             raise ConfigError(problem, field="server", fix=f"Write it as {DEFAULT_URL}.")
         if "@" in parts.netloc:
-            problem = "The server's address holds a user, which others may see there."
+            problem = "The server's address contains a user name, which others may see there."
             fix = "Leave it out, and set HEADRACE_TOKEN."
             raise ConfigError(problem, field="server", fix=fix)
         object.__setattr__(self, "url", self.url.rstrip("/"))
@@ -195,9 +195,9 @@ class Http:
         if "Timeout" in kind and kind != "ConnectTimeout":
             seconds = self.address.timeout.total_seconds()
             problem = f"{self.address.url} did not answer within {seconds:g} s."
-            fix = "See whether it is overloaded; what was asked for may still be done."
+            fix = "Check whether it is overloaded; the request may still be processed."
             return ServerUnreachableError(problem, fix=fix, field="server")
-        problem = f"No server answers at {self.address.url} ({kind})."
+        problem = f"No server responds at {self.address.url} ({kind})."
         return ServerUnreachableError(problem, fix=_START, field="server")
 
     def _answer(self, method: str, path: str, **request: Any) -> httpx2.Response:
@@ -246,18 +246,18 @@ class Http:
 
     def _denied(self, status: int, answer: httpx2.Response, problem: str) -> AccessDeniedError:
         if status == _FORBIDDEN:
-            fix = "Ask with the token of someone who may do that."
+            fix = "Use a token whose role allows it."
             return AccessDeniedError(problem, fix=fix, field="token")
-        known = "does not know this token" if self.address.token else "asks for a token"
+        known = "does not accept this token" if self.address.token else "requires a token"
         return AccessDeniedError(
             f"{self.address.url} {known}.",
-            fix="Set HEADRACE_TOKEN, or name a file that holds it with --token-file.",
+            fix="Set HEADRACE_TOKEN, or pass a file that contains it with --token-file.",
             field="token",
         )
 
     def _no_server(self, answer: httpx2.Response) -> ServerUnreachableError:
         url, status = self.address.url, answer.status_code
-        problem = f"What answers at {url} ({status}) is no server of connectors."
+        problem = f"{url} is not a Headrace or Kafka Connect server (HTTP {status})."
         return ServerUnreachableError(problem, fix=_START, field="server")
 
 

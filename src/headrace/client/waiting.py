@@ -164,5 +164,5 @@ def _state(status: ConnectorStatus | None) -> str:
 def _failed(status: ConnectorStatus) -> ConnectorFailedError:
     part, trace = next(iter(status.failures.items()))
     line = trace.strip().partition("\n")[0] or "The server does not say why."
-    fix = f"See headrace connector status {status.name}; mend it, then restart it."
+    fix = f"See headrace connector status {status.name}; fix it, then restart it."
     return ConnectorFailedError(f"{part} failed: {line}", fix=fix, field=status.name)

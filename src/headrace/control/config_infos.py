@@ -212,7 +212,7 @@ class Masks:
         }
         for key, value in config.items():
             if HIDDEN in value and kept.get(key) != value:
-                problem = f"{HIDDEN} stands for a value that is kept, and none is."
+                problem = f"{HIDDEN} stands for a stored value, but none is stored."
                 raise ConfigError(problem, field=key, fix="Write the value, or a reference.")
         return config
 

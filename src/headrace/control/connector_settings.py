@@ -50,7 +50,7 @@ DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 
 def _check_limit(name: str, value: object) -> None:
     if value is not None and (not isinstance(value, int) or value < -1 or value == 0):
-        fix = "Give a number above 0, or -1 for no limit."
+        fix = "Use a number above 0, or -1 for no limit."
         raise invalid(name, value, "Must be above 0, or -1", fix=fix)
 
 
@@ -142,7 +142,7 @@ class CommonSettings(Settings, group="Common"):
         display_name="Connector version",
     )
     tasks_max: int = setting(
-        "The most tasks that the connector may be divided into.",
+        "The maximum number of tasks of the connector.",
         default=1,
         validator=Range(at_least=1),
         importance=Importance.HIGH,
@@ -246,8 +246,9 @@ class ErrorSettings(Settings, group="Error Handling"):
     """What happens to records that fail, and to tasks."""
 
     errors_retry_timeout: int = setting(
-        "For how many milliseconds a system that is away is tried again; 0 for not at all, -1 "
-        "for ever. Where it is not given, `headrace run --once` ends after ten minutes without "
+        "For how many milliseconds operations on an unavailable system are retried; 0 for no "
+        "retries, -1 for no limit. If it is not set, `headrace run --once` ends after ten "
+        "minutes without "
         "a success.",
         type=ConfigType.LONG,
         default=-1,
@@ -255,7 +256,7 @@ class ErrorSettings(Settings, group="Error Handling"):
         display_name="Retry Timeout for Errors",
     )
     errors_retry_delay_max_ms: int = setting(
-        "The longest wait between two tries, in milliseconds.",
+        "The maximum delay between two retries, in milliseconds.",
         type=ConfigType.LONG,
         default=60000,
         width=Width.MEDIUM,
@@ -282,29 +283,29 @@ class ErrorSettings(Settings, group="Error Handling"):
         display_name="Log Error Details",
     )
     errors_deadletterqueue_topic_name: str = setting(
-        "The topic that takes records that fail when errors.tolerance is all. Definitions in "
-        "YAML have <name>.dlq unless it is named here; none if empty.",
+        "The topic for records that fail when errors.tolerance is all. Definitions in YAML "
+        "use <name>.dlq by default; none if empty.",
         default="",
         width=Width.MEDIUM,
         display_name="Dead Letter Queue Topic Name",
     )
     errors_deadletterqueue_topic_replication_factor: int = setting(
-        "The replication factor that a broker gives a new dead-letter topic.",
+        "The replication factor of a new dead-letter topic on a broker.",
         type=ConfigType.SHORT,
         default=3,
         width=Width.MEDIUM,
         display_name="Dead Letter Queue Topic Replication Factor",
     )
     errors_deadletterqueue_context_headers_enable: bool = setting(
-        "Whether dead letters carry headers that tell the error, whose keys begin with "
+        "Whether dead letters have headers that describe the error, with keys that begin with "
         "__connect.errors.",
         default=False,
         width=Width.MEDIUM,
         display_name="Enable Error Context Headers",
     )
     errors_tolerance_max_count: int | None = setting(
-        "The most records that a task may reject when errors.tolerance is all; the batch that "
-        "would bring more is not written and the task fails. No limit if null.",
+        "The maximum number of records that a task may reject when errors.tolerance is all; a "
+        "batch that would exceed it is not written and the task fails. No limit if null.",
         type=ConfigType.LONG,
         default=None,
         validator=NullOr(Range(at_least=0)),
@@ -322,14 +323,14 @@ class ErrorSettings(Settings, group="Error Handling"):
         validator=NullOr(Range(at_least=1)),
     )
     errors_restart_enable: bool | None = setting(
-        "Whether the server starts failed tasks of this connector, and itself, anew after a "
-        "while, unless what failed must be mended first. The server's setting restart_failed "
+        "Whether the server restarts this connector and its failed tasks after a delay, "
+        "unless the failure needs a fix first. The server's setting restart_failed "
         "if null.",
         default=None,
     )
     errors_restart_delay_ms: int | None = setting(
         "The wait in milliseconds before the first restart; it doubles with each further one, "
-        "and up to half of it is taken off at random. The server's setting restart_delay if "
+        "and is reduced at random by up to half. The server's setting restart_delay if "
         "null.",
         type=ConfigType.LONG,
         default=None,
@@ -343,8 +344,8 @@ class ErrorSettings(Settings, group="Error Handling"):
         validator=NullOr(Range(at_least=1)),
     )
     errors_restart_max_attempts: int | None = setting(
-        "After how many restarts in a row a task is given up, until somebody restarts it by "
-        "hand; -1 for never. The server's setting restart_attempts if null.",
+        "After how many consecutive restarts a task stays failed until it is restarted "
+        "manually; -1 for never. The server's setting restart_attempts if null.",
         default=None,
         validator=NullOr(Range(at_least=-1)),
     )
@@ -361,7 +362,7 @@ class BatchSettings(Settings, group="Batches"):
     """How large batches are, and how often a task looks for one."""
 
     batch_max_rows: int = setting(
-        "The most rows of a batch, as far as the source can tell beforehand.",
+        "The maximum number of rows of a batch, as far as the source knows it in advance.",
         type=ConfigType.LONG,
         default=10000000,
         validator=Range(at_least=1),
@@ -369,7 +370,8 @@ class BatchSettings(Settings, group="Batches"):
         display_name="Rows per batch",
     )
     batch_max_bytes: int | None = setting(
-        "The most bytes of a batch, as far as the source can tell beforehand; no limit if "
+        "The maximum number of bytes of a batch, as far as the source knows it in advance; no "
+        "limit if "
         "null.",
         type=ConfigType.LONG,
         default=None,
@@ -401,7 +403,7 @@ class SourceSettings(Settings):
         group="Topic Creation",
     )
     exactly_once_support: str = setting(
-        "required refuses a connector that cannot give each record exactly once.",
+        "required rejects a connector that does not support exactly-once delivery.",
         default="requested",
         validator=CaseInsensitiveValidString("REQUIRED", "REQUESTED"),
         width=Width.SHORT,
@@ -410,8 +412,8 @@ class SourceSettings(Settings):
         order=2,
     )
     transaction_boundary: str = setting(
-        "What is written in one transaction: what one poll gives, what an interval brings, or "
-        "what the connector says.",
+        "What is written in one transaction: one poll, one interval, or as the connector "
+        "defines it.",
         default="poll",
         validator=CaseInsensitiveValidString("INTERVAL", "POLL", "CONNECTOR"),
         width=Width.SHORT,

@@ -175,7 +175,7 @@ class Connectors:
         if text is None:
             return None
         if text.upper() not in list(TargetState):
-            problem = f"{text!r} is no state that a connector can begin in."
+            problem = f"Invalid initial_state {text!r}."
             fix = f"Use one of: {', '.join(TargetState)}."
             raise ConfigError(problem, field="initial_state", fix=fix)
         return TargetState(text.upper())
@@ -330,7 +330,7 @@ class Connectors:
 def _check_name(name: str) -> None:
     if not name.isprintable() and any(unicodedata.category(each) == "Cc" for each in name):
         # A value's own check sees it trimmed, as Kafka's does, and so not all of it.
-        problem = "The name holds control characters."
+        problem = "The name contains control characters."
         raise ConfigError(problem, field="name", fix="Leave them out.")
 
 

@@ -76,7 +76,7 @@ def unknown_keys(definition: Definition, registry: Registry) -> Iterator[ConfigE
         for name, close in keys.unknown(converter_props(definition, plan.part)):
             known = ", ".join(keys.keys) or "none"
             fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
-            yield ConfigError("Is not a known key.", field=_at(plan.part, name), fix=fix)
+            yield ConfigError("Unknown key.", field=_at(plan.part, name), fix=fix)
 
 
 def converter_props(definition: Definition, part: RecordPart) -> dict[str, str]:

@@ -31,8 +31,8 @@ def text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
-        problem = f"{value} is no number that a configuration can hold."
-        raise ConfigError(problem, fix="Write a finite number, or a text in quotes.")
+        problem = f"Unsupported number {value}."
+        raise ConfigError(problem, fix="Use a finite number, or a string in quotes.")
     if isinstance(value, (list, tuple)):
         return ",".join(text(item) for item in value)
     return str(value)
@@ -183,7 +183,7 @@ class _Reader:
     def mapping(self, value: object, place: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return dict(value)
-        self.fail(place, "Should be a section of keys.", "Write key: value lines below it.")
+        self.fail(place, "Expected a section of keys.", "Write key: value lines below it.")
         return {}
 
     def plugin(self, value: object, place: str) -> PluginSpec:
@@ -200,7 +200,7 @@ class _Reader:
         if value is None:
             return ()
         if not isinstance(value, list):
-            self.fail(place, "Should be a list.", "Begin each transform with '- type:'.")
+            self.fail(place, "Expected a list.", "Begin each transform with '- type:'.")
             return ()
         if len(value) > MAX_STEPS:
             self.errors.append(too_many(len(value), place))
@@ -263,7 +263,7 @@ def from_sections(document: Mapping[str, Any]) -> list[Definition]:
     reader = _Reader(document)
     name = str(document.get("name") or "")
     if not name:
-        reader.fail("name", "Is missing.", "Give the definition a name, unique in its store.")
+        reader.fail("name", "Is missing.", "Add a name that is unique in the store.")
     common = flat({key: value for key, value in document.items() if key not in _SECTIONS})
     source = reader.plugin(document["source"], "source") if "source" in document else None
     sections = document.get("sinks", document.get("sink", []))

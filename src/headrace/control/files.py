@@ -85,7 +85,7 @@ def read_config(path: Path) -> Mapping[str, object]:
     """
     documents = read_documents(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        problem = f"{path} should hold one mapping of keys."
+        problem = f"{path} must contain one mapping of keys."
         raise ConfigError(problem, field="file", fix="Write key: value lines, or JSON.")
     return documents[0]
 
@@ -252,7 +252,7 @@ def _name(document: Mapping[str, object]) -> str:
 def _enclosed(document: Mapping[str, object]) -> Served:
     unknown = sorted(document.keys() - _AROUND)
     if unknown:
-        problem = f"Is no key beside config: {', '.join(unknown)}."
+        problem = f"Unknown key beside config: {', '.join(unknown)}."
         fix = "Move keys of the configuration below config."
         raise ConfigError(problem, field=unknown[0], fix=fix)
     inner = document["config"]
@@ -276,7 +276,7 @@ def _state(document: Mapping[str, object], key: str) -> str | None:
     state = text(value).upper()
     if state not in list(TargetState):
         fix = f"Use one of: {', '.join(TargetState)}."
-        problem = f"{value!r} is no state to be in."
+        problem = f"Invalid state {value!r}."
         raise ConfigError(problem, field=key, fix=fix)
     return state
 
@@ -284,7 +284,10 @@ def _state(document: Mapping[str, object], key: str) -> str | None:
 def _flattened(definition: Definition, registry: Registry) -> Served:
     if definition.source is not None and definition.sinks:
         # Kafka's form, which a server takes, has no connector that is both.
-        problem = f"{definition.name} has no topic, and a server's connectors meet in topics."
+        problem = (
+            f"{definition.name} has no topic, which connectors of a server need between "
+            f"source and sinks."
+        )
         raise ConfigError(problem, field="topic", fix="Add a topic: between source and sinks.")
     reads = definition.source is not None
     spec = definition.source or definition.sinks[0]

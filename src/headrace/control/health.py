@@ -113,7 +113,7 @@ class Health:
         if found is not None and began is None:
             return found, now - each.at
         waited = now - (now if began is None else began)
-        words = f"There is no answer since {waited:.1f} s."
+        words = f"No response for {waited:.1f} s."
         if found is None:
             return Finding(HealthState.UNHEALTHY, words), waited
         age = now - each.at
@@ -134,6 +134,6 @@ def store_look(ask: Callable[[], object]) -> Callable[[], Finding]:
 
     def look() -> Finding:
         ask()
-        return Finding(words="The store answers.")
+        return Finding(words="The store responds.")
 
     return look

@@ -31,7 +31,7 @@ class OffsetEffect(StrEnum):
 _WORDS = {
     OffsetEffect.REPEATED: "is read again, and doubled where the target adds what it gets",
     OffsetEffect.SKIPPED: "is left out, and never arrives",
-    OffsetEffect.UNKNOWN: "may be read again or left out; only the source can tell",
+    OffsetEffect.UNKNOWN: "may be read again or left out; only the source knows",
 }
 
 
@@ -126,7 +126,7 @@ def _place(value: Json | None) -> str:
 
 
 _TOPIC, _PARTITION, _OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
-_WHOLE = f"Set {_OFFSET} to a whole number from 0, the next that is to be read."
+_WHOLE = f"Set {_OFFSET} to an integer of at least 0: the next offset to read."
 Json: TypeAlias = "Mapping[str, Any]"
 
 
@@ -195,7 +195,7 @@ def own_offset(connector: Connector, given: Offset) -> tuple[Json, Json | None]:
         )
         raise ConfigError(problem, field="offset", fix=_WHOLE) from None
     if number < 0:
-        problem = f"An offset is a whole number from 0, not {number}."
+        problem = f"Invalid offset {number}; expected an integer of at least 0."
         raise ConfigError(problem, field="offset", fix=_WHOLE)
     return partition, {"version": number - 1}
 

@@ -73,9 +73,9 @@ def stood_at(
     since += [at for at, _ in changes[:1]]
     only = f", only since {min(since).isoformat()}" if since else ""
     raise ConfigError(
-        problem=f"It is not known where the connector stood at {to.isoformat()}{only}.",
+        problem=f"The position of the connector is unknown at {to.isoformat()}{only}.",
         field="to",
-        fix="Give that time or a later one, or alter or reset the offsets."
+        fix="Use that time or a later one, or alter or reset the offsets."
         if since
         else "Alter or reset the offsets.",
     )
@@ -143,8 +143,8 @@ class Offsets:
         """
         found = self._stopped(name)
         if to > self.connectors.clock():
-            problem = f"{to.isoformat()} is still to come: nothing came then or later."
-            raise ConfigError(problem, field="to", fix="Give a time that has passed.")
+            problem = f"{to.isoformat()} is in the future."
+            raise ConfigError(problem, field="to", fix="Use a time in the past.")
 
         moves = [event for event in self._events(name) if event.kind == _EVENT]
 
@@ -370,5 +370,5 @@ class AnyPlace:
         """See Places."""
 
     def before(self, name: str, time: datetime) -> int:
-        problem = f"It is not known what topic {name} held at {time.isoformat()}."
+        problem = f"The contents of topic {name} at {time.isoformat()} are unknown."
         raise ConfigError(problem, field="to", fix="Alter the offsets instead.")

@@ -111,7 +111,7 @@ def _kafka_value(key: str, text: str) -> str:
         return ",".join(each.strip() for each in text.split(";") if each.strip())
     if key == "consume.from.where":
         if text not in _STARTS:
-            problem = f"{text!r} is no place to begin in a topic."
+            problem = f"Invalid start position {text!r}."
             fix = f"Use one of: {', '.join(_STARTS)}."
             raise ConfigError(problem, field=key, fix=fix)
         return _STARTS[text]

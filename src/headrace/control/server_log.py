@@ -28,11 +28,11 @@ class LogLine:
     Args:
         at: When, in ISO 8601.
         level: debug, info, warning, error or critical.
-        logger: What told it.
+        logger: The logger.
         text: What happened.
         connector: To which connector; None for the process itself.
         task: To which of its tasks, by number.
-        detail: What else is known.
+        detail: Further details.
         trace: The traceback, where there is one.
     """
 

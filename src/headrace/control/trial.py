@@ -56,11 +56,11 @@ def _request(request: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[ob
     config, records = request.get("config"), request.get("records")
     errors = []
     if not isinstance(config, dict):
-        fix = "Give the keys of the chain, transforms first."
-        errors.append(ConfigError("Should be an object.", field="config", fix=fix))
+        fix = "Pass the keys of the chain, starting with transforms."
+        errors.append(ConfigError("Expected an object.", field="config", fix=fix))
     if not isinstance(records, list):
-        fix = 'Give objects such as {"value": ...}.'
-        errors.append(ConfigError("Should be a list.", field="records", fix=fix))
+        fix = 'Pass objects such as {"value": ...}.'
+        errors.append(ConfigError("Expected a list.", field="records", fix=fix))
     if errors:
         raise ConfigErrors(errors)
     assert isinstance(config, dict)

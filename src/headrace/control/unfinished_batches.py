@@ -105,7 +105,7 @@ class UnfinishedBatches:
             by: Who asks for it.
             skip: Whether its records are left out.
             force: Do it although a target holds the batch, or cannot be asked.
-            dry_run: Only tell what would be done.
+            dry_run: Dry run: only return what would be done.
 
         Raises:
             ConnectorNotFoundError: There is no such connector.
@@ -159,7 +159,7 @@ def _check(batch: Batch, targets: Sequence[TargetView]) -> None:
         raise StateError(problem, field="batch", fix=fix)
     unknown = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.UNKNOWN]
     if unknown:
-        problem = f"It is not known whether batch {batch.id} was written. {' '.join(unknown)}"
+        problem = f"Cannot determine whether batch {batch.id} was written. {' '.join(unknown)}"
         fix = "Make the target reachable, or force it: the records may then come twice."
         raise StateError(problem, field="batch", fix=fix)
 

@@ -311,9 +311,7 @@ class _Check:
         for name, close in keys.unknown(props, prefixes=prefixes):
             known = ", ".join(keys.keys) or "none"
             fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
-            found.append(
-                ConfigError(problem="Is not a known key.", field=_at(place, name), fix=fix)
-            )
+            found.append(ConfigError(problem="Unknown key.", field=_at(place, name), fix=fix))
 
     def _extend(self, errors: Iterable[ConfigError], place: str) -> None:
         for error in errors:

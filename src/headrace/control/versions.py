@@ -55,8 +55,8 @@ class ConfigVersions:
         for version in versions:
             if version.version == number:
                 return version
-        problem = f"Connector {name} has had no configuration {number}."
-        fix = f"It has had those from {versions[-1].version} to {versions[0].version}."
+        problem = f"Connector {name} has no configuration version {number}."
+        fix = f"Use a version from {versions[-1].version} to {versions[0].version}."
         raise ConfigVersionNotFoundError(problem, fix=fix, field="version")
 
     def changes(self, name: str, before: int, after: int) -> list[ConfigChange]:

@@ -215,7 +215,9 @@ class _Demo:
             for difference in finding.differences
         ]
         if differences:
-            raise DemoError("\n- ".join(["The result is not what it should be:", *differences]))
+            raise DemoError(
+                "\n- ".join(["The result differs from the expected one:", *differences])
+            )
         return True
 
     def _say(self, text: str) -> None:

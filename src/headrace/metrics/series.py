@@ -29,7 +29,7 @@ def _metric(
 
 CONNECTOR_INFO = _gauge(
     "connector_info",
-    "Always 1; its labels tell what the connector is.",
+    "Always 1; its labels describe the connector.",
     *_OF_CONNECTOR,
     "kind",
     "class",
@@ -188,7 +188,7 @@ LAST_ERROR = _gauge(
 )
 WORKER_INFO = _gauge(
     "worker_info",
-    "Always 1; its labels tell what the worker is.",
+    "Always 1; its labels describe the worker.",
     "worker",
     "version",
 )

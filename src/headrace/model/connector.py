@@ -73,7 +73,7 @@ class Connector:
         kind: What it copies between.
         config: The configuration as it was given, secrets as references.
         version: The number of the configuration, from 1.
-        target: What is wanted of it.
+        target: Its target state.
         restarts: How often it was asked to start anew, its tasks left alone.
         status: How it is.
     """
@@ -146,7 +146,7 @@ class Event:
         task: The number of the task; None for the connector itself.
         kind: What happened, see EventKind.
         by: Who made it happen: a caller's name, or the worker's.
-        detail: What else is known, by kind.
+        detail: Further details, by kind.
     """
 
     id: int

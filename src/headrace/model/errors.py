@@ -128,7 +128,7 @@ class ToleranceExceededError(HeadraceError):
         cause = message.rstrip(".")
         super().__init__(
             f"{plugin} failed in stage {stage} with {exception}: {cause}.{sample}",
-            fix="Mend the data or the definition, or set errors.tolerance=all to pass such "
+            fix="Fix the data or the definition, or set errors.tolerance=all to pass such "
             "records to the dead-letter topic.",
         )
 

@@ -108,8 +108,8 @@ def _number(text: str | None) -> int | None:
 
 
 def _too_small(field: str) -> ConfigError:
-    problem = "A topic that keeps nothing is of no use."
-    return ConfigError(problem, field=field, fix="Give a number above 0, or -1 for no limit.")
+    problem = "A topic cannot have a retention of 0 or less."
+    return ConfigError(problem, field=field, fix="Use a number above 0, or -1 for no limit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

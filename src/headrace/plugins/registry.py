@@ -186,7 +186,7 @@ class Registry:
         if found:
             classes = " or ".join(self._find(kind, name, None).class_path for kind in found)
             problem = f"{name!r} is the name of a source and of a sink."
-            raise ConfigError(problem, field=field, fix=f"Give the class: {classes}.")
+            raise ConfigError(problem, field=field, fix=f"Use the class: {classes}.")
         known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
         raise PluginNotFoundError(name, known=known, kind="connector class", field=field)
 

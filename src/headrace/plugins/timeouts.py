@@ -23,9 +23,9 @@ class PluginTimeoutError(HeadraceError):
     code = "plugin.timeout"
 
     def __init__(self, limit: timedelta, *, field: str | None = None) -> None:
-        problem = f"The connector gave no answer within {limit.total_seconds():g} s."
+        problem = f"The connector did not respond within {limit.total_seconds():g} s."
         fix = (
-            "See whether the system that it asks can be reached, then restart it; raise "
+            "Check whether the system that it uses can be reached, then restart it; raise "
             "HEADRACE_CONNECTOR_TIMEOUT if it needs longer."
         )
         super().__init__(problem, fix=fix, field=field)

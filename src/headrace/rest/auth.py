@@ -201,11 +201,11 @@ class _Guard:
         headers = Headers(scope=scope)
         needed = self._needs(scope["method"], path)
         if principal is None and self._door.is_strange(headers):
-            told = "Without a token, only requests to this machine's own names are taken."
+            told = "Without a token, only requests to this machine's own names are accepted."
             return self._refuse(path, 403, told, {})
         # A browser shows the password or the certificate that it keeps for whoever asks.
         if needed is not Role.VIEWER and is_cross_site(headers):
-            told = "Pages of other sites may change nothing here."
+            told = "Cross-site requests that change something are rejected."
             return self._refuse(path, 403, told, {})
         if principal is None:
             return self._refuse(

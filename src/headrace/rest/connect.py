@@ -190,7 +190,7 @@ def _text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
-        problem = "It holds a number that JSON does not have, such as NaN or 1e999"
+        problem = "Contains a number that JSON cannot represent, such as NaN or 1e999"
         raise ValueError(problem)
     return str(value) if isinstance(value, int | float) else value
 

@@ -67,7 +67,7 @@ class Tls:
             context.load_verify_locations(self.client_ca)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                problem=f"{self.client_ca} holds no certificates: {_told(error)}.",
+                problem=f"{self.client_ca} contains no certificates: {_told(error)}.",
                 fix="Name a PEM file of the certificates that sign those of the clients.",
                 field=f"{self.settings}_ssl_client_ca",
             ) from None

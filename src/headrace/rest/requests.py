@@ -45,7 +45,7 @@ def _answerable(value: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
-        problem = "It holds what no JSON in UTF-8 can"
+        problem = "Contains a value that JSON in UTF-8 cannot represent"
         raise ValueError(problem) from None
     return value
 
@@ -53,7 +53,7 @@ def _answerable(value: dict[str, Any]) -> dict[str, Any]:
 def _whole(text: str) -> str:
     """Refuse halves of characters, which could be stored and not be told again."""
     if tellable(text) != text:
-        problem = "It holds a half of a character"
+        problem = "Contains an unpaired surrogate"
         raise ValueError(problem)
     return text
 

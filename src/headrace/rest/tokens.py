@@ -118,7 +118,7 @@ class TokenFile:
     def add(self, name: str, role: Role) -> str:
         """Make a token, and return it: it is known only now. Raises ConfigError."""
         if not name.isprintable() or not name.strip() or len(name) > _MAX_NAME:
-            problem = f"{name!r} is no name of a client."
+            problem = f"Invalid client name {name!r}."
             fix = f"Use printable characters, at most {_MAX_NAME}."
             raise ConfigError(problem, field="NAME", fix=fix)
         if any(each.name == name for each in self._tokens):
@@ -147,7 +147,7 @@ class TokenFile:
             self._tokens = self._read()
         except ConfigError:
             self._tokens = ()
-            log.exception("nobody is let in: the tokens cannot be read")
+            log.exception("all requests are rejected: the tokens cannot be read")
 
     def _stat(self) -> tuple[int, int, int] | None:
         try:
@@ -165,8 +165,8 @@ class TokenFile:
             problem = f"{self._file} cannot be read: {error.strerror}."
             raise ConfigError(problem, field="server_tokens", fix="Correct it.") from None
         except ValidationError:
-            problem = f"{self._file} is no list of tokens."
-            fix = "Let it be written by `headrace token create`."
+            problem = f"{self._file} is not a list of tokens."
+            fix = "Create it with `headrace token create`."
             raise ConfigError(problem, field="server_tokens", fix=fix) from None
         return sorted(found, key=lambda each: each.name)
 

@@ -371,7 +371,7 @@ def connector_context(
         if threading.get_ident() == mine:
             raise error
         # A thread of its own cannot fail anything; on a server another object is heard.
-        log.warning("connector says that it fails", connector=name, why=str(error))
+        log.warning("connector reported a failure", connector=name, why=str(error))
 
     return StoredConnectorContext(store, name, _ignore, fail, identity)
 

@@ -139,12 +139,12 @@ def health_checks(runtime: Runtime, store: Callable[[], object]) -> Health:
 def _spark(engine: SparkSupervisor) -> Finding:
     try:
         if not engine.answers():
-            return Finding(HealthState.UNHEALTHY, "Spark's JVM does not answer.")
+            return Finding(HealthState.UNHEALTHY, "Spark's JVM does not respond.")
     except SparkUnavailableError as error:
         return Finding(HealthState.DEGRADED, error.problem)
     again = engine.starts - 1
     more = f" It was started again {again} times." if again > 0 else ""
-    return Finding(words=f"Spark's JVM answers.{more}")
+    return Finding(words=f"Spark's JVM responds.{more}")
 
 
 def _hosts(hosts: HostSupervisor | None) -> Finding:

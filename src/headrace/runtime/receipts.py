@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.sdk import FrameSink, Mark
 
 _ALL = "its targets"
-_LATE = "They do not answer."
+_LATE = "They do not respond."
 _ONCE = DeliveryGuarantee.EXACTLY_ONCE
 
 

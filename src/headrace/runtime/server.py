@@ -54,7 +54,7 @@ def only_server(home: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             problem = f"Another server runs with the home folder {home}."
-            fix = "Stop it, or give this one a folder of its own with --home."
+            fix = "Stop it, or use another folder for this one with --home."
             raise StateError(problem, field="home", fix=fix) from None
         yield
 

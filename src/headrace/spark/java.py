@@ -43,7 +43,7 @@ def find_java(wanted: Path | None = None) -> Java:
         if java is None:
             raise SetupError(
                 problem=f"{wanted} (from JAVA_HOME) is not a Java {_names()}.",
-                fix="Set JAVA_HOME to one, or unset it to have one looked for.",
+                fix="Set JAVA_HOME to one, or unset it to search for one.",
             )
         return java
     for home in _candidates():

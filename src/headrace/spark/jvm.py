@@ -91,7 +91,7 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
                 told.seek(start)
                 tail = told.read().decode(errors="replace").strip()[-LOG_TAIL_CHARS:]
             raise SetupError(
-                problem=f"Spark's Java process did not start: {tail or 'it said nothing'}",
+                problem=f"Spark's Java process did not start: {tail or 'no output'}",
                 fix=f"Check driver_memory and spark_conf; the whole output is in {log}.",
             ) from None
     return gateway

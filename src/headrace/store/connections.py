@@ -57,7 +57,7 @@ class StorePool(QueuePool):
         try:
             return super().connect()
         except NoneFreeError as error:
-            problem = "The store did not answer: all connections to it are in use."
+            problem = "The store did not respond: all connections to it are in use."
             raise StoreUnavailableError(problem) from error
 
 
@@ -76,7 +76,7 @@ _FIXES = {
     sqlite3.SQLITE_FULL: "Make room on the file system of {path}.",
     sqlite3.SQLITE_READONLY: "Let this process write {path} and its folder.",
     sqlite3.SQLITE_CANTOPEN: "Let this process read and write {path} and its folder.",
-    sqlite3.SQLITE_IOERR: "Look at the file system of {path}, and at the room on it.",
+    sqlite3.SQLITE_IOERR: "Check the file system of {path}, and at the room on it.",
     sqlite3.SQLITE_BUSY: "End the process that holds {path} locked.",
     sqlite3.SQLITE_LOCKED: "End the process that holds {path} locked.",
     sqlite3.SQLITE_NOMEM: "",
@@ -138,7 +138,7 @@ def translated(engine: Engine, file: StoreFile | None = None) -> None:
 
 def _problem(error: BaseException | None) -> str:
     told = str(error).strip().splitlines()
-    return f"The store did not answer: {told[0] if told else type(error).__name__}."
+    return f"The store did not respond: {told[0] if told else type(error).__name__}."
 
 
 def lock_name(db: Connection, *names: str) -> None:

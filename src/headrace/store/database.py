@@ -46,7 +46,7 @@ def open_database(place: Place) -> Engine:
         engine.dispose()
         if isinstance(place, Path):
             raise SetupError(error.problem, field="home", fix=error.fix) from error
-        fix = "Start its server anew, or correct its address, user and password."
+        fix = "Restart its server, or correct its address, user and password."
         raise StoreUnavailableError(error.problem, field="store_url", fix=fix) from error
     except BaseException:
         engine.dispose()

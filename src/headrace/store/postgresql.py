@@ -171,7 +171,7 @@ def _arguments(url: URL, seconds: int) -> dict[str, str | int]:
 def _seconds(url: URL) -> int:
     text = url.query.get(TIMEOUT, str(_SECONDS))
     if not isinstance(text, str) or not text.isdecimal() or int(text) < 1:
-        problem = f"{TIMEOUT} must be a number of seconds, not {text!r}."
+        problem = f"Invalid {TIMEOUT} {text!r}; expected a whole number of seconds."
         raise ConfigError(problem, field="store_url", fix=f"Write {TIMEOUT}={_SECONDS}.")
     return int(text)
 

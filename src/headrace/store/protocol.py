@@ -331,7 +331,7 @@ class ConnectorStore(Protocol):
         Args:
             kind: What, see EventKind.
             stamp: When, and by whom.
-            detail: What else is known.
+            detail: Further details.
             connector: The connector, which need not be there; empty for the whole server.
         """
 

@@ -149,7 +149,7 @@ def repeated_append(
     if items and [dict(item) for item in there[: len(items)]] == [dict(i) for i in items]:
         return after + len(items)
     problem = f"The ledger of task {task} does not have {after} entries any more."
-    raise StateError(problem, fix="Read it anew.")
+    raise StateError(problem, fix="Read it again.")
 
 
 def check_start(start: Position, position: Position) -> None:

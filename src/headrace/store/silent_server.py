@@ -51,7 +51,7 @@ class Silence:
         now = time.monotonic()
         with self._lock:
             if now < self._until:
-                problem = "The store did not answer: its server is silent."
+                problem = "The store did not respond: its server is silent."
                 raise StoreUnavailableError(problem)
             if self._until:
                 self._until = now + self._seconds  # until whoever passes knows

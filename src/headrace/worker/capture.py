@@ -296,7 +296,7 @@ class CaptureTask:
                 return ledger.slice(told["start"], told["end"])
             case "ledger_length":
                 return len(ledger)
-        problem = f"A host asked for {what!r}, which this version does not know."
+        problem = f"Unknown request {what!r} from a plugin host."
         raise SourceError(problem)
 
     @property

@@ -66,7 +66,7 @@ class AdaptiveBatchSize:
         if had is not None:
             self._rows, self._too_many = max(1, had // _PART), had
             self._good = self._failures = 0
-            log.warning("batch is planned anew with fewer rows", rows=self._rows)
+            log.warning("batch is planned again with fewer rows", rows=self._rows)
             self._bound(loop)
             return
         self._failures += 1
@@ -183,7 +183,7 @@ class BatchLoop:
             counts = self._run(batch)
             if counts is not None:
                 return self._finish(batch, counts)
-        problem = "What is to be read changes all the time."
+        problem = "The input changed during each attempt to read it."
         raise RetriableError(problem)
 
     def withdraw(self) -> int | None:
@@ -213,7 +213,7 @@ class BatchLoop:
                 raise
             # Guarantee 2: this is the first attempt and it has read nothing, so that no sink
             # holds any of it. The id stays used.
-            log.info("batch is planned anew", batch=batch.id, why=error.problem)
+            log.info("batch is planned again", batch=batch.id, why=error.problem)
             self._drop(batch)
             return None
         except Exception as error:
@@ -334,7 +334,7 @@ class ToleranceGuard:
         problem = self.limits.exceeded(before.plus(counts))
         if problem is not None:
             fix = (
-                "Mend the data or the definition, or raise the limit. Nothing of this batch "
+                "Fix the data or the definition, or raise the limit. Nothing of this batch "
                 "was written, and none of its records dead-lettered."
             )
             raise TooManyRejectedError(problem, fix=fix)

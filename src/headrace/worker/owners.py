@@ -153,7 +153,7 @@ class LostTasks:
         found = [(each, some) for each, some in numbers if some]
         for each, some in found:
             log.warning(
-                "tasks that are shown as running are run by nobody, and started anew",
+                "tasks shown as running have no live worker, and are restarted",
                 connector=each.connector.name,
                 tasks=sorted(some),
             )

@@ -176,7 +176,7 @@ class Reconciler:
     _prune_at: float = 0.0
     _errors: RepeatedErrors = field(
         default_factory=lambda: RepeatedErrors(
-            "what is wanted is not known now", "what is wanted is known again"
+            "target states cannot be read", "target states can be read again"
         )
     )
     _woken: threading.Event = field(default_factory=threading.Event)
@@ -365,7 +365,7 @@ class Reconciler:
                     self._asked.put(each)
                 raise
             except Exception:
-                log.exception("connector could not plan anew", connector=name)
+                log.exception("connector could not be planned again", connector=name)
 
     def _plan_again(self, kept: KeptConnector, planning: Planning) -> Work[None]:
         had = list(kept.running)
@@ -525,7 +525,11 @@ class Reconciler:
         try:
             return self.policy(wanted)
         except Exception as error:  # noqa: BLE001 - its configuration was checked by another version
-            log.warning("policy is not known", connector=wanted.name, why=str(error))
+            log.warning(
+                "restart policy cannot be read; using the default",
+                connector=wanted.name,
+                why=str(error),
+            )
             return RestartPolicy()
 
     def _fail(self, kept: KeptConnector, error: Exception) -> None:

@@ -110,14 +110,14 @@ class Restarts:
                 return Verdict()
             if is_lasting(error):
                 self._failing.pop(part, None)
-                return Verdict(told="It is not restarted: this must be mended first.")
+                return Verdict(told="It is not restarted: this must be fixed first.")
             failing = self._failing.setdefault(part, _Failing())
             if ran >= policy.quiet:
                 failing.attempts = 0
             failing.attempts += 1
             if policy.gives_up(failing.attempts):
                 del self._failing[part]
-                told = f"It is given up after {policy.attempts} restarts in a row."
+                told = f"It stays failed after {policy.attempts} consecutive restarts."
                 return Verdict(told=told)
             asked = error.after if isinstance(error, RetriableError) else None
             wait = max(policy.wait(failing.attempts, self.chance()), asked or timedelta())

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _FIX = (
-    "See what it waits for: a system that gives no answer, or Spark for executors. It is "
-    "cancelled and tried again by itself with HEADRACE_SPARK_STALLED_CANCEL=true."
+    "Check what it waits for: a system that does not respond, or Spark for executors. Set "
+    "HEADRACE_SPARK_STALLED_CANCEL=true to cancel and retry such jobs automatically."
 )
 
 

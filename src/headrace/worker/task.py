@@ -258,4 +258,4 @@ class BatchTask:
         except Exception:
             if self._jobs is None or not self._jobs.lost():
                 raise
-            log.debug("parts of a session that has ended were let go", exc_info=True)
+            log.debug("parts of a session that has ended were released", exc_info=True)

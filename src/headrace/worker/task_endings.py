@@ -100,7 +100,7 @@ class TaskEndings:
     ) -> None:
         gone = has_ended(stop, by)
         if not gone:
-            log.warning("task did not let go in time", **labels(slot.task.id))
+            log.warning("task did not stop in time", **labels(slot.task.id))
         if slot.abandoned:
             return  # whoever has given it up has told of it too
         trace, next_try = traced(slot.error, slot.verdict, self.clock())
@@ -108,7 +108,7 @@ class TaskEndings:
 
     def give_up(self, slot: TaskSlot, state: TaskState) -> None:
         """Take the lease away from a step that does not end."""
-        log.warning("task did not end in time and is given up", **labels(slot.task.id))
+        log.warning("task did not end in time and is abandoned", **labels(slot.task.id))
         self._store_and_tell(slot, TaskStatus(state), fenced=True)
 
     def stop_task(self, slot: TaskSlot) -> None:
@@ -132,7 +132,7 @@ class TaskEndings:
             try:
                 end.store_in(self.store)
             except StaleEpochError:
-                log.info("task was started anew before its end was stored", **labels(task))
+                log.info("task was restarted before its end was stored", **labels(task))
             except (StoreUnavailableError, StoreDamagedError):
                 raise
             except Exception:

@@ -260,7 +260,7 @@ class Worker:
         try:
             self._fail(slot, error)
         except Exception as another:
-            log.exception("failure of task is not told", **labels(slot.task.id))
+            log.exception("failure of task could not be reported", **labels(slot.task.id))
             slot.error = self.redact(another)
             slot.state = TaskState.FAILED
 

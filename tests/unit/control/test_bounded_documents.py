@@ -71,5 +71,5 @@ def test_what_is_no_finite_number_is_none(value: object) -> None:
 def test_a_file_holds_only_finite_numbers(number: str) -> None:
     (document,) = documents_of(f"rate: !!float {number}", FILE)
     assert isinstance(document, dict)
-    with pytest.raises(ConfigError, match="no number"):
+    with pytest.raises(ConfigError, match="Unsupported number"):
         flat(document)

@@ -102,7 +102,7 @@ def test_a_dry_run_changes_nothing(doubt: Doubt):
             "lost",
         ),
         ([("A", "part"), ("B", "yes")], "B holds batch 1 of task c-0. A may not.", "Start the"),
-        ([("A", "unknown")], "It is not known whether batch 1 was written. A: away", "force"),
+        ([("A", "unknown")], "Cannot determine whether batch 1 was written. A: away", "force"),
     ],
 )
 def test_what_a_target_holds_or_may_hold_is_given_up_by_force_only(

@@ -71,7 +71,7 @@ def test_a_task_that_fails_again_and_again_is_given_up(bench: Bench) -> None:
     bench.failing = True
     bench.create()
     until(lambda: bench.is_at(TaskState.FAILED, 3))
-    until(lambda: "given up after 3 restarts" in str(bench.status().trace))
+    until(lambda: "stays failed after 3 consecutive restarts" in str(bench.status().trace))
     assert bench.status().next_try is None
     made = len(bench.made)
     bench.step()

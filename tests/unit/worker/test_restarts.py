@@ -55,7 +55,7 @@ def test_a_task_is_given_up_after_so_many_restarts_in_a_row() -> None:
     assert told == [
         "Restart 1 of 2",
         "Restart 2 of 2",
-        "It is given up after 2 restarts in a row.",
+        "It stays failed after 2 consecutive restarts.",
     ]
 
 
@@ -81,7 +81,7 @@ def test_what_ran_for_long_has_failed_for_the_first_time() -> None:
 def test_what_must_be_mended_first_is_not_restarted(error: Exception) -> None:
     some = restarts()
     assert some.failed(TASK, error).wait is None
-    assert "must be mended first" in some.failed(TASK, error).told
+    assert "must be fixed first" in some.failed(TASK, error).told
     assert some.due() == []
 
 

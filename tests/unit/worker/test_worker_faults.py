@@ -313,7 +313,7 @@ def test_the_time_in_which_a_task_was_only_tried_again_is_no_quiet_time() -> Non
     )
     with serving(run):
         until(lambda: state(run, task) is TaskState.FAILED)
-        assert "given up" in str(run.store.statuses("a")[task].trace)
+        assert "stays failed" in str(run.store.statuses("a")[task].trace)
 
 
 def test_a_task_that_may_not_write_any_more_fails_with_what_helps() -> None:

@@ -155,7 +155,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
             letter = json.loads(line)
             found.append({**letter, "id": letter["id"] + ""})  # a text, or TypeError
         except (ValueError, KeyError, TypeError) as error:
-            problem = f"Line {number} of {file} is no letter."
+            problem = f"Line {number} of {file} is not a dead letter."
             fix = "Keep the lines of dlq show --json, and the id of each."
             raise ConfigError(problem, field="--records", fix=fix) from error
     return found

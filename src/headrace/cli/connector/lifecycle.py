@@ -66,7 +66,7 @@ def restart(
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only what has failed.")] = False,
     only_connector: Annotated[
-        bool, typer.Option("--only-connector", help="Plan anew, and leave the tasks alone.")
+        bool, typer.Option("--only-connector", help="Plan again, without restarting tasks.")
     ] = False,
     wait: Wait = False,
     timeout: Seconds = 60,

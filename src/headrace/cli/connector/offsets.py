@@ -57,7 +57,7 @@ def set_offsets(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="A JSON file of what view --json gives; - is the standard input.",
+            help="A JSON file as view --json prints it; - is the standard input.",
             allow_dash=True,
         ),
     ] = None,
@@ -183,7 +183,7 @@ def _read(file: Path, name: str) -> list[OffsetInfo]:
         problem = f"{file} cannot be read: {error.strerror}."
         raise ConfigError(problem, field="FILE", fix="Check the path.") from error
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"{file} holds no offsets."
+        problem = f"{file} contains no offsets."
         fix = 'Write {"offsets": [{"partition": {...}, "offset": {...}}]}.'
         raise ConfigError(problem, field="FILE", fix=fix) from error
 
@@ -352,7 +352,9 @@ def give_up(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Do it although a target holds it, or does not answer."),
+        typer.Option(
+            "--force", help="Force it, even if a target has the batch or does not respond."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,

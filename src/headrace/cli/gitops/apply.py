@@ -123,7 +123,7 @@ def _ask(plan: Plan, *, as_json: bool) -> None:
     from headrace.sdk import ConfigError
 
     if as_json or not sys.stdin.isatty():
-        problem = f"There is something to do ({plan.summary()}), and nobody to ask."
+        problem = f"Changes need confirmation ({plan.summary()}), but there is no terminal."
         raise ConfigError(problem, field="--yes", fix="Add --yes to do it, or --dry-run.")
     typer.confirm("Do it?", abort=True, err=True)
 

@@ -76,9 +76,9 @@ def add_security(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
 
 _ABOUT = (
     "What Headrace can do beyond the APIs that it shares with other systems. "
-    "Every answer that is no success is a problem, as RFC 9457 has it, with a code, what is "
-    "wrong and how to put it right. A name in a path may hold a slash as %2F. Fields and "
-    "paths may be added to this version; none is changed or taken away."
+    "Every error is a problem as in RFC 9457, with a code, what is wrong and how to fix it. A "
+    "name in a path may hold a slash as %2F. Fields and "
+    "paths may be added to this version; none is changed or removed."
 )
 _ALWAYS = (400, 401, 403, 408, 413, 422, 429, 503)
 """What any route may answer: a request that is not understood, or a store that is away."""
@@ -132,7 +132,7 @@ class V1(FastAPI):
     """An application whose OpenAPI tells of problems, which no route returns, and of tokens."""
 
     asks_who = False
-    """Whether its door asks for a token."""
+    """Whether the server requires a token."""
 
     @override
     def openapi(self) -> dict[str, Any]:

@@ -84,9 +84,9 @@ class TaskSummary(BaseModel):
     trace: str | None = Field(description="Why it failed.")
 
     next_try: datetime | None = Field(
-        description="When it is started anew by itself, if it is."
+        description="When it is restarted automatically, if it is."
     )
-    restarts: int = Field(description="How often it was started anew after it had failed.")
+    restarts: int = Field(description="How often it was restarted after a failure.")
 
     @classmethod
     def of(cls, task: TaskView) -> Self:
@@ -115,7 +115,7 @@ class ConnectorSummary(BaseModel):
         description="What the plugin says of records that it moves twice."
     )
     config_version: int = Field(description="The number of its configuration, from 1.")
-    target: TargetState = Field(description="What is wanted of it.")
+    target: TargetState = Field(description="Its target state.")
     state: ConnectorState
     worker: str = Field(description="The worker that runs it; empty while none does.")
     trace: str | None = Field(description="Why it failed.")
@@ -210,7 +210,9 @@ class BulkRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     filter: BulkFilter
-    dry_run: Switch = Field(default=False, description="Only tell what it would be done to.")
+    dry_run: Switch = Field(
+        default=False, description="Dry run: only return the connectors that would be affected."
+    )
     tasks: Switch = Field(default=True, description="Whether a restart takes the tasks along.")
     only_failed: Switch = Field(
         default=False, description="Whether a restart leaves alone what has not failed."

@@ -171,7 +171,7 @@ class Replayed(BaseModel):
     """What was sent again."""
 
     records: int = Field(description="How many letters were taken on.")
-    unrepaired: int = Field(description="How many are no record yet, and were left.")
+    unrepaired: int = Field(description="How many are not valid records yet, and were left.")
     unknown: int = Field(description="How many that are not open were named.")
     error: Fault | None = Field(
         description="Why the replay ended early; the next one finishes it."

@@ -79,7 +79,7 @@ class EventShown(BaseModel):
     task: int | None = Field(description="Null for the connector itself.")
     kind: str = Field(examples=list(EventKind))
     by: str = Field(description="Who made it happen: a caller, or a worker.")
-    detail: dict[str, Any] = Field(description="What else is known, by kind.")
+    detail: dict[str, Any] = Field(description="Further details, by kind.")
 
     @classmethod
     def of(cls, event: Event) -> Self:
@@ -112,7 +112,8 @@ class EventChoice(BaseModel):
     )
     kind: list[EventKind] = Field(default=[], description="Only those of one of these kinds.")
     changes: QuerySwitch = Field(
-        default=False, description="Only what somebody changed: no states that followed."
+        default=False,
+        description="Only changes that callers made, without the state changes that followed.",
     )
 
     def kinds(self) -> set[EventKind] | None:

@@ -29,11 +29,11 @@ class LogLineShown(BaseModel):
 
     at: str
     level: str
-    logger: str = Field(description="What told it.")
+    logger: str = Field(description="The logger.")
     text: str
     connector: str | None = Field(description="Null for the server itself.")
     task: int | None = Field(description="The number of the task.")
-    detail: dict[str, Any] = Field(description="What else is known.")
+    detail: dict[str, Any] = Field(description="Further details.")
     trace: str | None = Field(description="The traceback, where there is one.")
 
     @classmethod
@@ -69,7 +69,7 @@ class LogQuery(BaseModel):
     after: str | None = Field(
         default=None,
         pattern=_PLACE,
-        description="Go on after this place; without it, the newest lines are given.",
+        description="Go on after this place; without it, the newest lines are returned.",
     )
     limit: int = Field(default=100, ge=1, le=1000, description="How many of the newest.")
 

@@ -149,7 +149,7 @@ def offset_routes(connectors: Connectors) -> APIRouter:
 
     @router.patch(
         "",
-        summary="Make a connector go on from elsewhere",
+        summary="Alter a connector's offsets",
         description=f"{_STOPPED} Partitions that are not named stay.",
         responses=problems(404, 409),
     )
@@ -160,7 +160,7 @@ def offset_routes(connectors: Connectors) -> APIRouter:
 
     @router.post(
         "/reset",
-        summary="Make a connector begin anew",
+        summary="Reset a connector's offsets",
         description=_STOPPED,
         responses=problems(404, 409),
     )
@@ -174,7 +174,7 @@ def offset_routes(connectors: Connectors) -> APIRouter:
 def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
     @router.post(
         "/rewind",
-        summary="Make a connector go back to a time",
+        summary="Rewind a connector to a time",
         description=f"{_STOPPED} A source that does not know when its data came goes back to "
         "where it stood then: exactly within its last 1,000 batches, to the hour before them, "
         "for 30 days.",
@@ -224,9 +224,12 @@ class GiveUp(BaseModel):
         "read again in a new batch, as far as they are there.",
     )
     force: Switch = Field(
-        default=False, description="Do it although a target holds it, or cannot be asked."
+        default=False,
+        description="Force it, even if a target has the batch or cannot be reached.",
     )
-    dry_run: Switch = Field(default=False, description="Only tell what would be done.")
+    dry_run: Switch = Field(
+        default=False, description="Dry run: only return what would be done."
+    )
 
 
 class TargetShown(BaseModel):
@@ -234,7 +237,7 @@ class TargetShown(BaseModel):
 
     name: str = Field(description="The class of its sink.")
     holds: Holding = Field(description="Whether it holds the batch.")
-    why: str = Field(description="Why that is not known, or what else is to be known.")
+    why: str = Field(description="Why that is unknown, or further details.")
 
 
 class GivenUpBatch(BaseModel):
@@ -270,9 +273,9 @@ def unfinished_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     @router.post(
         "/connectors/{name}/tasks/{task}/batches/{batch}/give-up",
         summary="Give up a batch that cannot run any more",
-        description="The connector has to be stopped. It is refused where a target holds the "
-        "batch, or cannot be asked. The id stays used; the list of changes of offsets tells "
-        "who did it.",
+        description="The connector has to be stopped. It is refused where a target has the "
+        "batch, or cannot be reached. The id stays used; the list of changes of offsets "
+        "shows who did it.",
         responses=problems(404, 409),
         dependencies=[Depends(bench.slots)],
     )

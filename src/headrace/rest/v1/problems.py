@@ -57,7 +57,7 @@ class Fault(BaseModel):
     code: str = Field(examples=["config.invalid"])
     field: str | None = Field(description="The key or the part of the request at fault.")
     problem: str = Field(description="What is wrong, as a sentence.")
-    fix: str = Field(description="What to do about it; empty if nobody knows.")
+    fix: str = Field(description="How to fix it; empty if unknown.")
 
     @classmethod
     def of(cls, error: HeadraceError) -> Self:
@@ -72,7 +72,7 @@ class Problem(BaseModel):
     title: str = Field(description="The kind of problem; the same for the same type.")
     status: int = Field(description="The status of this answer.")
     detail: str = Field(description="The problem and its fix.")
-    instance: str = Field(description="The path that was asked for.")
+    instance: str = Field(description="The requested path.")
     code: str
     field: str | None
     problem: str

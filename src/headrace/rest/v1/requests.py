@@ -78,7 +78,7 @@ def said_once(request: Request) -> None:
     counts = Counter(name for name, _ in request.query_params.multi_items())
     repeated = [name for name, count in counts.items() if count > 1 and name not in _SEVERAL]
     if repeated:
-        wrong = {"type": "repeated", "msg": "It is given more than once"}
+        wrong = {"type": "repeated", "msg": "Specified more than once"}
         raise RequestValidationError([{**wrong, "loc": ("query", name)} for name in repeated])
 
 
