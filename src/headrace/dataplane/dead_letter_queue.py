@@ -90,8 +90,8 @@ def checked_repairs(spark: SparkSession, file: Path) -> DataFrame:
         "count(1)", f"count({ID})", f"count(DISTINCT {ID})"
     ).collect()[0]
     if named < lines:
-        problem = f"{lines - named} of {lines} lines are no JSON objects with an id."
-        raise ConfigError(problem, field="--records", fix="Mend them; keep each line's id.")
+        problem = f"{lines - named} of {lines} lines are not JSON objects with an id."
+        raise ConfigError(problem, field="--records", fix="Repair them; keep each line's id.")
     if different < named:
         problem = f"{named - different} lines name a letter that another line names."
         raise ConfigError(problem, field="--records", fix="Keep one line for each letter.")

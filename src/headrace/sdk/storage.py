@@ -128,7 +128,7 @@ def _unavailable(number: int, path: object) -> StorageUnavailableError:
         free = "" if size is None else f" ({size:,} bytes are free)"
     return StorageUnavailableError(
         f"{_NUMBERS[number]}{place}{free}.",
-        fix="Free space or repair the file system; the task goes on by itself then.",
+        fix="Free space or repair the file system; the task then continues automatically.",
     )
 
 

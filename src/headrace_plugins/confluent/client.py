@@ -151,7 +151,7 @@ def client_settings(registry: RegistrySettings) -> dict[str, str | int | float |
     urls = registry.schema_registry_url.split(",")
     given = [part.strip() for part in urls if part.strip()]
     if not given:
-        problem = "No URL is given."
+        problem = "No URL is set."
         raise ConfigError(problem, field=URL_KEY, fix="Give one, or embedded.")
     parts = [_split(url) for url in given]
     settings: dict[str, str | int | float | Password | None] = {

@@ -478,7 +478,7 @@ def broken_constraints(
             yield Refusal(
                 condition=broken,
                 problem=f"A record breaks the table's constraint {constraint}: {check}.",
-                fix="Mend or filter such records with a transform, or drop the constraint.",
+                fix="Fix or filter such records with a transform, or drop the constraint.",
             )
 
 

@@ -68,7 +68,7 @@ def _read(path: str, size_bytes: int) -> tuple[bytes, bool]:
             return raw, len(raw) < size_bytes
     except OSError as error:
         raise SourceError(
-            problem=f"{path} cannot be read: {error}", fix="Mend or remove the file."
+            problem=f"{path} cannot be read: {error}", fix="Repair or delete the file."
         ) from error
 
 
@@ -185,7 +185,7 @@ def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(
             problem=f"Two columns of the CSV files are called {twice!r}.",
-            fix="Mend the header, or set header to false and declare a schema.",
+            fix="Fix the header, or set header to false and declare a schema.",
             field="schema",
         )
     return pa.struct(list(_checked(types, names, table.column_names, sample, dialect).items()))
@@ -383,7 +383,7 @@ def writer_schema(path: str) -> str:
     """Return the schema that an Avro file was written with, as its JSON text.
 
     Raises:
-        SourceError: It is no Avro file.
+        SourceError: It is not an Avro file.
     """
     with Location.of(path).open_input() as file:
         head = io.BytesIO(file.read(_HEAD_BYTES))
@@ -392,7 +392,7 @@ def writer_schema(path: str) -> str:
             return _metadata(head)["avro.schema"].decode()
     except (KeyError, IndexError, UnicodeDecodeError):
         pass
-    raise SourceError(problem=f"{path} is no Avro file.", fix="Mend or remove the file.")
+    raise SourceError(problem=f"{path} is not an Avro file.", fix="Repair or delete the file.")
 
 
 def _metadata(head: io.BytesIO) -> dict[str, bytes]:
@@ -552,7 +552,7 @@ class Columns:
             except (pa.ArrowInvalid, ValueError) as error:
                 raise SourceError(
                     problem=f"The columns of {file.path} cannot be inferred: {error}",
-                    fix=f"Declare a schema, mend the file, or set encoding if it is not "
+                    fix=f"Declare a schema, repair the file, or set encoding if it is not "
                     f"{self.dialect.encoding}.",
                 ) from error
             if not _is_named(found):
@@ -586,7 +586,7 @@ def _parquet_schema(path: str) -> pa.Schema:
             return pq.read_schema(file).remove_metadata()
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(
-            problem=f"{path} is no Parquet file: {error}", fix="Mend or remove the file."
+            problem=f"{path} is not a Parquet file: {error}", fix="Repair or delete the file."
         ) from error
 
 

@@ -44,7 +44,7 @@ def _one_path(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if len(given) == 1:
         return
     yield ConfigError(
-        problem=f"{' and '.join(given)} say the same." if given else "No path is given.",
+        problem=f"{' and '.join(given)} say the same." if given else "No path is set.",
         fix="Set path, and none of its other names.",
         field=given[-1] if given else "path",
     )

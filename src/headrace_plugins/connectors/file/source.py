@@ -166,7 +166,7 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
     if not needed.exists():
         yield ConfigError(
             problem=f"{needed} does not exist.",
-            fix="Create it, or mend the path.",
+            fix="Create it, or fix the path.",
             field="path",
         )
     elif place.is_local and not os.access((place if place.exists() else needed).local, os.R_OK):

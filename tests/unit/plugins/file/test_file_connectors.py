@@ -69,7 +69,7 @@ def test_kafkas_source_needs_a_topic(config: Parse, tmp_path: Path) -> None:
 def test_a_path_has_one_name_only(config: Parse) -> None:
     with pytest.raises(ConfigErrors, match="path and file say the same"):
         config({"path": "/a", "file": "/b"})
-    with pytest.raises(ConfigErrors, match="No path is given"):
+    with pytest.raises(ConfigErrors, match="No path is set"):
         config({})
 
 
