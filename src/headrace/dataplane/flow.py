@@ -83,6 +83,7 @@ class StreamFrame:
         application: Names the task and the stream in marks.
         rows: How many there are, where the source knows.
         only_sink: What marks call the one sink that they go to; None for all.
+        part: Which of the stream's parts in this batch they are, from 0, see TransformBatch.
     """
 
     frame: DataFrame
@@ -90,6 +91,7 @@ class StreamFrame:
     application: str
     rows: int | None = None
     only_sink: str | None = None
+    part: int = 0
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,9 @@ class Flow:
             # Each stream goes by itself, under a mark of its own.
             again = f"~{stream.number}" if stream.number else ""
             application = f"{self.application}/{stream.name}{again}"
-            streams.append(StreamFrame(frame, stream.name, application, stream.rows))
+            streams.append(
+                StreamFrame(frame, stream.name, application, stream.rows, part=stream.number)
+            )
         return streams
 
     def _transform(
@@ -301,7 +305,7 @@ class Flow:
         self, records: RecordFrame, stream: StreamFrame, routes: Routes, batch: Batch
     ) -> tuple[RecordFrame, str | None]:
         """Return records after the chain, and their one topic if they have one."""
-        of = TransformBatch(batch.id, stream.topic, batch.begun)
+        of = TransformBatch(batch.id, stream.topic, batch.begun, batch.after, stream.part)
         records = apply_chain(records, self.steps, of)
         if self.converters:
             records = encoded(records, self.converters)

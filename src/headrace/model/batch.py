@@ -133,6 +133,8 @@ class Batch:
             was set back, a sink holds it, or a newer one, although it never ran before.
         routing: Names what decides, record by record, which topic each goes to, as a digest;
             nothing where all go to one, and None where it is not known.
+        after: The id of the newest batch that was finished before it, 0 if there is none; ids
+            between the two are of batches that were dropped. None where it is not known.
     """
 
     task: TaskId
@@ -147,6 +149,7 @@ class Batch:
     again: bool = False
     resumed: bool = False
     routing: str | None = None
+    after: int | None = None
 
     @property
     def range(self) -> str:

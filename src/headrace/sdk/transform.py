@@ -234,20 +234,29 @@ class TransformBatch:
 
     A batch may be computed many times: for each sink, for its dead letters, and again after
     a crash, with the same id and the same records. State that moves with the batch is
-    therefore kept by batch id: batch n reads what the batches before n left, writes what it
-    leaves itself under n, and replaces what an earlier attempt at n left there. When batch n
-    is computed, all batches before n are durable in every target, so their state will not be
-    asked for by itself any more and may be merged.
+    therefore kept by batch id: batch n reads what the batches up to ``after`` left, writes
+    what it leaves itself under n, and replaces what an earlier attempt at n left there. When
+    batch n is computed, all batches up to ``after`` are durable in every target, so their state
+    will not be asked for by itself any more and may be merged. Batches between the two were
+    dropped: their records come again, and what they left counts for nothing.
+
+    Where the schema of a stream changes within a batch, each part between two changes is
+    computed by itself, in order; a part also reads what the parts before it left.
 
     Args:
         id: Only grows.
         stream: The topic that the records came with; state of one is not that of another.
         begun: The time of the batch's intent, the same whenever it is computed.
+        after: The id of the newest batch that was finished before it, 0 if there is none; None
+            where nothing is known of earlier ones, as in a preview.
+        part: The number of the part, from 0.
     """
 
     id: int
     stream: str
     begun: datetime
+    after: int | None = None
+    part: int = 0
 
 
 _DRIVER = {"context", "running"}

@@ -169,6 +169,8 @@ class BatchLoop:
     _known: Position | None = None
     """Where the task stands, when it is certain that no batch is unfinished. Only the
     holder of the lease moves it, so that an idle poll needs no look into the store."""
+    _finished: int | None = None
+    """The id of the newest finished batch; None until the store was asked."""
 
     def step(self) -> Batch | None:
         """Move one batch and return it finished, or None when nothing new is there.
@@ -180,7 +182,7 @@ class BatchLoop:
             batch = self._unfinished() or self._next_batch()
             if batch is None:
                 return None
-            counts = self._run(batch)
+            counts = self._run(replace(batch, after=self._newest_finished()))
             if counts is not None:
                 return self._finish(batch, counts)
         problem = "The input changed during each attempt to read it."
@@ -248,7 +250,14 @@ class BatchLoop:
         self.commit = timedelta(seconds=time.monotonic() - began)
         self.reader.acknowledge(done.end)
         self._known, self._resumed, self._running = done.end, False, None
+        self._finished = done.id
         return done
+
+    def _newest_finished(self) -> int:
+        if self._finished is None:
+            newest = self.store.batches(self.lease.task, 2)  # the first may be unfinished
+            self._finished = next((each.id for each in newest if each.finished), 0)
+        return self._finished
 
     def _moved(self, batch: Batch) -> Counts:
         for _ in range(_LOOKS):
@@ -275,6 +284,7 @@ class BatchLoop:
     def _unfinished(self) -> Batch | None:
         if self._known is not None:
             return None
+        self._finished = None  # whoever got no answer does not know whether it was finished
         # Guarantee 3: who has lost the task must not run what its new owner has just begun.
         batch = self.store.unfinished_batch(self.lease.task, self.lease.epoch)
         return batch and replace(batch, epoch=self.lease.epoch, again=True)

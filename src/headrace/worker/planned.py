@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from headrace.model import ConnectorState, TargetState
 from headrace.plugins import aside, has_ended
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ class KeptConnector:
 
     def settled(self, wanted: Connector) -> bool:
         """Return whether the connector was settled as it is wanted now."""
-        here = self.connector
+        here, shown = self.connector, wanted.status.state
+        if shown is ConnectorState.UNASSIGNED and wanted.target is not TargetState.RUNNING:
+            return False  # it was wanted to run in between, which nobody saw
         return self.done and (here.version, here.target, here.restarts) == (
             wanted.version,
             wanted.target,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import uuid
 from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote as url_quote
@@ -42,7 +43,9 @@ _ROWS_OF_FILE = 20_000
 """A run is divided by ids into files of about so many keys."""
 _KEYS_LOOKED_UP = 100_000
 """A batch with more keys than these has some in nearly every file: all are read."""
-_NAME = re.compile(r"batch-(\d+)|run-(\d+)-(\d+)-(\d+)")
+_NAME = re.compile(r"batch-(\d+)(?:-(\d+))?|run-(\d+)-(\d+)-(\d+)")
+_LAST_PART = sys.maxsize
+"""Stands for all parts of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +64,14 @@ class _Run:
     Args:
         path: Their folder.
         level: How often they were merged; 0 for those of one batch.
-        first: The first of the batches.
-        last: The last of them.
+        first: The first of the batches, and its part.
+        last: The last of them, and its part.
     """
 
     path: Path
     level: int
-    first: int
-    last: int
+    first: tuple[int, int]
+    last: tuple[int, int]
 
     def extents(self) -> list[tuple[str, _Extent]]:
         """Return the files that hold anything."""
@@ -78,6 +81,8 @@ class _Run:
 
 class State:
     """The state of one stream: ``batch-n``, and ``run-l-m-n`` for the batches m to n.
+
+    Parts of a batch after its first are ``batch-n-p``.
 
     Each key is merged as often as there are levels, so what is written grows with the
     logarithm of the state, not with its size for each batch.
@@ -89,36 +94,54 @@ class State:
         self._spark = spark
         self._window = window
 
-    def put(self, batch: int, keyed: DataFrame) -> None:
-        """Write the keys of a batch, in place of what an earlier attempt wrote."""
+    def put(self, batch: TransformBatch, keyed: DataFrame) -> None:
+        """Write the keys of a batch's part, in place of what an earlier attempt wrote."""
         keys = keyed.where("__id IS NOT NULL").groupBy("__id").agg({"__at": "max"})
-        self._write(keys.toDF("id", "at"), f"batch-{batch}")
+        self._write(keys.toDF("id", "at"), _name(batch.id, batch.part))
 
-    def before(self, batch: int) -> DataFrame | None:
-        """Return ``__seen`` and ``__last`` of the batches before one, which was put.
+    def before(self, batch: TransformBatch) -> DataFrame | None:
+        """Return ``__seen`` and ``__last`` of what was before a part, which was put.
 
-        Only of keys that the batch may have. None when there are none.
+        Only of keys that the part may have. None when there are none.
         """
-        runs = self._kept(batch)
+        self._forget_dropped(batch)
+        runs = self._kept(batch.id)
         level = 0
         # To the end: whoever asks again for this batch must find nothing left to merge.
         while level <= max((run.level for run in runs), default=-1):
             alike = [run for run in runs if run.level == level]
             if len(alike) >= MERGE_FROM:
                 self._merge(alike, self._newest(runs))
-                runs = self._kept(batch)
+                runs = self._kept(batch.id)
             level += 1
-        files = self._touched(batch, runs)
+        files = self._touched(
+            batch, [*runs, *map(partial(self._part, batch.id), range(batch.part))]
+        )
         if not files:
             return None
         return self._last(files).selectExpr("id AS __seen", "at AS __last")
 
-    def _touched(self, batch: int, runs: Iterable[_Run]) -> list[str]:
-        """Return the files that may hold a key of the batch, not too long before it.
+    def _part(self, batch: int, part: int) -> _Run:
+        place = (batch, part)
+        return _Run(self._folder / _name(batch, part), 0, place, place)
+
+    def _forget_dropped(self, batch: TransformBatch) -> None:
+        """Remove what batches left that were dropped: their records come again.
+
+        Guarantee 1: else these would be taken for records that were there before.
+        """
+        if batch.after is None:
+            return
+        for run in self._found(batch.id):
+            if not run.level and run.first[0] > batch.after:
+                shutil.rmtree(run.path)
+
+    def _touched(self, batch: TransformBatch, runs: Iterable[_Run]) -> list[str]:
+        """Return the files that may hold a key of the part, not too long before it.
 
         Files with later times count: a late record is compared with its key's newest.
         """
-        own = _Run(self._folder / f"batch-{batch}", 0, batch, batch).extents()
+        own = self._part(batch.id, batch.part).extents()
         if not own:
             return []
         since = min(extent.times[0] for _, extent in own) - self._window
@@ -134,7 +157,9 @@ class State:
     def _kept(self, batch: int) -> list[_Run]:
         """Return the runs before a batch, oldest first; those that have expired go."""
         runs: list[_Run] = []
-        for run in sorted(self._found(batch), key=lambda run: (run.first, -run.last)):
+        for run in sorted(
+            self._found(batch), key=lambda run: (run.first, tuple(-n for n in run.last))
+        ):
             if runs and run.last <= runs[-1].last:
                 # Merged already; a crash came before it was removed.
                 shutil.rmtree(run.path, ignore_errors=True)
@@ -155,7 +180,7 @@ class State:
             if (name := _NAME.fullmatch(path.name)) is None:
                 continue
             level, first, last = _place(name)
-            if last < batch:
+            if last[0] < batch:
                 found.append(_Run(path, level, first, last))
         return found
 
@@ -170,7 +195,7 @@ class State:
         # A record that is late by a window may be a duplicate of one a window before.
         kept = self._last(files).where(f"at >= {newest - 2 * self._window}L")
         divided = kept.repartitionByRange(max(1, rows // _ROWS_OF_FILE), "id")
-        name = f"run-{runs[0].level + 1}-{runs[0].first}-{runs[-1].last}"
+        name = f"run-{runs[0].level + 1}-{runs[0].first[0]}-{runs[-1].last[0]}"
         self._write(divided, name)
         for run in runs:
             shutil.rmtree(run.path, ignore_errors=True)
@@ -208,10 +233,15 @@ def _extent(file: str) -> _Extent | None:
     )
 
 
-def _place(name: re.Match[str]) -> tuple[int, int, int]:
+def _name(batch: int, part: int) -> str:
+    return f"batch-{batch}-{part}" if part else f"batch-{batch}"
+
+
+def _place(name: re.Match[str]) -> tuple[int, tuple[int, int], tuple[int, int]]:
     if name[1] is not None:
-        return 0, int(name[1]), int(name[1])
-    return int(name[2]), int(name[3]), int(name[4])
+        place = (int(name[1]), int(name[2] or 0))
+        return 0, place, place
+    return int(name[3]), (int(name[4]), 0), (int(name[5]), _LAST_PART)
 
 
 def _ids(files: Iterable[str]) -> list[bytes]:
@@ -285,8 +315,8 @@ class Deduplicate(FrameTransform):
         )
         folder = self.context.state / f"stream-{url_quote(batch.stream, safe='')}"
         state = State(folder, records.sparkSession, self.settings.window_ms * 1000)
-        state.put(batch.id, keyed)
-        return self._dropping(keyed, state.before(batch.id), records.columns)
+        state.put(batch, keyed)
+        return self._dropping(keyed, state.before(batch), records.columns)
 
     def _dropping(
         self, keyed: DataFrame, seen: DataFrame | None, names: list[str]

@@ -9,7 +9,7 @@ from tests.integration.dataplane.flow_doubles import place as at_row
 
 from headrace.dataplane import FrameReader, Step
 from headrace.model import Counts
-from headrace.sdk import FrameSource, Position, ReadLimit, TransformContext
+from headrace.sdk import FrameSource, Position, ReadLimit, TransformBatch, TransformContext
 from headrace_plugins.transforms import Deduplicate
 from headrace_plugins.transforms.deduplicate import MERGE_FROM, State
 
@@ -106,6 +106,11 @@ def test_what_has_expired_goes_without_being_read(spark, tmp_path: Path) -> None
     assert sorted(path.name for path in folder.iterdir()) == ["batch-3", "batch-4", "batch-5"]
 
 
+def nth(number: int) -> TransformBatch:
+    """Return a batch whose predecessors have all been finished."""
+    return TransformBatch(number, "s", START, after=number - 1)
+
+
 def keyed(spark, start: int, end: int, second: int = 0):
     digest = "unhex(sha2(CAST(id AS STRING), 256)) AS __id"
     return spark.range(start, end, 1, 1).selectExpr(digest, f"{second * 1_000_000}L AS __at")
@@ -115,12 +120,12 @@ def test_batches_are_merged_and_only_files_with_keys_of_the_batch_are_read(
     spark, tmp_path: Path
 ) -> None:
     state = State(tmp_path, spark, 60_000_000)
-    state.put(1, keyed(spark, 0, 70_000))
+    state.put(nth(1), keyed(spark, 0, 70_000))
     for number in range(2, MERGE_FROM + 1):
-        state.put(number, keyed(spark, 70_000 + number, 70_001 + number, number))
+        state.put(nth(number), keyed(spark, 70_000 + number, 70_001 + number, number))
     for _ in range(2):  # what is asked for again is there again
-        state.put(MERGE_FROM + 1, keyed(spark, 6, 7, 20))
-        seen = state.before(MERGE_FROM + 1)
+        state.put(nth(MERGE_FROM + 1), keyed(spark, 6, 7, 20))
+        seen = state.before(nth(MERGE_FROM + 1))
         assert seen is not None
         assert [path.name for path in tmp_path.glob("run-*")] == [f"run-1-1-{MERGE_FROM}"]
         assert len(list(tmp_path.glob("run-*/*.parquet"))) == 3
@@ -129,7 +134,7 @@ def test_batches_are_merged_and_only_files_with_keys_of_the_batch_are_read(
         assert [row["__last"] for row in seen.where(seen["__seen"] == key).collect()] == [0]
     whole = spark.read.parquet(str(tmp_path / f"run-1-1-{MERGE_FROM}"))
     assert whole.count() == 70_000 + MERGE_FROM - 1
-    state.put(MERGE_FROM + 2, keyed(spark, 6, 7, 70))
-    assert state.before(MERGE_FROM + 2) is not None
-    state.put(MERGE_FROM + 3, keyed(spark, 6, 7, 300))
-    assert state.before(MERGE_FROM + 3) is None
+    state.put(nth(MERGE_FROM + 2), keyed(spark, 6, 7, 70))
+    assert state.before(nth(MERGE_FROM + 2)) is not None
+    state.put(nth(MERGE_FROM + 3), keyed(spark, 6, 7, 300))
+    assert state.before(nth(MERGE_FROM + 3)) is None
