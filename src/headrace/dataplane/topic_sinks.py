@@ -7,6 +7,7 @@ whatever the number of topics.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.dataplane.python_frames import with_texts
-from headrace.sdk import ConfigError, Counting, FrameSink
+from headrace.sdk import ConfigError, Counting, FrameSink, RetriableError
 from headrace.sdk.delta import discard_staged, stage_parquet, staged_files, staging_folder
 from headrace.sdk.folders import folder_name
 from headrace.sdk.sparktypes import to_spark_json
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 MOST_TOPICS = 1000
 """More topics in one batch are taken for a mistake, such as a field that tells rows apart."""
+
+_ATTEMPT = re.compile(r"(\d+)-(\d+)", re.ASCII)
+"""The folder in which one attempt divides its batch: the batch's number and the epoch."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,12 @@ class TopicsWriter(TopicWriter):
             return stage_parquet(fitted(part, stored), topic.location, mark)
         to = topic.location / staging_folder(mark)
         to.delete_folder()  # of an attempt that did not commit
+        if any(to.list()):
+            # They would be taken for this attempt's, and their rows would be there twice.
+            raise RetriableError(
+                problem=f"Cannot delete what an older attempt at the batch left in {to}.",
+                fix="Make the folder writable for the worker, or delete it.",
+            )
         for file in _parquet_files(folder):
             file.move_to(to / file.name)
         return staged_files(topic.location, mark)
@@ -300,8 +310,10 @@ class ByTopic:
     def _clear_older(self) -> None:
         """Remove what crashed attempts left; a newer owner's is not touched."""
         for entry in self._task.list():
-            batch, _, epoch = entry.name.partition("-")
-            if (int(batch), int(epoch)) <= (self._mark.batch, self._mark.epoch):
+            found = _ATTEMPT.fullmatch(entry.name)
+            if found is None:
+                continue
+            if (int(found[1]), int(found[2])) <= (self._mark.batch, self._mark.epoch):
                 entry.location.delete_folder()
 
 

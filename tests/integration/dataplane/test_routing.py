@@ -20,9 +20,9 @@ from tests.no_keys import NO_KEYS
 from headrace.dataplane import Step, StreamReader, TopicsWriter
 from headrace.dataplane.sql import constant_text
 from headrace.model import Counts, ToleranceExceededError
-from headrace.sdk import FrameSink, Mark, SinkBatch, StateError, Transform
+from headrace.sdk import FrameSink, Mark, RetriableError, SinkBatch, StateError, Transform
 from headrace.sdk.config import ConfigDef, ConfigType
-from headrace.sdk.location import Location
+from headrace.sdk.location import LocalFileSystem, Location
 from headrace.topics import Topics
 from headrace_plugins.transforms.sql import Filter
 
@@ -126,6 +126,38 @@ def test_a_batch_that_ends_between_two_topics_gives_the_same_split_once(
     assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
     # And when all hold it already: the position was not stored yet.
     assert copy.run(replace(again, epoch=3)) == Counts(read=30, written=30)
+    assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+
+
+def test_only_attempts_are_removed_where_batches_are_divided(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path)
+    to.flow(spark, BY_LAST_DIGIT).run(batch(1, 0, 30))
+    [task] = (tmp_path / "topics" / "~divided").iterdir()
+    for name in ("000000000000-1", ".DS_Store", "notes", "a-b"):
+        (task / name).mkdir()
+    to.flow(spark, BY_LAST_DIGIT).run(batch(2, 30, 60))
+    assert sorted(path.name for path in task.iterdir()) == [".DS_Store", "a-b", "notes"]
+
+
+def test_files_of_an_attempt_that_could_not_be_removed_are_not_committed(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = Appended(tmp_path)
+    delete_folder = LocalFileSystem.delete_folder
+
+    def refused(self: LocalFileSystem, at: Location) -> None:
+        if "~divided" in at.path:
+            delete_folder(self, at)
+        else:
+            (at / "old.parquet").open_output().close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "delete_folder", refused)
+        with pytest.raises(RetriableError, match="older attempt"):
+            to.flow(spark, BY_LAST_DIGIT).run(batch(1, 0, 30))
+    assert to.names == []
+    again = replace(batch(1, 0, 30, again=True), epoch=2)
+    to.flow(spark, BY_LAST_DIGIT).run(again)
     assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
 
 
