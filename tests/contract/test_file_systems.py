@@ -1,5 +1,7 @@
 """What the guarantees need of a file system; each implementation runs all of it."""
 
+import errno
+import os
 import pickle
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from unittest.mock import MagicMock, Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -295,3 +298,27 @@ def test_links_to_folders_are_not_walked_nor_deleted_through(tmp_path: Path) -> 
     assert [entry.name for entry in place.walk()] == ["link"]
     place.delete_folder()
     assert (tmp_path / "elsewhere" / "x").exists()
+
+
+def test_a_link_that_leads_nowhere_is_listed_and_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("missing")
+    found = Location.of(tmp_path).list()
+    assert sorted((e.name, e.is_folder, e.is_link, e.info()) for e in found) == [
+        ("dangling", False, True, None),
+        ("loop", False, True, None),
+    ]
+
+
+def test_a_link_whose_target_is_refused_does_not_end_a_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Mock(is_dir=Mock(side_effect=PermissionError(errno.EACCES, "denied")))
+    refused.name = "link"
+    refused.is_symlink.return_value = True
+    entries = MagicMock()
+    entries.__iter__.return_value = [refused]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", lambda _: entries)
+        found = list(Location.of(tmp_path).list())
+    assert [(entry.name, entry.is_folder) for entry in found] == [("link", False)]

@@ -69,7 +69,8 @@ class Entry:
 
     Args:
         location: The file or folder.
-        is_folder: Whether it is a folder, or a link to one.
+        is_folder: Whether it is a folder, or a link to one; not if a link leads nowhere, in a
+            circle or to where this process may not look.
         is_link: Whether it is a link.
         info: Looks at it; returns None if it is gone. Costs a call where listing a folder
             tells names only.
@@ -395,7 +396,7 @@ class LocalFileSystem:
             for entry in entries:
                 if not _DRAFT.match(entry.name):
                     found = at / entry.name
-                    yield Entry(found, entry.is_dir(), entry.is_symlink(), found.info)
+                    yield Entry(found, _is_folder(entry), entry.is_symlink(), found.info)
 
     def read(self, at: Location) -> bytes:
         """See FileSystem."""
@@ -489,6 +490,15 @@ class LocalFileSystem:
             yield draft
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno in _NOT_THERE or (entry.is_symlink() and error.errno == errno.EACCES):
+            return False
+        raise
 
 
 FILE_SYSTEMS: dict[str, FileSystem] = {each.scheme: each for each in [LocalFileSystem()]}

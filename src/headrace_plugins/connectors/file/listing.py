@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import structlog
 from typing_extensions import override
 
 from headrace.sdk.location import Location
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from headrace.sdk import Schema
+    from headrace.sdk.location import Entry
 
+log = structlog.get_logger(__name__)
 
 _HIDDEN = ("_", ".")
 """Files that are being written begin so, by the custom of Hadoop and of rsync."""
@@ -79,12 +82,15 @@ class Listing:
     """What a configured path stands for.
 
     Args:
-        location: A file, a folder, or a glob in which ``**`` goes through all subfolders.
+        location: A file, a folder, or a glob in which ``**`` goes through all subfolders, but
+            not through links to folders.
         recursive: Whether folders are searched to the depth.
     """
 
     location: Location
     recursive: bool = False
+    _denied: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Folders that a warning was logged of."""
 
     @property
     def path(self) -> str:
@@ -120,10 +126,57 @@ class Listing:
         """Yield the paths of all files, in no order; one may vanish meanwhile."""
         if self.is_glob:
             root = self.root
-            for found in _matches(root, self._parts[len(_parts(root)) :]):
+            for found in self._matches(root, self._parts[len(_parts(root)) :]):
                 yield from _under(found, recursive=self.recursive)
         else:
             yield from _under(self.location, recursive=self.recursive)
+
+    def _matches(
+        self, folder: Location, pattern: Sequence[str], *, is_root: bool = True
+    ) -> Iterator[Location]:
+        """Yield what matches a glob below a folder, but for hidden names."""
+        if not pattern:
+            yield folder
+            return
+        first, rest = pattern[0], pattern[1:]
+        if first == "**" and rest:
+            yield from self._matches(folder, rest, is_root=is_root)
+        elif not glob.has_magic(first):
+            if not first.startswith(_HIDDEN) and self._has(folder, first, is_root=is_root):
+                yield from self._matches(folder / first, rest, is_root=False)
+            return
+        for entry in self._entries(folder, is_root=is_root):
+            if first != "**":
+                if fnmatchcase(entry.name, first) and (entry.is_folder or not rest):
+                    yield from self._matches(entry.location, rest, is_root=False)
+            elif not entry.is_folder:
+                if not rest:
+                    yield entry.location
+            elif not entry.is_link:  # links may lead in circles
+                yield from self._matches(entry.location, pattern, is_root=False)
+
+    def _has(self, folder: Location, name: str, *, is_root: bool) -> bool:
+        try:
+            return (folder / name).exists()
+        except PermissionError as error:
+            self._pass_over(folder, error, is_root=is_root)
+            return False
+
+    def _entries(self, folder: Location, *, is_root: bool) -> Iterator[Entry]:
+        try:
+            for entry in folder.list():
+                if not entry.name.startswith(_HIDDEN):
+                    yield entry
+        except PermissionError as error:
+            self._pass_over(folder, error, is_root=is_root)
+
+    def _pass_over(self, folder: Location, error: PermissionError, *, is_root: bool) -> None:
+        """Log once that a folder, such as lost+found, may not be read; raise for the root."""
+        if is_root:
+            raise error
+        if str(folder) not in self._denied:
+            self._denied.add(str(folder))
+            log.warning("no permission to read a folder; skipping it", folder=str(folder))
 
     def covers(self, path: str) -> bool:
         """Return whether a file of that path would be listed if it existed."""
@@ -166,28 +219,6 @@ def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _fits(pattern[1:], parts[1:])
 
 
-def _matches(folder: Location, pattern: Sequence[str]) -> Iterator[Location]:
-    """Yield what matches a glob below a folder, but for hidden names."""
-    if not pattern:
-        yield folder
-        return
-    first, rest = pattern[0], pattern[1:]
-    if first == "**":
-        yield from _matches(folder, rest or ("*",))
-    elif not glob.has_magic(first):
-        found = folder / first
-        if not first.startswith(_HIDDEN) and found.exists():
-            yield from _matches(found, rest)
-        return
-    for entry in folder.list():
-        if entry.name.startswith(_HIDDEN):
-            continue
-        if first == "**" and entry.is_folder:
-            yield from _matches(entry.location, pattern)
-        elif fnmatchcase(entry.name, first) and (entry.is_folder or not rest):
-            yield from _matches(entry.location, rest)
-
-
 def _parts(place: Location) -> Sequence[str]:
     return PurePosixPath(place.path).parts[1:]
 
@@ -197,13 +228,26 @@ def _under(place: Location, *, recursive: bool) -> Iterator[str]:
     if found is not None and not found.is_folder:
         yield str(place)
         return
-    for entry in place.list():
+    yield from _files(place, (place.resolved(),) if recursive else ())
+
+
+def _files(folder: Location, real: Sequence[Location]) -> Iterator[str]:
+    """Yield the files of a folder.
+
+    Args:
+        folder: The folder.
+        real: Where it and those above it really are, so that links in a circle end; empty if
+            subfolders are not searched.
+    """
+    for entry in folder.list():
         if entry.name.startswith(_HIDDEN):
             continue
         if not entry.is_folder:
             yield str(entry.location)
-        elif recursive:
-            yield from _under(entry.location, recursive=True)
+        elif real:
+            below = entry.location.resolved() if entry.is_link else real[-1] / entry.name
+            if below not in real:
+                yield from _files(entry.location, (*real, below))
 
 
 def _found(path: str) -> FoundFile | None:
