@@ -15,6 +15,7 @@ from headrace.demo.folder import LIVE, TABLES, DemoFolder, check_packages, copy_
 from headrace.demo.growth import Growth, latency
 from headrace.runtime.app import Runtime
 from headrace.sdk import HeadraceError
+from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ def run(
     check_packages()
     place = DemoFolder(folder)
     home = place.home.absolute()
-    moved = {"home": home, "topics_dir": home / "topics"}
+    moved = {"home": home, "topics_dir": Location.of(home / "topics")}
     with Runtime(settings.model_copy(update=moved), short_lived=True) as runtime:
         demo = _Demo(runtime, place, console, growth, settings.logs)
         with interrupts(began=demo.running.is_set, stop=demo.stop):
