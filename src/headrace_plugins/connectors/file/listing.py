@@ -82,8 +82,8 @@ class Listing:
     """What a configured path stands for.
 
     Args:
-        location: A file, a folder, or a glob in which ``**`` goes through all subfolders, but
-            not through links to folders.
+        location: A file, a folder, or a glob in which ``**`` goes through all subfolders, also
+            those behind links, unless they lead in a circle.
         recursive: Whether folders are searched to the depth.
     """
 
@@ -126,34 +126,45 @@ class Listing:
         """Yield the paths of all files, in no order; one may vanish meanwhile."""
         if self.is_glob:
             root = self.root
-            for found in self._matches(root, self._parts[len(_parts(root)) :]):
+            pattern = self._parts[len(_parts(root)) :]
+            for found in self._matches(root, pattern, (root.resolved(),)):
                 yield from _under(found, recursive=self.recursive)
         else:
             yield from _under(self.location, recursive=self.recursive)
 
     def _matches(
-        self, folder: Location, pattern: Sequence[str], *, is_root: bool = True
+        self, folder: Location, pattern: Sequence[str], real: tuple[Location, ...]
     ) -> Iterator[Location]:
-        """Yield what matches a glob below a folder, but for hidden names."""
+        """Yield what matches a glob below a folder, but for hidden names.
+
+        Args:
+            folder: The folder.
+            pattern: The parts of the glob that are left.
+            real: What the folder and those above it, up to the root, are without links.
+        """
+        is_root = len(real) == 1
         if not pattern:
             yield folder
             return
         first, rest = pattern[0], pattern[1:]
         if first == "**" and rest:
-            yield from self._matches(folder, rest, is_root=is_root)
+            yield from self._matches(folder, rest, real)
         elif not glob.has_magic(first):
             if not first.startswith(_HIDDEN) and self._has(folder, first, is_root=is_root):
-                yield from self._matches(folder / first, rest, is_root=False)
+                yield from self._matches(folder / first, rest, (*real, real[-1] / first))
             return
         for entry in self._entries(folder, is_root=is_root):
-            if first != "**":
-                if fnmatchcase(entry.name, first) and (entry.is_folder or not rest):
-                    yield from self._matches(entry.location, rest, is_root=False)
-            elif not entry.is_folder:
+            if first != "**" and not fnmatchcase(entry.name, first):
+                continue
+            if not entry.is_folder:
                 if not rest:
                     yield entry.location
-            elif not entry.is_link:  # links may lead in circles
-                yield from self._matches(entry.location, pattern, is_root=False)
+                continue
+            place = entry.location.resolved() if entry.is_link else real[-1] / entry.name
+            if first != "**":
+                yield from self._matches(entry.location, rest, (*real, place))
+            elif place not in real:
+                yield from self._matches(entry.location, pattern, (*real, place))
 
     def _has(self, folder: Location, name: str, *, is_root: bool) -> bool:
         try:

@@ -105,11 +105,21 @@ def test_a_glob_passes_over_links_that_lead_nowhere(
         ("in/*/top.csv", ["in/up/top.csv"]),
     ],
 )
-def test_links_to_folders_are_followed_where_named_and_not_to_any_depth(
+def test_links_that_lead_in_a_circle_are_followed_once_where_named(
     folder: Path, pattern: str, names: list[str]
 ) -> None:
     (folder / "in" / "up").symlink_to("..")
     assert found(folder, pattern) == names
+
+
+def test_a_glob_finds_what_is_behind_links_to_folders(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "b.csv").write_text("z\n")
+    (elsewhere / "back").symlink_to(folder / "in")
+    (folder / "in" / "linked").symlink_to(elsewhere)
+    assert found(folder, "**/*.csv") == ["in/a.csv", "in/linked/b.csv", "top.csv"]
 
 
 def test_a_recursive_folder_follows_links_but_not_in_a_circle(folder: Path) -> None:
