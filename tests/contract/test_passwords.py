@@ -136,7 +136,7 @@ def test_a_mask_of_nothing_is_refused(url: str, config: dict[str, str]) -> None:
     for path, body in (("kept", changed), ("new", read), ("kept", {**read, "x": HIDDEN})):
         answer = httpx2.put(f"{url}/connectors/{path}/config", json=body, timeout=60)
         assert answer.status_code == 400, config
-        assert "stands for a value that is kept" in answer.json()["message"]
+        assert "stands for a stored value" in answer.json()["message"]
 
 
 def test_versions_hide_passwords_tell_their_changes_and_bring_them_back(
