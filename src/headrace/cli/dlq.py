@@ -126,10 +126,10 @@ def replay(
     A record that fails again becomes a new letter. A replay that was killed is finished
     by the next one.
     """
+    from headrace.cli.checked_files import check_files
     from headrace.cli.failures import exit_code
     from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
-    from headrace.cli.validate import check_files
     from headrace.dataplane import DeadLetterFilter
 
     invocation = invocation_of(context)

@@ -43,7 +43,7 @@ def preview(
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        from headrace.cli.validate import check_files
+        from headrace.cli.checked_files import check_files
 
         checked = check_files(runtime, [file])
         if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):

@@ -59,8 +59,8 @@ def run(  # noqa: PLR0917 - its options
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=once) as runtime:
+        from headrace.cli.checked_files import check_files
         from headrace.cli.failures import exit_code
-        from headrace.cli.validate import check_files
 
         checked = check_files(runtime, files)
         if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):

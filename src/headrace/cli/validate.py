@@ -1,23 +1,17 @@
-"""headrace validate, and definition files that are read and checked."""
+"""``headrace validate``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.failures import exit_code, flat, show
 from headrace.cli.invocation import invocation_of
-from headrace.sdk import ConfigError, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from headrace.cli.checked_files import CheckedFiles
     from headrace.cli.terminal import Terminal
-    from headrace.model import Definition
-    from headrace.runtime.app import Runtime
 
 
 def validate(
@@ -28,6 +22,8 @@ def validate(
     """Check definitions and show every error at once. Does not start Spark."""
     invocation = invocation_of(context)
     with invocation.runtime() as runtime:
+        from headrace.cli.checked_files import check_files
+
         checked = check_files(runtime, files)
     if as_json:
         invocation.terminal.print_json(to_json(checked))
@@ -57,86 +53,3 @@ def _show(checked: CheckedFiles, terminal: Terminal) -> None:
         return
     for file, definition in checked.definitions:
         terminal.print(f"ok: {definition.name} ({definition.kind}) in {file}")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is wrong, and where.
-
-    Args:
-        file: The file.
-        error: What is wrong.
-        connector: The connector, where the file could be read that far.
-    """
-
-    file: Path
-    error: HeadraceError
-    connector: str | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
-        return {"file": str(self.file), "connector": self.connector, **self.error.to_json()}
-
-
-@dataclass
-class CheckedFiles:
-    """The definitions of several files with what was found wrong in them."""
-
-    definitions: list[tuple[Path, Definition]] = field(default_factory=list)
-    errors: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
-
-    def show(self, terminal: Terminal, *, warnings: bool = True) -> None:
-        """Print the findings on stderr, warnings first."""
-        names = {finding.connector for finding in (*self.errors, *self.warnings)}
-        files = {finding.file for finding in (*self.errors, *self.warnings)}
-
-        def where(finding: Finding) -> str:
-            file = str(finding.file) if len(files) > 1 else ""
-            connector = finding.connector if len(names) > 1 else ""
-            return ": ".join(part for part in (file, connector) if part)
-
-        for finding in self.warnings if warnings else ():
-            show([finding.error], terminal, kind="warning", where=where(finding))
-        for finding in self.errors:
-            show([finding.error], terminal, where=where(finding))
-
-    def report(self, terminal: Terminal, *, as_json: bool, quiet: bool) -> int:
-        """Tell what was found before a command begins; return its exit code, 0 to begin."""
-        if self.errors and as_json:
-            errors = [finding.to_json() for finding in self.errors]
-            terminal.print_json({"event": "error", "errors": errors})
-        elif not as_json:
-            self.show(terminal, warnings=not quiet)
-        return self.exit_code()
-
-    def exit_code(self) -> int:
-        """Return the exit code for the errors; 0 for none."""
-        return exit_code(finding.error for finding in self.errors)
-
-
-def check_files(runtime: Runtime, files: Sequence[Path]) -> CheckedFiles:
-    """Read and check files. Starts no Spark; raises nothing that a definition causes."""
-    checked = CheckedFiles()
-    for file in files:
-        try:
-            found = runtime.definitions([file])
-        except HeadraceError as error:
-            checked.errors += [Finding(file, each) for each in flat([error])]
-            continue
-        for definition in found:
-            _check(runtime, file, definition, checked)
-    return checked
-
-
-def _check(runtime: Runtime, file: Path, definition: Definition, checked: CheckedFiles) -> None:
-    name = definition.name
-    for other, known in checked.definitions:
-        if known.name == name:
-            problem = f"{name!r} is also defined in {other}."
-            error = ConfigError(problem, field="name", fix="Rename one of them.")
-            checked.errors.append(Finding(file, error, name))
-    findings = runtime.check(definition)
-    checked.errors += [Finding(file, error, name) for error in flat(findings.errors)]
-    checked.warnings += [Finding(file, error, name) for error in flat(findings.warnings)]
-    checked.definitions.append((file, definition))
