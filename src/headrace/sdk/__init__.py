@@ -4,6 +4,7 @@ Sources, sinks, transforms, converters and providers, with what they are given a
 tools have modules of their own: ``config`` (settings), ``arrow`` and ``sparktypes`` (schemas in
 other forms), ``sqltext`` (SQL for transforms), ``http`` (APIs), ``testing`` (the kit).
 
+Never: an import of another package of Headrace, or of Spark where a plugin does not ask for it.
 A name is imported when it is used first, so that whoever needs an error class does not wait
 for pyarrow.
 """
