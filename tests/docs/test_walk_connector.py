@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from tests.docs.test_walk_batch import Walk
+from tests.docs.walks import Walk
 from tests.integration.test_reconfiguration import until
 from typing_extensions import override
 
