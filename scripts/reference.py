@@ -10,13 +10,14 @@ import importlib
 import inspect
 import pkgutil
 import re
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headrace
 import headrace_plugins
 import headrace_registry
-from headrace.cli.app import every_command
+from headrace.cli.app import command_for
 from headrace.control import Connectors
 from headrace.control.connector_settings import common_def
 from headrace.metrics import METRICS
@@ -25,9 +26,10 @@ from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest import Workbench, v1_api
 from headrace.runtime.app import Runtime, now
 from headrace.sdk import HeadraceError
+from headrace.sdk.config import ConfigDef, ConfigKey
 from headrace.sdk.provider import MetricKind
 from headrace.settings import PREFIX, Settings
-from headrace.store import SqlConnectorStore, SqlStore
+from headrace.store import ConnectorStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +105,7 @@ def connector_keys() -> str:
     )
     parts = [about]
     for title, definition in forms.items():
-        parts.append(f"## {title}\n\n{common_def(definition).to_markdown()}")
+        parts.append(f"## {title}\n\n{_keys(common_def(definition))}")
     return _page("Keys of every connector", "\n\n".join(parts))
 
 
@@ -127,7 +129,7 @@ def errors() -> str:
 
 def command_line() -> str:
     """Return every command with its arguments and options."""
-    root = every_command()
+    root = command_for(())
     parts = [_sentences(root.help or ""), _sentences(root.epilog or ""), _parameters(root)]
     parts += [_command(path, command) for path, command in _commands("headrace", root)]
     return _page("Command line", "\n\n".join(part for part in parts if part))
@@ -214,16 +216,50 @@ def _plugin(info: PluginInfo) -> str:
     facts += [f"- Also called: `{alias}`" for alias in info.aliases]
     if (delivery := getattr(info.plugin, "delivery", None)) is not None:
         facts.append(f"- Delivery: {delivery.value}")
-    keys = info.config_def().to_markdown() or "It takes no keys.\n"
+    keys = _keys(info.config_def()) or "It takes no keys.\n"
     about = _sentences(inspect.getdoc(info.plugin) or "")
     return f"## {info.name} ({info.kind})\n\n{about}\n\n" + "\n".join(facts) + f"\n\n{keys}"
 
 
+def _keys(definition: ConfigDef) -> str:
+    """Return a table for each group of keys."""
+    columns = ("Key", "Type", "Default", "Valid values", "Importance", "Meaning")
+    parts = []
+    for group, members in groupby(definition.sorted_keys(), key=lambda key: key.group):
+        rows = [
+            (
+                f"`{key.name}`",
+                key.type,
+                _key_default(key),
+                "" if key.validator is None else key.validator,
+                key.importance.lower(),
+                key.doc,
+            )
+            for key in members
+        ]
+        title = "" if group is None else f"### {group}\n\n"
+        parts.append(f"{title}{_table(columns, rows)}\n")
+    return "\n".join(parts)
+
+
+def _key_default(key: ConfigKey) -> str:
+    if key.alternative is not None:
+        return key.alternative
+    if key.required:
+        return "**required**"
+    text = key.default_text
+    if text is None:
+        return "none"
+    return f"`{text}`" if text else "empty"
+
+
 def _description() -> dict[str, Any]:
     """Return what the API says of itself; nothing is started for it."""
-    runtime, state = Runtime(Settings()), SqlStore()
-    wanted = SqlConnectorStore(state.database)
-    connectors = Connectors(wanted=wanted, state=state, registry=runtime.registry, clock=now)
+    runtime, state = Runtime(Settings()), Store()
+    wanted = ConnectorStore(state.database)
+    connectors = Connectors(
+        store=wanted, task_store=state, registry=runtime.registry, clock=now
+    )
     return v1_api(connectors, Workbench(runtime, Silent(), now)).openapi()
 
 

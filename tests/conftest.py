@@ -37,8 +37,12 @@ for _name in [name for name in os.environ if name.startswith("HEADRACE_")]:
         del os.environ[_name]
 
 
-# What takes long for each test: it starts processes, which have to start Spark.
-_LONG = (Path(__file__).with_name("docs"), Path(__file__).with_name("e2e"))
+# What takes long for each test: most start processes, which have to start Spark.
+_LONG = (
+    Path(__file__).with_name("docs"),
+    Path(__file__).with_name("e2e"),
+    Path(__file__).parent / "unit" / "topics" / "test_topic_model.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -162,9 +166,9 @@ def postgresql(_no_leaked_process: None) -> Iterator["PostgresqlServer"]:
     """A server with a database that has the store's tables, to make others from."""
     from tests.postgresql_server import STORE, running
 
-    from headrace.store import SqlStore
+    from headrace.store import Store
 
     with running() as server:
         server.execute(f"CREATE DATABASE {STORE}")
-        SqlStore(server.url(STORE)).close()
+        Store(server.url(STORE)).close()
         yield server

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path
 
 FILE, FOLDER = 0o600, 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO

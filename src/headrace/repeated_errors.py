@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 
 from headrace.sdk import HeadraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 log = structlog.get_logger(__name__)
 
@@ -25,8 +22,6 @@ class RepeatedErrors:
     """Tells the errors of one loop: when they come, once a minute, and when they are over.
 
     Args:
-        event: What cannot be done.
-        over: What is said when it can be done again.
         plain: What is told in words; any other error is told with its traceback.
         about: What is told with each.
     """
@@ -35,11 +30,11 @@ class RepeatedErrors:
     over: str
     plain: tuple[type[Exception], ...] = (HeadraceError,)
     about: Mapping[str, str] = field(default_factory=dict)
-    _told: str = ""
+    _logged: str = ""
     _until: float = 0.0
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def logged(self) -> Iterator[None]:
         """Tell what is raised within, unless it was just told, and raise it no further."""
         try:
             yield
@@ -50,16 +45,16 @@ class RepeatedErrors:
 
     def ended(self) -> None:
         """Tell that it can be done again, if it could not before."""
-        if self._told:
+        if self._logged:
             log.info(self.over, **self.about)
-            self._told = ""
+            self._logged = ""
 
     def failed(self, error: Exception) -> None:
         """Tell an error, unless it was just told."""
         why, now = f"{type(error).__name__}: {error}", time.monotonic()
-        if why == self._told and now < self._until:
+        if why == self._logged and now < self._until:
             return
-        self._told, self._until = why, now + _AGAIN_SECONDS
+        self._logged, self._until = why, now + _AGAIN_SECONDS
         if isinstance(error, self.plain):
             log.warning(self.event, why=str(error), **self.about)
         else:

@@ -360,7 +360,6 @@ class Settings(BaseSettings):
 
     @property
     def logs(self) -> Path:
-        """The folder of log files."""
         return self.home / "logs"
 
     @property
@@ -378,7 +377,6 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Say where values come from, the strongest first. Called by pydantic."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Predicate
-from headrace.sdk.config import (
-    Composite,
-    Importance,
-    NonEmptyString,
-    Regex,
-    Settings,
-    setting,
-)
+from headrace.sdk.config import Composite, Importance, NonEmptyString, Regex, Settings, setting
 from headrace.sdk.sqltext import literal, literal_text
-from headrace_plugins.kafka.java_regex import JavaRegex
+from headrace_plugins.kafka_compat.java_regex import JavaRegex
 from headrace_plugins.transforms.sql import check_expression, enclosed
 
 if TYPE_CHECKING:

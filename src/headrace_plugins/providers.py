@@ -15,30 +15,18 @@ from typing_extensions import override
 from headrace.sdk import (
     ConfigError,
     ConfigProvider,
-    ProviderContext,
     RetriableError,
     SetupError,
 )
-from headrace.sdk.config import (
-    Config,
-    NullOr,
-    Password,
-    Range,
-    Regex,
-    Settings,
-    setting,
-)
+from headrace.sdk.config import NullOr, Password, Range, Regex, Settings, setting
 from headrace.sdk.provider import allowed_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-_ALLOWED = "allowed.paths"
-
-
 class _FilesSettings(Settings):
-    """The settings of ``_Files``."""
+    """The settings of providers that read files."""
 
     allowed_paths: tuple[str, ...] = setting(
         "The paths at or below which files may be read, with commas between them. "
@@ -53,13 +41,8 @@ class _Files(ConfigProvider):
 
     settings: _FilesSettings
 
-    @override
-    def __init__(self, config: Config, context: ProviderContext) -> None:
-        self._allowed = config.get_list(_ALLOWED)
-        self._context = context
-
     def _file(self, path: str) -> Path:
-        return allowed_path(path, self._allowed, self._context)
+        return allowed_path(path, self.settings.allowed_paths, self.context)
 
 
 class FileProvider(_Files):
@@ -147,11 +130,6 @@ class EnvironmentProvider(ConfigProvider):
     settings: EnvironmentProviderSettings
 
     @override
-    def __init__(self, config: Config, context: ProviderContext) -> None:
-        self._pattern = config.find_str(_PATTERN)
-        self._context = context
-
-    @override
     def values(self, path: str, keys: Collection[str]) -> Mapping[str, str]:
         if path:
             problem = f"Environment variables take no path, got {path!r}."
@@ -168,15 +146,12 @@ class EnvironmentProvider(ConfigProvider):
         return {key: there[key] for key in keys if key in there}
 
     def _may_read(self, key: str) -> bool:
-        if self._pattern is not None:
-            return re.fullmatch(self._pattern, key) is not None
-        if self._context.shared:
+        pattern = self.settings.allowlist_pattern
+        if pattern is not None:
+            return re.fullmatch(pattern, key) is not None
+        if self.context.shared:
             return key.startswith(_MEANT)
-        return not key.startswith(_OWN if self._context.serving else _OWN[0])
-
-
-_ADDRESS = "address"
-_TOKEN = "token"  # noqa: S105 - the name of a key
+        return not key.startswith(_OWN if self.context.serving else _OWN[0])
 
 
 class VaultProviderSettings(Settings):

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, MetricsReporter
-from headrace.sdk.config import (
-    ConfigType,
-    Importance,
-    NonEmptyString,
-    Range,
-    Settings,
-    setting,
-)
+from headrace.sdk.config import ConfigType, Importance, NonEmptyString, Range, Settings, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,8 +100,8 @@ class JsonLines(MetricsReporter):
     ) -> Mapping[tuple[str, ...], dict[str, Any]]:
         found: dict[tuple[str, ...], dict[str, Any]] = {}
         for sample in samples:
-            wanted = self.settings.buckets or "le" not in sample.labels
-            if wanted and sample.metric.name.startswith(self.settings.include or ""):
+            reported = self.settings.buckets or "le" not in sample.labels
+            if reported and sample.metric.name.startswith(self.settings.include or ""):
                 owner = tuple(sample.labels.get(key, "") for key in _OWNERS)
                 found.setdefault(owner, {})[_name(sample)] = sample.value
         return found
@@ -129,5 +122,5 @@ class _File(RotatingFileHandler):
 def _name(sample: MetricSample) -> str:
     """Return a sample's name with the labels that do not say whose it is."""
     left = {key: value for key, value in sample.labels.items() if key not in _OWNERS}
-    told = ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(left.items()))
-    return f"{sample.name}{{{told}}}" if told else sample.name
+    text = ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(left.items()))
+    return f"{sample.name}{{{text}}}" if text else sample.name

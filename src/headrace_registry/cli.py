@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,6 @@ from headrace.cli.invocation import invocation_of
 if TYPE_CHECKING:
     from headrace.cli.invocation import Invocation
     from headrace.sdk import ConfigError
-    from headrace.settings import Settings
     from headrace_plugins.confluent.schema_registry import (
         SchemaReference,
         SchemaRegistryAdmin,
@@ -91,7 +91,7 @@ def serve(
         closing(service_in(invocation.settings.store_place)) as service,
         Serving(registry_app(service, listener), listener) as serving,
     ):
-        serve(serving, invocation.terminal, "The schema registry", as_json=as_json)
+        serve(serving, invocation.terminal, "The schema registry")
 
 
 @app.command()
@@ -132,9 +132,7 @@ def versions(
     ]
     invocation.terminal.show_rows(
         ("version", "id", "type"),
-        (tuple(line.values()) for line in lines),
         json=lines,
-        as_json=as_json,
         right=("version", "id"),
     )
 
@@ -166,10 +164,7 @@ def show(
             "id": found.id,
             "schemaType": found.schema.type.value,
             "schema": found.schema.text,
-            "references": [
-                {"name": each.name, "subject": each.subject, "version": each.version}
-                for each in found.schema.references
-            ],
+            "references": [asdict(each) for each in found.schema.references],
         }
     )
 
@@ -281,10 +276,6 @@ def compatibility(  # noqa: PLR0917 - Typer passes them by name
 
 def _opened(invocation: Invocation, url: str) -> closing[SchemaRegistryAdmin]:
     """Open the registry that a command is about; to be used in a ``with``."""
-    return closing(_registry(invocation, url))
-
-
-def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
     from headrace_plugins.confluent.client import (
         EMBEDDED,
         URL_KEY,
@@ -295,27 +286,22 @@ def _registry(invocation: Invocation, url: str) -> SchemaRegistryAdmin:
 
     if url == EMBEDDED:
         # Without a runtime, which would load Spark first.
-        return open_embedded(invocation.settings.store_place)
+        return closing(open_embedded(invocation.settings.store_place))
     settings = invocation.settings
-    values = {URL_KEY: url, "max.retries": "0", **_client_tls(settings)}
+    password = settings.registry_ssl_client_key_password
+    tls = {
+        "ca.location": settings.registry_ssl_ca,
+        "certificate.location": settings.registry_ssl_client_certificate,
+        "key.location": settings.registry_ssl_client_key,
+        "key.password": None if password is None else password.get_secret_value(),
+    }
+    values = {f"schema.registry.ssl.{name}": str(v) for name, v in tls.items() if v is not None}
+    values |= {URL_KEY: url, "max.retries": "0"}
     secret = settings.registry_token
     if secret is not None and "@" not in url:
         values["bearer.auth.credentials.source"] = "STATIC_TOKEN"
         values["bearer.auth.token"] = secret.get_secret_value()
-    return HttpSchemaRegistry(RegistrySettings.parsed(values))
-
-
-def _client_tls(settings: Settings) -> dict[str, str]:
-    """Return a client's keys for the certificates that the settings name."""
-    secret = settings.registry_ssl_client_key_password
-    given = {
-        "ca.location": settings.registry_ssl_ca,
-        "certificate.location": settings.registry_ssl_client_certificate,
-        "key.location": settings.registry_ssl_client_key,
-        "key.password": None if secret is None else secret.get_secret_value(),
-    }
-    found = {name: str(value) for name, value in given.items() if value is not None}
-    return {f"schema.registry.ssl.{name}": value for name, value in found.items()}
+    return closing(HttpSchemaRegistry(RegistrySettings.parsed(values)))
 
 
 def _read(file: Path, references: list[str]) -> SchemaText:

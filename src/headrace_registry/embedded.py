@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -27,11 +28,8 @@ _ALL = Listing(deleted=True)
 class EmbeddedRegistry:
     """A SchemaRegistryAdmin without a server. See `SchemaRegistry` for what each method does.
 
-    Pickled, it opens the store anew where it arrives, so it serves the Python workers of one
+    Pickled, it opens the store again where it arrives, so it serves the Python workers of one
     machine; a cluster needs the registry's URL.
-
-    Args:
-        service: The registry.
     """
 
     def __init__(self, service: RegistryService) -> None:
@@ -43,14 +41,14 @@ class EmbeddedRegistry:
         return EmbeddedRegistry, (self._service,)
 
     def register(self, subject: str, schema: SchemaText, *, normalize: bool = False) -> int:
-        found = self._service.register(subject, Submitted(schema), normalize=normalize)
-        return found.stored.id
+        return self._service.register(subject, Submitted(schema), normalize=normalize).stored.id
 
     def lookup(
         self, subject: str, schema: SchemaText, *, normalize: bool = False
     ) -> RegisteredSchema:
-        found = self._service.lookup(subject, Submitted(schema), normalize=normalize)
-        return _registered(found)
+        return _registered(
+            self._service.lookup(subject, Submitted(schema), normalize=normalize)
+        )
 
     def by_id(self, schema_id: int) -> SchemaText:
         known = self._ids.get(schema_id)
@@ -96,10 +94,8 @@ class EmbeddedRegistry:
         if level is not None:
             self._service.set_config(subject, Config.from_json({"compatibility": level}))
             return
-        try:
+        with suppress(SchemaNotFoundError):  # nothing was set
             self._service.drop_config(subject)
-        except SchemaNotFoundError:
-            return  # nothing was set
 
     def close(self) -> None:
         self._service.close()

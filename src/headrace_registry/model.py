@@ -44,19 +44,14 @@ class CompatibilityLevel(StrEnum):
 
 @dataclass(frozen=True)
 class StoredSchema:
-    """A schema as it is kept; it never changes.
-
-    Args:
-        id: Its id.
-        fingerprint: The same for the same schema, however it is laid out.
-        schema: Text, language and references.
-        extras: What clients attach (metadata, rules), as JSON; empty if nothing.
-    """
+    """A schema as it is stored; it never changes."""
 
     id: int
     fingerprint: str
+    """The same for the same schema, however it is laid out."""
     schema: SchemaText
     extras: str = ""
+    """What clients attach (metadata, rules), as JSON; empty if nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +66,17 @@ class SubjectVersion:
 
 @dataclass(frozen=True)
 class Found:
-    """A version of a subject with its schema, as it is shown.
-
-    Args:
-        version: The version.
-        stored: The schema.
-        text: Its text in the form that was asked for.
-    """
+    """A version of a subject with its schema, as it is shown."""
 
     version: SubjectVersion
     stored: StoredSchema
     text: str
+    """The schema's text in the form that was asked for."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """What a client wants to register or to find.
-
-    Args:
-        schema: The schema.
-        extras: Metadata and rules, as JSON; empty if there are none.
-    """
+    """A schema to register or to find; ``extras`` as in ``StoredSchema``."""
 
     schema: SchemaText
     extras: str = ""
@@ -99,15 +84,10 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Listing:
-    """Which of many things are asked for.
-
-    Args:
-        prefix: How the subjects' names begin.
-        deleted: Whether deleted ones count too.
-        only_deleted: Whether none but deleted ones count.
-    """
+    """Which subjects or versions are asked for, such as deleted ones too."""
 
     prefix: str = ""
+    """How the subjects' names begin."""
     deleted: bool = False
     only_deleted: bool = False
 
@@ -134,13 +114,29 @@ class ParsedSchema(Protocol):
         """
 
 
+_MOST_LEVELS = 200
+"""How deep a schema may be nested, as functions that follow it call themselves."""
+
+
 def read_json(text: str, language: str) -> Any:
     """Return the JSON value that a schema's text is. Raises InvalidSchemaError."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         problem = f"Invalid {language} schema: it is not JSON: {error}"
         raise InvalidSchemaError(problem) from None
+    level, depth = [value], 0
+    while level := [
+        inner
+        for each in level
+        if isinstance(each, dict | list)
+        for inner in (each.values() if isinstance(each, dict) else each)
+    ]:
+        depth += 1
+        if depth > _MOST_LEVELS:
+            problem = f"Invalid {language} schema: it is nested more than {_MOST_LEVELS} deep."
+            raise InvalidSchemaError(problem)
+    return value
 
 
 def write_json(value: object, *, sort: bool = False) -> str:

@@ -5,6 +5,7 @@ docs.confluent.io/platform/current/schema-registry/develop/api.html
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import structlog
@@ -88,8 +89,8 @@ def _subjects(registry: RegistryService) -> APIRouter:
     def lookup(
         subject: Encoded, body: SchemaBody, *, normalize: bool = False, deleted: bool = False
     ) -> Json:
-        given = body.submitted()
-        found = registry.lookup(subject, given, normalize=normalize, deleted=deleted)
+        schema = body.submitted()
+        found = registry.lookup(subject, schema, normalize=normalize, deleted=deleted)
         return found_json(found)
 
     @router.delete("/{subject}")
@@ -202,8 +203,8 @@ def _compatibility(registry: RegistryService) -> APIRouter:
         normalize: bool = False,
         verbose: bool = False,
     ) -> Json:
-        given = body.submitted()
-        found = registry.incompatibilities(subject, given, version, normalize=normalize)
+        schema = body.submitted()
+        found = registry.incompatibilities(subject, schema, version, normalize=normalize)
         return _fit(found, verbose=verbose)
 
     return router
@@ -216,15 +217,18 @@ def _fit(found: list[str], *, verbose: bool) -> Json:
 def _config(registry: RegistryService) -> APIRouter:
     router = APIRouter(prefix="/config")
 
+    def _set(subject: str | None, body: dict[str, Any]) -> Json:
+        config = Config.from_json(body)
+        registry.set_config(subject, config)
+        return config.to_json("compatibility")
+
     @router.get("")
     def config() -> Json:
         return registry.config(None).to_json()
 
     @router.put("")
     def set_config(body: ConfigBody) -> Json:
-        given = Config.from_json(body)
-        registry.set_config(None, given)
-        return given.to_json("compatibility")
+        return _set(None, body)
 
     @router.delete("")
     def drop_config() -> Json:
@@ -236,9 +240,7 @@ def _config(registry: RegistryService) -> APIRouter:
 
     @router.put("/{subject}")
     def set_subject_config(subject: Encoded, body: ConfigBody) -> Json:
-        given = Config.from_json(body)
-        registry.set_config(subject, given)
-        return given.to_json("compatibility")
+        return _set(subject, body)
 
     @router.delete("/{subject}")
     def drop_subject_config(subject: Encoded) -> Json:
@@ -306,9 +308,11 @@ class SchemaBody(BaseModel):
         if self.id not in _NEXT or self.version not in _NEXT:
             problem = "The registry chooses the ids and versions of schemas itself."
             raise RegistryRefusedError(problem, fix="Leave id and version out.")
-        if not _is_text(self):
+        try:
+            self.model_dump_json()
+        except ValueError:
             problem = "The schema contains an unpaired surrogate."
-            raise InvalidSchemaError(problem)
+            raise InvalidSchemaError(problem) from None
         language = self.language or SchemaType.AVRO.value
         if language not in list(SchemaType):
             problem = f"Invalid schema type {language}"
@@ -317,20 +321,12 @@ class SchemaBody(BaseModel):
         references = tuple(
             SchemaReference(each.name, each.subject, each.version) for each in self.references
         )
-        extras = {"metadata": self.metadata, "ruleSet": self.rules}
-        given = {key: value for key, value in extras.items() if value}
+        both = {"metadata": self.metadata, "ruleSet": self.rules}
+        extras = {key: value for key, value in both.items() if value}
         return Submitted(
             SchemaText(self.text or "", SchemaType(language), references),
-            json.dumps(given, sort_keys=True) if given else "",
+            json.dumps(extras, sort_keys=True) if extras else "",
         )
-
-
-def _is_text(body: SchemaBody) -> bool:
-    try:
-        body.model_dump_json()
-    except ValueError:
-        return False
-    return True
 
 
 def schema_json(stored: StoredSchema, text: str) -> dict[str, Any]:
@@ -339,10 +335,7 @@ def schema_json(stored: StoredSchema, text: str) -> dict[str, Any]:
     if stored.schema.type is not SchemaType.AVRO:
         value["schemaType"] = stored.schema.type.value
     if stored.schema.references:
-        value["references"] = [
-            {"name": each.name, "subject": each.subject, "version": each.version}
-            for each in stored.schema.references
-        ]
+        value["references"] = [asdict(each) for each in stored.schema.references]
     return {**value, **(json.loads(stored.extras) if stored.extras else {})}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -144,7 +145,7 @@ class RegistryRows:
 
     def schema(self, schema_id: int) -> StoredSchema | None:
         """Return a schema by its id."""
-        query = select(registry_schemas).where(_schema(schema_id))
+        query = select(registry_schemas).where(_S.context == _HERE, _S.id == schema_id)
         row = self._db.execute(query).one_or_none()
         if row is None:
             return None
@@ -171,10 +172,7 @@ class RegistryRows:
             self._db.execute(insert(registry_ids).values(last=made))
         else:
             self._db.execute(update(registry_ids).where(this).values(last=made))
-        uses = [
-            {"name": each.name, "subject": each.subject, "version": each.version}
-            for each in schema.references
-        ]
+        uses = [asdict(each) for each in schema.references]
         self._db.execute(
             insert(registry_schemas).values(
                 id=made,
@@ -193,27 +191,24 @@ class RegistryRows:
 
     def remove_schema(self, schema_id: int) -> None:
         """Forget a schema; its id is not used again."""
-        self._db.execute(delete(registry_schemas).where(_schema(schema_id)))
-        uses = and_(_R.context == _HERE, _R.schema_id == schema_id)
-        self._db.execute(delete(registry_references).where(uses))
+        this = _S.context == _HERE, _S.id == schema_id
+        self._db.execute(delete(registry_schemas).where(*this))
+        uses = _R.context == _HERE, _R.schema_id == schema_id
+        self._db.execute(delete(registry_references).where(*uses))
 
     def put_version(self, version: SubjectVersion) -> None:
         """Add a version, or replace the one of that subject and number."""
         self.remove_version(version)
-        self._db.execute(
-            insert(registry_versions).values(
-                subject=version.subject,
-                version=version.version,
-                schema_id=version.schema_id,
-                deleted=version.deleted,
-            )
-        )
+        self._db.execute(insert(registry_versions).values(**asdict(version)))
 
     def remove_version(self, version: SubjectVersion) -> None:
         """Forget a version."""
-        subject = and_(_V.context == _HERE, _V.subject == version.subject)
-        this = and_(subject, _V.version == version.version)
-        self._db.execute(delete(registry_versions).where(this))
+        this = (
+            _V.context == _HERE,
+            _V.subject == version.subject,
+            _V.version == version.version,
+        )
+        self._db.execute(delete(registry_versions).where(*this))
 
     def put_setting(self, scope: str, value: str | None) -> None:
         """Set or, with None, unset what holds for a subject, or with '' for all."""
@@ -236,7 +231,7 @@ class SqlRegistryStore:
     writing one did is durable when its block ends, and undone when the block raises; no two
     writing ones overlap, in whatever process they are.
 
-    It can be pickled: a copy opens the database anew, so that of a file serves on the same
+    It can be pickled: a copy opens the database again, so that of a file serves on the same
     machine only.
     """
 
@@ -275,10 +270,6 @@ class SqlRegistryStore:
             if self._opened is None:
                 self._opened = open_database(self._place)
             return self._opened
-
-
-def _schema(schema_id: int) -> ColumnElement[bool]:
-    return and_(_S.context == _HERE, _S.id == schema_id)
 
 
 def _setting(scope: str) -> ColumnElement[bool]:

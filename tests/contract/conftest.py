@@ -48,7 +48,7 @@ def connectors() -> Connectors:
     """Return connectors that no worker looks after."""
     behind = Reconciled()
     return Connectors(
-        wanted=behind.wanted, state=behind.state_store, registry=Registry(), clock=now
+        store=behind.wanted, task_store=behind.state_store, registry=Registry(), clock=now
     )
 
 

@@ -13,7 +13,7 @@ from tests.unit.worker.scripts import now, until
 from headrace.control import Connectors
 from headrace.plugins import Registry
 from headrace.rest import Listener, Serving, connect_app, rocketmq_app
-from headrace.store import SqlConnectorStore, SqlStore
+from headrace.store import ConnectorStore, Store
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -32,8 +32,8 @@ class Server(Reconciled):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.connectors = Connectors(
-            wanted=self.wanted,
-            state=self.state_store,
+            store=self.wanted,
+            task_store=self.state_store,
             registry=Registry(),
             clock=now,
             changed=self.reconciler.wake,
@@ -108,8 +108,8 @@ def rocketmq_serving() -> Iterator[Server]:
     with TemporaryDirectory() as folder:
         place = Path(folder) / "store.db"
         with (
-            closing(SqlStore(place)) as state,
-            closing(SqlConnectorStore(place)) as wanted,
+            closing(Store(place)) as state,
+            closing(ConnectorStore(place)) as wanted,
             serving(Server(state, wanted_store=wanted), _rocketmq) as server,
         ):
             yield server

@@ -84,9 +84,10 @@ class MemoryStore:
     def delete(self, at: Location) -> None:
         self._objects.pop(at.path, None)
 
-    def delete_folder(self, at: Location) -> None:
+    def delete_folder(self, at: Location) -> bool:
         for path in [path for path in self._objects if path.startswith(at.path + "/")]:
             del self._objects[path]
+        return True
 
     def make_folder(self, at: Location) -> None:
         pass
@@ -106,6 +107,9 @@ class MemoryStore:
 
     def resolve(self, at: Location) -> Location:
         return at
+
+    def free_bytes(self, at: Location) -> int | None:
+        return None
 
     def _object(self, at: Location) -> _Object:
         if at.path not in self._objects:

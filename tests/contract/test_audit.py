@@ -81,7 +81,7 @@ def served(
 ) -> Iterator[Asked]:
     behind = Reconciled()
     connectors = Connectors(
-        wanted=behind.wanted, state=behind.state_store, registry=Registry(), clock=now
+        store=behind.wanted, task_store=behind.state_store, registry=Registry(), clock=now
     )
     listener = Listener(port=0, keys=tokens, rate=rate or RateLimit())
     with Serving(app(connectors, listener), listener) as serving, capture_logs() as lines:  # type: ignore[arg-type]  # one of ours

@@ -271,7 +271,7 @@ def test_a_task_that_is_not_there_is_told_with_those_that_are(connector: Command
 def test_plugins_and_loggers_of_the_server_are_shown(connector: Commands) -> None:
     assert SOURCE in connector("plugins")
     assert "headrace_plugins.predicates" in connector("plugins", "--all")
-    assert "what it does" in connector("plugins", SOURCE)
+    assert "what it means" in connector("plugins", SOURCE)
     assert {"name", "type"} <= connector.json("plugins", SOURCE)[0].keys()
     assert connector.json("loggers", "headrace.nothing.there", "--level", "debug") == [
         {"name": "headrace.nothing.there", "level": "DEBUG", "last_modified": ANY_NUMBER}
@@ -296,8 +296,8 @@ ANY_NUMBER = _AnyNumber()
 
 
 def test_names_are_offered_to_the_shell(connector: Commands) -> None:
-    from headrace.cli.connector.options import known_names
     from headrace.cli.invocation import Invocation
+    from headrace.cli.options import known_names
 
     connector.server.create("orders-1", "bills")
 

@@ -29,8 +29,6 @@ from headrace.store import (
     ConnectorNotFoundError,
     ConnectorStore,
     Place,
-    SqlConnectorStore,
-    SqlStore,
     Store,
     TaskNotFoundError,
 )
@@ -45,7 +43,7 @@ CONFIG = {"connector.class": "file", "path": "/tmp/ä'\"%s"}  # noqa: S108 - not
 def store(
     request: pytest.FixtureRequest, place_of: Callable[[str], Place]
 ) -> Iterator[ConnectorStore]:
-    made: ConnectorStore = SqlConnectorStore(place_of(request.param))
+    made: ConnectorStore = ConnectorStore(place_of(request.param))
     yield made
     made.close()
 
@@ -304,8 +302,8 @@ def test_the_states_of_tasks_are_told_as_they_change(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
     place = place_of(kind)
-    data: Store = SqlStore(place)
-    wanted: ConnectorStore = SqlConnectorStore(place)
+    data: Store = Store(place)
+    wanted: ConnectorStore = ConnectorStore(place)
     create(wanted)
     task, second = TaskId("orders", 3), timedelta(seconds=1)
     running = TaskStatus(TaskState.RUNNING)
@@ -352,7 +350,7 @@ def test_of_a_deletion_and_a_lease_at_once_nothing_is_left(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
     place = place_of(kind)
-    wanted, data = SqlConnectorStore(place), SqlStore(place)
+    wanted, data = ConnectorStore(place), Store(place)
     for number in range(10):
         made, barrier = create(wanted), threading.Barrier(2)
 
@@ -376,7 +374,7 @@ def test_deletion_stops_whoever_runs_the_tasks(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
     place = place_of(kind)
-    wanted, data = SqlConnectorStore(place), SqlStore(place)
+    wanted, data = ConnectorStore(place), Store(place)
     made = create(wanted)
     assert data.register("orders") == made.uid
     lease = data.lease(TaskId("orders", 0), "w1", NOW, timedelta(seconds=30))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import pyarrow as pa
@@ -62,6 +63,12 @@ def at_once(work: Callable[[int], bool]) -> list[bool]:
 
 def _putting(place: Location) -> Callable[[int], bool]:
     return lambda writer: place.put_new(str(writer))
+
+
+def test_free_space_is_known_at_most_where_there_is_a_folder(folder: Location) -> None:
+    free = folder.free_bytes()
+    assert free is None or free > 0
+    assert (folder / "missing").free_bytes() is None
 
 
 def test_of_many_that_put_a_new_file_exactly_one_is_first(folder: Location) -> None:
@@ -134,7 +141,7 @@ def test_what_is_not_there_is_neither_listed_nor_read(folder: Location) -> None:
     with pytest.raises(FileNotFoundError):
         missing.move_to(folder / "x")
     missing.delete()
-    missing.delete_folder()
+    assert missing.delete_folder()
 
 
 def test_a_file_that_is_made_anew_has_another_identity_or_time(folder: Location) -> None:
@@ -172,7 +179,7 @@ def test_a_touched_file_is_younger_and_the_same(folder: Location) -> None:
 def test_a_folder_is_deleted_with_all_in_it_and_nothing_else(folder: Location) -> None:
     written(folder / "a/b/x", "")
     written(folder / "ab", "")
-    (folder / "a").delete_folder()
+    assert (folder / "a").delete_folder()
     assert names(folder) == ["ab"]
     (folder / "ab").delete()
     assert names(folder) == []
@@ -298,6 +305,24 @@ def test_links_to_folders_are_not_walked_nor_deleted_through(tmp_path: Path) -> 
     assert [entry.name for entry in place.walk()] == ["link"]
     place.delete_folder()
     assert (tmp_path / "elsewhere" / "x").exists()
+
+
+def test_a_folder_that_cannot_be_deleted_as_a_whole_is_reported_and_the_rest_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def refused(path: Any, **more: Any) -> None:
+        if path == "stays":
+            raise PermissionError(errno.EACCES, "denied")
+        unlink(path, **more)
+
+    for name in ("stays", "goes"):
+        (tmp_path / name).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refused)
+        assert not Location.of(tmp_path).delete_folder()
+    assert [path.name for path in tmp_path.iterdir()] == ["stays"]
 
 
 def test_a_link_that_leads_nowhere_is_listed_and_is_not_a_folder(tmp_path: Path) -> None:

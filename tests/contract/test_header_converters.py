@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from tests.contract.converting import converter, decode, values_of
-from tests.unit.plugins.kafka.test_value_parsing import PARSED
+from tests.unit.plugins.kafka_compat.test_value_parsing import PARSED
 
 from headrace.dataplane.conversion import encoded
 from headrace.dataplane.records import record_frame
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.converter import RecordPart
-from headrace_plugins.kafka.value_parsing import parse_string
+from headrace_plugins.kafka_compat.value_parsing import parse_string
 
 pytestmark = pytest.mark.spark
 

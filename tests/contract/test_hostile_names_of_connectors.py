@@ -18,7 +18,7 @@ from headrace.plugins import Registry
 from headrace.rest import Listener, Serving, Workbench, rocketmq_app, server_app
 from headrace.runtime.app import Runtime
 from headrace.settings import Settings
-from headrace.store import Place, SqlConnectorStore, SqlStore
+from headrace.store import ConnectorStore, Place, Store
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -55,9 +55,9 @@ def connectors(
         if request.param == "postgresql":
             server: PostgresqlServer = request.getfixturevalue("postgresql")
             place = made.enter_context(server.database(STORE))
-        state = made.enter_context(closing(SqlStore(place)))
-        wanted = made.enter_context(closing(SqlConnectorStore(place)))
-        yield Connectors(wanted=wanted, state=state, registry=Registry(), clock=now)
+        state = made.enter_context(closing(Store(place)))
+        wanted = made.enter_context(closing(ConnectorStore(place)))
+        yield Connectors(store=wanted, task_store=state, registry=Registry(), clock=now)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def http(
 ) -> Iterator[httpx2.Client]:
     """Return a client of Kafka Connect's API, and of ours."""
     listener = Listener(port=0)
-    runtime = Runtime(Settings(home=tmp_path_factory.mktemp("home")), connectors.state)
+    runtime = Runtime(Settings(home=tmp_path_factory.mktemp("home")), connectors.task_store)
     bench = Workbench(runtime, Told(), now)
     with served(server_app(connectors, bench, listener), listener) as client:
         yield client

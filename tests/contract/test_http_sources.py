@@ -75,6 +75,56 @@ def test_a_longer_wait_is_left_to_the_worker(httpserver: HTTPServer, *, as_date:
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/x", "https://localhost/x"])
+def test_no_token_goes_to_another_host(httpserver: HTTPServer, address: str) -> None:
+    answers(httpserver, Response(headers={"Link": f'<{address}>; rel="next"'}))
+    api = client(httpserver, token=Password("secret"))
+    with pytest.raises(HttpError, match="another host"):
+        list(api.pages("things"))
+    with pytest.raises(HttpError, match="another host"):
+        api.get(address)
+
+
+def test_a_link_that_is_no_address_is_named(httpserver: HTTPServer) -> None:
+    answers(httpserver, Response(headers={"Link": '<http://[::bad/>; rel="next"'}))
+    with pytest.raises(HttpError, match="invalid Link"):
+        list(client(httpserver).pages("things"))
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 30, "9" * 5000, "99999", "Fri, 31 Dec 9999 23:59:59 GMT"]
+)
+def test_an_absurd_wait_is_an_hour_at_most(httpserver: HTTPServer, text: str) -> None:
+    answers(httpserver, Response(status=429, headers={"Retry-After": text}))
+    with pytest.raises(RetriableError, match="429") as caught:
+        client(httpserver, patience=timedelta(0)).get("things")
+    assert (caught.value.after or timedelta(0)) <= timedelta(hours=1)
+
+
+def test_a_partition_shows_no_secrets_of_the_address() -> None:
+    settings = HttpSettings.parsed({"http.url": "http://bob:pass@api.test/v1?api_key=secret"})
+    thing = Things.__new__(Things)
+    thing.settings = settings
+    assert thing.partition["url"] == "http://api.test/v1"
+
+
+def test_no_header_of_the_client_follows_a_redirect_to_another_host(
+    httpserver: HTTPServer,
+) -> None:
+    elsewhere = httpserver.url_for("/other").replace("localhost", "127.0.0.1")
+    asked: list[Request] = []
+
+    def other(request: Request) -> Response:
+        asked.append(request)
+        return Response()
+
+    httpserver.expect_request("/other").respond_with_handler(other)
+    answers(httpserver, Response(status=302, headers={"Location": elsewhere}))
+    client(httpserver, headers={"X-Api-Key": "secret"}, token=Password("t")).get("things")
+    assert "X-Api-Key" not in asked[0].headers
+    assert "Authorization" not in asked[0].headers
+
+
 def test_a_server_that_stays_busy_is_no_error_of_the_source(httpserver: HTTPServer) -> None:
     asked = answers(httpserver, *[Response(status=502)] * 20)
     with pytest.raises(RetriableError, match="502 BAD GATEWAY"):

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.model import TaskId
 from headrace.sdk import StateError
-from headrace.store import Place, SqlStore
-from headrace.store.lease_clock import Machine
+from headrace.store import Place, Store
+from headrace.store.leases import Machine
 
 TASK = TaskId("orders", 0)
 LEASE = timedelta(seconds=30)
@@ -46,11 +46,11 @@ def test_a_time_of_day_that_is_set_neither_takes_leases_nor_keeps_them(
     tmp_path: Path, jump: int
 ) -> None:
     machine = Set()
-    with closing(SqlStore(tmp_path / "store.db", machine)) as first:
+    with closing(Store(tmp_path / "store.db", machine)) as first:
         held = first.lease(TASK, "first", first.now(), LEASE)
         machine.day += jump
         # A process that starts now goes by the same clock as those that ran before.
-        with closing(SqlStore(tmp_path / "store.db", machine)) as second:
+        with closing(Store(tmp_path / "store.db", machine)) as second:
             with pytest.raises(StateError):
                 second.lease(TASK, "second", second.now(), LEASE)
             machine.go_on(20)
@@ -64,15 +64,15 @@ def test_a_time_of_day_that_is_set_neither_takes_leases_nor_keeps_them(
 
 def test_leases_from_before_the_machine_was_started_are_over(tmp_path: Path) -> None:
     wrong = Set(day=4_000_000_000 * SECOND)  # its battery was empty
-    with closing(SqlStore(tmp_path / "store.db", wrong)) as store:
+    with closing(Store(tmp_path / "store.db", wrong)) as store:
         store.lease(TASK, "first", store.now(), LEASE)
-    with closing(SqlStore(tmp_path / "store.db", Set("second", on=0))) as store:
+    with closing(Store(tmp_path / "store.db", Set("second", on=0))) as store:
         assert store.lease(TASK, "second", store.now(), LEASE).epoch == 2
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_clock_goes_on_with_the_time(kind: str, place_of: Callable[[str], Place]) -> None:
-    with closing(SqlStore(place_of(kind))) as store:
+    with closing(Store(place_of(kind))) as store:
         began = datetime.now(UTC)
         found = [store.now() for _ in range(3)]
         assert found == sorted(found)

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from tests.unit.metrics.told import told
 
 from headrace.metrics import Exposition
-from headrace.rest import Listener, Serving, SharedToken, WithMetrics, metrics_app
+from headrace.rest import Listener, Serving, SharedToken, metrics_app
+from headrace.rest.server import ByPrefix
 
 OPEN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 TOKEN = "t" * 32
@@ -29,7 +30,7 @@ def url() -> Iterator[str]:
 
 
 def served(listener: Listener) -> Serving:
-    app = WithMetrics(elsewhere, metrics_app(Exposition(told()), listener))
+    app = ByPrefix({"/metrics": metrics_app(Exposition(told()), listener)}, elsewhere)
     serving = Serving(app, listener)
     serving.start()
     return serving

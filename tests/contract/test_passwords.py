@@ -83,7 +83,7 @@ def config(connectors: Connectors) -> dict[str, str]:
 
 
 def stored(connectors: Connectors) -> dict[str, str]:
-    found = connectors.wanted.connector("kept")
+    found = connectors.store.connector("kept")
     assert found is not None
     return dict(found.config)
 

@@ -276,7 +276,10 @@ def test_references_are_resolved_and_keep_what_they_name(
     outer = SchemaText(text, references=uses)
     made = registry.register("outer", outer)
     assert registry.by_id(made).references == uses
-    assert list(resolve_references(registry, registry.by_id(made))) == ["Inner"]
+    texts = resolve_references(
+        lambda to: registry.version(to.subject, to.version).schema, registry.by_id(made)
+    )
+    assert list(texts) == ["Inner"]
     refused(RegistryRefusedError, 42206, lambda: registry.delete_subject("inner"))
     refused(RegistryRefusedError, 42206, lambda: registry.delete_version("inner", 1))
     registry.delete_subject("outer")

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.model import Batch, Counts, TaskId
 from headrace.sdk import Position
-from headrace.store import SqlStore, back_up
+from headrace.store import Store, back_up
 
 TASK = TaskId("orders", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,18 +22,18 @@ def at(line: int) -> Position:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[SqlStore]:
-    with closing(SqlStore(file)) as store:
+def opened(file: Path) -> Iterator[Store]:
+    with closing(Store(file)) as store:
         store.register("orders")
         yield store
 
 
-def begun(store: SqlStore, start: int, task: TaskId = TASK) -> tuple[int, Batch]:
+def begun(store: Store, start: int, task: TaskId = TASK) -> tuple[int, Batch]:
     epoch = store.lease(task, "worker", NOW, timedelta(seconds=1)).epoch
     return epoch, store.begin_batch(task, epoch, at(start), at(start + 1), NOW)
 
 
-def moved(store: SqlStore, start: int) -> int:
+def moved(store: Store, start: int) -> int:
     """Move a line; return the number of its batch."""
     epoch, batch = begun(store, start)
     store.finish_batch(TASK, epoch, batch.id, Counts(), NOW)

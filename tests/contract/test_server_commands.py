@@ -107,13 +107,14 @@ def test_a_file_of_another_form_is_left_alone_by_an_export(terminal: Commands) -
 
 
 def test_secrets_are_hidden_in_a_plan_and_references_are_shown() -> None:
+    from headrace.cli.formats import diff_lines
     from headrace.cli.gitops.plan import There, plan
     from headrace.control import Served
 
     before = There({"name": "a", "password": "old", "user": "me"}, "RUNNING")
     after = Served(name="a", config={"name": "a", "password": "new", "user": "you"})
     [change] = plan([after], {"a": before}, prune=False).changes
-    shown = [line for key in change.keys({"password"}) for line in key.lines()]
+    shown = [line for key in change.keys({"password"}) for line in diff_lines(*key)]
     assert [line.strip() for line in shown] == [
         "- password: [hidden]",
         "+ password: [hidden]",

@@ -153,7 +153,7 @@ def test_changes_name_their_caller(
 ) -> None:
     token = shown[Role.ADMIN]
     assert asked(url, "PUT", "/connectors/named/config", token, json=CONFIG).status_code == 201
-    [event] = [e for e in connectors.wanted.events() if e.connector == "named"]
+    [event] = [e for e in connectors.store.events() if e.connector == "named"]
     assert event.by == "the admin@127.0.0.1"
 
 

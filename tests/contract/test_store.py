@@ -11,7 +11,7 @@ import pytest
 
 from headrace.model import BatchState, Counts, TaskId, TaskState, TaskStatus
 from headrace.sdk import Position, Schema, StaleEpochError, StateError
-from headrace.store import Place, SqlStore, Store
+from headrace.store import Place, Store
 
 TASK = TaskId("orders", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ TWO = Position.of({"file": "a"}, {"line": 2})
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, place_of: Callable[[str], Place]):
-    made: Store = SqlStore(place_of(request.param))
+    made: Store = Store(place_of(request.param))
     yield made
     made.close()
 
@@ -386,12 +386,12 @@ def test_a_database_keeps_everything_when_it_is_opened_again(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
     place = place_of(kind)
-    first = SqlStore(place)
+    first = Store(place)
     uid = first.register("orders")
     epoch = first.lease(TASK, "worker", NOW, LEASE).epoch
     first.begin_batch(TASK, epoch, START, ONE, NOW)
     first.close()
-    second = SqlStore(place)
+    second = Store(place)
     unfinished = second.unfinished_batch(TASK)
     assert second.register("orders") == uid
     assert unfinished is not None

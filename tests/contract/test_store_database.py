@@ -16,7 +16,7 @@ from tests.postgresql_server import PostgresqlServer, running
 
 from headrace.model import Counts, TaskId, TaskState, TaskStatus
 from headrace.sdk import ConfigError, Position, Schema, SetupError, StaleEpochError, StateError
-from headrace.store import Place, SqlStore, StoreUnavailableError
+from headrace.store import Place, Store, StoreUnavailableError
 from headrace.store import migrations as migrations_module
 from headrace.store.database import open_database
 from headrace.store.migrations import HEAD
@@ -74,7 +74,7 @@ def test_the_newest_revision_is_the_last_of_the_chain() -> None:
 
 
 def test_all_that_open_a_new_database_at_once_get_it(empty_place: Place) -> None:
-    stores = at_once(lambda _: SqlStore(empty_place))
+    stores = at_once(lambda _: Store(empty_place))
     assert len({store.register("orders") for store in stores}) == 1
     for store in stores:
         store.close()
@@ -95,7 +95,7 @@ def test_a_store_from_before_the_revisions_is_kept_and_brought_up_to_date(
             db.execute(text(f"ALTER TABLE tasks DROP COLUMN {column}"))
         db.execute(text("ALTER TABLE batches DROP COLUMN routing"))
     engine.dispose()
-    store = SqlStore(file)
+    store = Store(file)
     assert store.register("orders") == "abc"
     store.remove("orders")
     store.close()
@@ -107,11 +107,11 @@ def test_a_store_of_a_newer_version_is_refused(place: Place) -> None:
         db.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
     with pytest.raises(SetupError, match="A newer Headrace"):
-        SqlStore(place)
+        Store(place)
 
 
 def test_one_of_many_owners_gets_a_task_and_an_old_epoch_writes_nothing(place: Place) -> None:
-    stores = [SqlStore(place) for _ in range(6)]
+    stores = [Store(place) for _ in range(6)]
 
     def take(number: int) -> int | None:
         try:
@@ -147,7 +147,7 @@ def test_one_of_many_owners_gets_a_task_and_an_old_epoch_writes_nothing(place: P
 
 
 def test_writers_at_once_agree_on_identities_and_versions(place: Place) -> None:
-    stores = [SqlStore(place) for _ in range(6)]
+    stores = [Store(place) for _ in range(6)]
     assert len(set(at_once(lambda n: stores[n].register("orders")))) == 1
 
     def put(number: int) -> int:
@@ -162,7 +162,7 @@ def test_writers_at_once_agree_on_identities_and_versions(place: Place) -> None:
 
 def test_texts_of_any_kind_are_kept(place: Place) -> None:
     odd = TaskId('o\'rders "1" ; DROP TABLE tasks; 表', 0)
-    store = SqlStore(place)
+    store = Store(place)
     lease = store.lease(odd, "w", NOW, LEASE)
     position = Position.of({"file": "a\u0000b"}, {"line": "表\n'"})
     store.set_position(odd, lease.epoch, position)
@@ -175,7 +175,7 @@ def test_texts_of_any_kind_are_kept(place: Place) -> None:
 
 def test_a_server_that_was_away_serves_again_and_what_it_had_is_there(tmp_path: Path) -> None:
     with running() as server:
-        store = SqlStore(server.url())
+        store = Store(server.url())
         epoch = store.lease(TASK, "w", NOW, LEASE).epoch
         batch = store.begin_batch(TASK, epoch, HERE, THERE, NOW)
         with pytest.raises(StoreUnavailableError, match="did not respond"), server.paused():
@@ -190,7 +190,7 @@ def test_a_server_that_cannot_be_reached_is_an_unavailable_store() -> None:
     with pytest.raises(
         StoreUnavailableError, match=r"store\.unavailable.* Fix: Restart"
     ) as raised:
-        SqlStore("postgresql://nobody@127.0.0.1:1/none")
+        Store("postgresql://nobody@127.0.0.1:1/none")
     assert raised.value.field == "store_url"
 
 
@@ -204,7 +204,7 @@ def test_a_server_that_cannot_be_reached_is_an_unavailable_store() -> None:
 )
 def test_a_place_that_is_none_is_refused_without_its_password(url: str, told: str) -> None:
     with pytest.raises((ConfigError, StoreUnavailableError), match=told) as refused:
-        SqlStore(url)
+        Store(url)
     assert refused.value.field == "store_url"
     assert "hidden-word" not in str(refused.value)
     assert refused.value.fix

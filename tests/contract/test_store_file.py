@@ -18,8 +18,8 @@ from tests.contract.test_restored_store import at, begun, moved, opened
 from headrace.model import TaskId
 from headrace.sdk import ConfigError, SetupError
 from headrace.store import (
-    SqlConnectorStore,
-    SqlStore,
+    ConnectorStore,
+    Store,
     StoreDamagedError,
     StoreMissingError,
     StoreUnavailableError,
@@ -129,8 +129,8 @@ def test_what_is_stored_in_a_file_that_was_deleted_meanwhile_is_refused(file: Pa
 
 
 def test_a_server_whose_store_is_deleted_is_not_healthy_and_takes_nothing(file: Path) -> None:
-    state = SqlStore(file)
-    with serving(Server(state, SqlConnectorStore(file))) as server:
+    state = Store(file)
+    with serving(Server(state, ConnectorStore(file))) as server:
         server.create("a")
         deleted(file)
         for method, path, body in (
@@ -152,11 +152,11 @@ def test_a_home_that_had_a_store_does_not_start_as_if_it_were_new(
     deleted(file)
     for _ in range(2):
         with pytest.raises(StoreMissingError, match=backup.name) as raised:
-            SqlStore(file)
+            Store(file)
         assert f"headrace backup restore {backup}" in raised.value.fix
     file.touch()
     with pytest.raises(StoreMissingError, match="is empty"):
-        SqlStore(file)
+        Store(file)
 
 
 def test_topics_without_a_store_tell_that_there_was_one(tmp_path: Path) -> None:
@@ -246,4 +246,4 @@ def test_a_full_or_read_only_file_system_may_pass_and_is_told_plainly(
 def test_a_home_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(SetupError, match="cannot be opened"):
-        SqlStore(tmp_path / "home" / "store.db")
+        Store(tmp_path / "home" / "store.db")

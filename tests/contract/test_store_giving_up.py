@@ -10,8 +10,6 @@ from headrace.sdk import Position, StaleEpochError, StateError
 from headrace.store import (
     ConnectorStore,
     Place,
-    SqlConnectorStore,
-    SqlStore,
     Store,
 )
 
@@ -24,8 +22,8 @@ def test_an_unfinished_batch_of_a_stopped_connector_can_be_given_up(
     kind: str, place_of: Callable[[str], Place]
 ) -> None:
     place = place_of(kind)
-    data: Store = SqlStore(place)
-    wanted: ConnectorStore = SqlConnectorStore(place)
+    data: Store = Store(place)
+    wanted: ConnectorStore = ConnectorStore(place)
     wanted.create("orders", ConnectorKind.SOURCE, {}, TargetState.RUNNING, ANN)
     task, end = TaskId("orders", 0), Position.of({"p": 1}, {"at": 5})
     lease = data.lease(task, "w", NOW, timedelta(seconds=5))

@@ -11,7 +11,7 @@ from tests.unit.worker.scripts import until
 
 from headrace.model import TaskId
 from headrace.sdk import Schema, StateError
-from headrace.store import Place, ServerPlaces, SqlStore
+from headrace.store import Place, ServerPlaces, Store
 from headrace.store.database import open_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ def somebody_waits(engine: Engine) -> bool:
 
 def test_writers_agree_whatever_isolation_the_database_gives(engine: Engine, url: str) -> None:
     configure(engine, url, default_transaction_isolation="serializable")
-    stores = [SqlStore(url) for _ in range(6)]
+    stores = [Store(url) for _ in range(6)]
     barrier = threading.Barrier(len(stores))
 
     def put(number: int) -> int:
@@ -79,7 +79,7 @@ def test_a_removal_locks_tasks_in_the_order_in_which_leases_are_renewed(
 ) -> None:
     # As if the planner knew of a large table: then rows come as they lie there.
     configure(engine, url, enable_indexscan="off", enable_bitmapscan="off")
-    store = SqlStore(url)
+    store = Store(url)
     for number in (1, 0):
         store.lease(TaskId("c", number), "w", NOW, LEASE)
     row = "SELECT * FROM tasks WHERE connector = 'c' AND number = {} FOR UPDATE"

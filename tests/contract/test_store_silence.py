@@ -16,7 +16,7 @@ from tests.unit.worker.scripts import Told, now, until
 
 from headrace.model import Backoff, Counts, TaskId, TaskState
 from headrace.sdk import Lag, Position, ReadLimit, StaleEpochError
-from headrace.store import Place, SqlStore, StoreUnavailableError
+from headrace.store import Place, Store, StoreUnavailableError
 from headrace.worker import BatchLoop, BatchTask, Worker
 
 pytestmark = pytest.mark.timeout(180)
@@ -54,7 +54,7 @@ def through(url: str, port: int) -> str:
 
 
 @contextmanager
-def moving(store: SqlStore) -> Iterator[Worker]:
+def moving(store: Store) -> Iterator[Worker]:
     """Let a worker move small batches for as long as this lasts."""
 
     def run(_: Any) -> Counts:
@@ -96,11 +96,11 @@ def moving(store: SqlStore) -> Iterator[Worker]:
         thread.join()
 
 
-def moved(store: SqlStore) -> int:
+def moved(store: Store) -> int:
     return store.totals(TASK).written
 
 
-def goes_on(store: SqlStore) -> None:
+def goes_on(store: Store) -> None:
     seen = set[int]()
 
     def more() -> bool:
@@ -115,7 +115,7 @@ def goes_on(store: SqlStore) -> None:
 def test_tasks_go_on_by_themselves_after_the_server_was_read_only(
     postgresql: PostgresqlServer, url: str
 ) -> None:
-    with closing(SqlStore(url)) as store, moving(store):
+    with closing(Store(url)) as store, moving(store):
         until(lambda: moved(store) > 2)
         with postgresql.read_only():
             with pytest.raises(StoreUnavailableError, match="read-only"):
@@ -127,7 +127,7 @@ def test_tasks_go_on_by_themselves_after_the_server_was_read_only(
 def test_a_server_that_is_stopped_is_given_up_in_time_and_by_all_at_once(
     postgresql: PostgresqlServer, url: str
 ) -> None:
-    with closing(SqlStore(url)) as store, moving(store):
+    with closing(Store(url)) as store, moving(store):
         until(lambda: moved(store) > 2)
         with postgresql.suspended():
             began = time.monotonic()
@@ -147,7 +147,7 @@ def test_a_line_that_swallows_everything_is_given_up_and_leaves_no_lock(
 ) -> None:
     with (
         black_hole(postgresql.port) as line,
-        closing(SqlStore(through(url, line.port))) as store,
+        closing(Store(through(url, line.port))) as store,
         moving(store),
     ):
         until(lambda: moved(store) > 2)
@@ -161,7 +161,7 @@ def test_a_line_that_swallows_everything_is_given_up_and_leaves_no_lock(
 
 
 def test_a_transaction_that_a_broken_line_left_behind_is_ended(url: str) -> None:
-    with closing(SqlStore(url)) as store:
+    with closing(Store(url)) as store:
         held = store.lease(TASK, "me", now(), LEASE)
         db = store._writer.connect()
         db.exec_driver_sql("SELECT * FROM tasks FOR UPDATE")
@@ -182,7 +182,7 @@ def test_a_transaction_that_a_broken_line_left_behind_is_ended(url: str) -> None
 def test_numbers_jump_when_the_database_goes_on_from_a_copy(
     postgresql: PostgresqlServer, url: str
 ) -> None:
-    with closing(SqlStore(url)) as store:
+    with closing(Store(url)) as store:
         epoch = store.lease(TASK, "me", now(), LEASE).epoch
         end = Position.of({"p": 1}, {"o": 1})
         done = store.begin_batch(TASK, epoch, Position(), end, now())
@@ -193,7 +193,7 @@ def test_numbers_jump_when_the_database_goes_on_from_a_copy(
     # What a dump leaves when it is loaded again: the same rows in another database.
     with postgresql.database(make_url(url).database or "") as copy:
         for _ in range(2):
-            with closing(SqlStore(copy)) as store:
+            with closing(Store(copy)) as store:
                 with pytest.raises(StaleEpochError):
                     store.set_position(TASK, epoch, start)  # whoever still holds the old one
                 epoch = store.lease(TASK, "me", now(), LEASE).epoch
@@ -210,12 +210,12 @@ def test_numbers_jump_when_the_database_goes_on_from_a_copy(
 def test_an_intent_is_kept_and_numbers_jump_when_a_standby_is_promoted(
     postgresql: PostgresqlServer, url: str
 ) -> None:
-    with closing(SqlStore(url)) as store:
+    with closing(Store(url)) as store:
         epoch = store.lease(TASK, "me", now(), LEASE).epoch
         store.begin_batch(TASK, epoch, Position(), Position.of({"p": 1}, {"o": 1}), now())
     with (
         postgresql.standby() as standby,
-        closing(SqlStore(through(url, standby.port))) as store,
+        closing(Store(through(url, standby.port))) as store,
     ):
         with pytest.raises(StoreUnavailableError, match="read-only"):
             store.lease(TASK, "me", now(), LEASE)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from tests.statements import statements
 
 from headrace.model import TaskId
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.store.connections import Mode, in_mode
 from headrace.store.sqlite import Turns, open_sqlite
 
@@ -21,7 +21,7 @@ LEASE = timedelta(seconds=30)
 def test_leases_are_renewed_by_as_many_statements_however_many_they_are(
     tmp_path: Path,
 ) -> None:
-    store = SqlStore(tmp_path / "store.db")
+    store = Store(tmp_path / "store.db")
     leases = [store.lease(TaskId(f"c{n}", 0), "me", NOW, LEASE) for n in range(40)]
     counts = []
     for some in (leases[:1], leases):

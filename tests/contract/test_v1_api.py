@@ -21,7 +21,7 @@ from headrace.rest import Listener, Workbench, server_app
 from headrace.runtime.app import Runtime
 from headrace.sdk import Position, Schema, SourceError
 from headrace.settings import Settings
-from headrace.store import ConnectorNotFoundError, SqlConnectorStore
+from headrace.store import ConnectorNotFoundError, ConnectorStore
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -305,7 +305,7 @@ def test_a_backup_is_a_store_of_its_own(v1: V1) -> None:
     shown = made.json()
     assert Path(shown["file"]).parent == v1.home / "backups"
     assert v1("GET", "/store/backups").json()[0] == shown
-    with closing(SqlConnectorStore(Path(shown["file"]))) as copy:
+    with closing(ConnectorStore(Path(shown["file"]))) as copy:
         assert [each.name for each in copy.connectors()] == ["a"]
     assert Path(shown["file"]).stat().st_mode & 0o077 == 0
 

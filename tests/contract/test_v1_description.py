@@ -7,9 +7,9 @@ import pytest
 from tests.contract.schemathesis_run import schemathesis
 from tests.contract.v1_client import SINKING, V1, v1_client
 
-from headrace.control import LogLine
 from headrace.rest import Listener, SharedToken
 from headrace.rest.v1.logs import LogLineShown
+from headrace.runtime.server_log import LogLine
 
 ON_SPARK = "/(preview|transforms/try|dead-letters)"
 

@@ -14,7 +14,7 @@ from headrace.model import TargetState
 from headrace.rest import Listener, Workbench, server_app
 from headrace.runtime.app import Runtime
 from headrace.settings import Settings
-from headrace.store import SqlConnectorStore, SqlStore
+from headrace.store import ConnectorStore, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def v1_client(
     """Serve over a store in a file for as long as this lasts; Spark only if it is given."""
     settings = Settings(home=home)
     place = settings.store_place
-    with closing(SqlStore(place)) as state, closing(SqlConnectorStore(place)) as wanted:
+    with closing(Store(place)) as state, closing(ConnectorStore(place)) as wanted:
         runtime = Runtime(settings, state)
         if spark is not None:
             runtime.spark = spark

@@ -10,7 +10,7 @@ from tests.differential.oracle import Oracle
 from tests.differential.test_transforms import told
 from tests.differential.texts import value
 
-from headrace_plugins.kafka.value_parsing import parse_string
+from headrace_plugins.kafka_compat.value_parsing import parse_string
 
 pytestmark = [pytest.mark.differential, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ from tests.docs.walks import Walk
 from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
 from headrace.worker import BatchLoop
-from headrace.worker.loop import LAG_INTERVAL
+from headrace.worker.batch_loop import LAG_INTERVAL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,6 +24,8 @@ class Walk:
 
     def __init__(self) -> None:
         self.callers: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for file in SRC.rglob("*.py"):  # now: what is profiled is too deep to parse in
+            _properties(file.relative_to(SRC).as_posix())
 
     def __enter__(self) -> Self:
         sys.setprofile(self._profile)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,18 +22,12 @@ from typing_extensions import override
 from headrace.control import SinkPlan
 from headrace.dataplane import TopicWriter
 from headrace.dataplane.chain import Routes
-from headrace.dataplane.dead_letters import (
-    DeadLetterWriter,
-    LetterMarks,
-    RejectedFrame,
-    Staged,
-    StagedDeadLetters,
-)
+from headrace.dataplane.dead_letters import DeadLetterWriter, Staged
 from headrace.dataplane.delivery import SinkPart, StagedRows
 from headrace.dataplane.flow import Flow, StreamFrame, TransformedStream
 from headrace.dataplane.sources import SourceFrame
 from headrace.model import Batch, Counts, Lease, TaskId
-from headrace.runtime.build import sink_names
+from headrace.runtime.tasks import sink_names
 from headrace.sdk import (
     FrameSink,
     Lag,
@@ -60,7 +54,6 @@ from headrace_plugins.connectors.delta.commit import StagedAppend
 from headrace_plugins.connectors.delta.sink import DeltaTask
 from headrace_plugins.connectors.delta.table import HIDDEN
 from headrace_plugins.connectors.file.folder import (
-    HOUSEKEEPING,
     FolderSink,
     _Folder,
     _StagedFiles,
@@ -68,7 +61,7 @@ from headrace_plugins.connectors.file.folder import (
 from headrace_plugins.connectors.file.folder import staging_folder as file_staging
 from headrace_plugins.connectors.file.linefile import LineFileSink, _LineFile, _StagedLines
 from headrace_plugins.connectors.file.sink import FileSink
-from headrace_plugins.connectors.file.writing import SinkSettings
+from headrace_plugins.connectors.file.writing import HOUSEKEEPING, SinkSettings
 
 TASK = TaskId("copy", 0)
 TOPIC = "rows"
@@ -127,14 +120,16 @@ class NumberFlow(Flow):
 
     @override
     def _transform(
-        self, stream: StreamFrame, batch: Batch, kept: ExitStack
+        self, stream: StreamFrame, batch: Batch, cached: ExitStack
     ) -> TransformedStream:
         nothing: Any = None
         routes = Routes(TOPIC, TOPIC, self.staging, batch)
-        return TransformedStream(stream, nothing, _NoRecords(), routes, TOPIC)  # type: ignore[arg-type]
+        return TransformedStream(stream, nothing, nothing, routes, TOPIC)
 
     @override
-    def _stage(self, laid: TransformedStream, part: SinkPart, batch: Batch) -> StagedRows:
+    def _stage(
+        self, transformed: TransformedStream, batch: Batch, part: SinkPart
+    ) -> StagedRows:
         ids = list(range(_at(batch.start), _at(batch.end)))
         bad = self._bad(batch)
         good = [n for n in ids if n not in bad]
@@ -142,23 +137,12 @@ class NumberFlow(Flow):
         table: Any = pa.table({"id": pa.array(good, pa.int64())})
         write = part.sink.write(table, to)
         counts = Counts(read=len(ids), written=len(good), rejected=len(bad))
-        return StagedRows(write=write, counts=counts)
-
-    @override
-    def _rejected(
-        self, laid: TransformedStream, part: SinkPart, rows: StagedRows, batch: Batch
-    ) -> RejectedFrame:
-        return self._bad(batch)  # type: ignore[return-value]
+        rejected: Any = partial(self._bad, batch)
+        return StagedRows(write=write, counts=counts, rejected=rejected)
 
     def _bad(self, batch: Batch) -> list[int]:
         ids = range(_at(batch.start), _at(batch.end))
         return [n for n in ids if is_bad(n)] if self.dead_letters is not None else []
-
-
-class _NoRecords:
-    """What stands for records that no chain has seen."""
-
-    shape = SimpleNamespace(unfit=False)
 
 
 def is_bad(number: int) -> bool:
@@ -169,20 +153,20 @@ def is_bad(number: int) -> bool:
 class NumberLetters(DeadLetterWriter):
     """Dead letters that are staged by pyarrow."""
 
-    def _rows(self, rejected: Any, which: str, batch: Batch, sink: int | None) -> Any:
+    def rows(self, rejected: Any, which: str, batch: Batch, sink: int | None) -> Any:
         return _Rows(rejected if which == "chain_error IS NOT NULL" else ())
 
-    def _counted(self, rows: Any) -> Staged:
+    def counted(self, rows: Any) -> Staged:
         return Staged({"TRANSFORMATION Bad": len(rows.ids)})
 
-    def _staged(self, rows: Any, mark: Mark) -> Staged:
+    def staged(self, rows: Any, mark: Mark) -> Staged:
         assert self.topic is not None
         schema = to_arrow(self.topic.prepare(LETTERS))
         letters = [{"value": str(n), "offset": n} for n in rows.ids]
         folder = self.topic.location.local / staging_folder(mark, "letters")
         _write(pa.Table.from_pylist(letters, schema), folder)
         files = staged_files(self.topic.location, mark, folder="letters")
-        return replace(self._counted(rows), files=files)
+        return replace(self.counted(rows), files=files)
 
 
 @dataclass
@@ -208,7 +192,7 @@ class _Topic(TopicWriter):
             pa.Table.from_pylist(rows, schema),
             topic.location.local / staging_folder(batch.mark),
         )
-        return self._staged(batch.mark, staged_files(topic.location, batch.mark), len(rows))
+        return self.staged(batch.mark, staged_files(topic.location, batch.mark))
 
 
 class _Delta(DeltaTask):
@@ -363,7 +347,7 @@ class NumberTask:
             dead_letters=self._letters() if self.tolerant else None,
         )
         return BatchLoop(
-            store=_Stepping(self.store, self.reach),
+            store=cast("Store", _Stepping(self.store, self.reach)),
             lease=lease,
             reader=reader,
             flow=flow,
@@ -393,11 +377,11 @@ class NumberTask:
         letters = NumberLetters(task=TASK, topic=topic, appended=ignore)
         append = letters.append
 
-        def appending(some: StagedDeadLetters, marks: LetterMarks) -> None:
-            if some.chain.files:
+        def appending(staged: Staged, mark: Mark, *, shared: bool = False) -> None:
+            if shared and staged.files:
                 self.reach("before letters")
-            append(some, marks)
-            if some.chain.files:
+            append(staged, mark, shared=shared)
+            if shared and staged.files:
                 self.reach("after letters")
 
         object.__setattr__(letters, "append", appending)

@@ -94,7 +94,7 @@ def suspended_owner() -> Iterator[SuspendedOwner]:
 def _run(case: Case) -> list[str]:
     from tests.faults.doubles import NumberTask
 
-    from headrace.store import SqlStore
+    from headrace.store import Store
 
     stopped = False
 
@@ -106,7 +106,7 @@ def _run(case: Case) -> list[str]:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     folder = Path(case.folder)
-    store = SqlStore(folder / "store.db")
+    store = Store(folder / "store.db")
     try:
         task = NumberTask(
             store,

@@ -8,7 +8,7 @@ import pytest
 from tests.faults.doubles import ROWS, TASK, NumberTask, expected, found
 
 from headrace.sdk import StaleEpochError, StateError
-from headrace.store import SqlStore
+from headrace.store import Store
 
 SINKS = ("delta append", "lines")
 BATCHES = 12
@@ -19,7 +19,7 @@ def test_workers_whose_clocks_jump_and_differ_by_days_move_each_row_once(
     tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
-    store = SqlStore(tmp_path / "store.db")
+    store = Store(tmp_path / "store.db")
 
     def now() -> datetime:
         return datetime.now(UTC) + timedelta(days=chance.uniform(-10, 10))

@@ -16,7 +16,7 @@ from tests.faults.doubles import (
 )
 
 from headrace.sdk import HeadraceError, StateError
-from headrace.store import SqlStore
+from headrace.store import Store
 
 CHANGES = {
     "a sink added behind": (("delta append",), ("delta append", "lines")),
@@ -56,14 +56,14 @@ def test_each_sink_that_stays_has_each_row_once_whatever_else_is_changed(
         with subtests.test(step):
             folder = tmp_path / str(number)
             folder.mkdir()
-            store = SqlStore(folder / "store.db")
+            store = Store(folder / "store.db")
 
             def task(
                 sinks: Sequence[str],
                 rows: int,
                 reach: Callable[[str], None] = lambda _: None,
                 folder: Path = folder,
-                store: SqlStore = store,
+                store: Store = store,
             ) -> NumberTask:
                 return NumberTask(
                     store, folder, sinks, tolerant=tolerant, available=rows, reach=reach
@@ -104,13 +104,13 @@ def test_sinks_get_a_batch_from_one_chain_or_its_task_stops(
         with subtests.test(step):
             folder = tmp_path / str(number)
             folder.mkdir()
-            with closing(SqlStore(folder / "store.db")) as store:
+            with closing(Store(folder / "store.db")) as store:
 
                 def task(
                     sinks: Sequence[str],
                     chain: str,
                     reach: Callable[[str], None] = lambda _: None,
-                    store: SqlStore = store,
+                    store: Store = store,
                     folder: Path = folder,
                 ) -> NumberTask:
                     return NumberTask(

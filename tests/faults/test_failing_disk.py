@@ -22,7 +22,7 @@ from tests.faults.doubles import (
 from tests.faults.failing_calls import failing_call
 from tests.faults.volumes import Volume, may_mount, volume
 
-from headrace.store import SqlStore
+from headrace.store import Store
 
 STEPS = steps(1, tolerant=True)
 MOST_CALLS = 200
@@ -32,7 +32,7 @@ CODES = {"no space": errno.ENOSPC, "input/output error": errno.EIO, "no right": 
 @pytest.fixture(scope="module")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("store") / "store.db"
-    SqlStore(file).close()
+    Store(file).close()
     return file
 
 
@@ -55,7 +55,7 @@ def failed_at(step: str, disk: Volume, how: str) -> tuple[Callable[[str], None],
     return reach, broken
 
 
-def check(store: SqlStore, folder: Path, kind: str, rows: int) -> None:
+def check(store: Store, folder: Path, kind: str, rows: int) -> None:
     assert found(folder, kind) == expected(rows, tolerant=True)
     assert found_letters(folder) == [n for n in range(rows) if is_bad(n)]
     assert store.totals(TASK).read == rows
@@ -63,7 +63,7 @@ def check(store: SqlStore, folder: Path, kind: str, rows: int) -> None:
 
 
 def move(
-    store: SqlStore, folder: Path, kind: str, rows: int, reach: Callable[[str], None] = ignore
+    store: Store, folder: Path, kind: str, rows: int, reach: Callable[[str], None] = ignore
 ) -> None:
     task = NumberTask(store, folder, (kind,), tolerant=True, available=rows, reach=reach)
     task.to_end()
@@ -79,7 +79,7 @@ def test_a_batch_whose_disk_fails_at_any_step_is_there_once_when_the_disk_is_wel
         with subtests.test(step):
             folder = disk.path / str(number)
             folder.mkdir()
-            store = SqlStore(shutil.copy(empty_store, disk.path.with_name(f"{number}.db")))
+            store = Store(shutil.copy(empty_store, disk.path.with_name(f"{number}.db")))
             move(store, folder, kind, ROWS)
             reach, broken = failed_at(step, disk, how)
             try:
@@ -107,7 +107,7 @@ def _repair(disk: Volume, how: str) -> None:
 def test_a_batch_of_which_any_one_call_fails_is_there_once_when_it_runs_again(
     tmp_path: Path, empty_store: Path, kind: str, code: str
 ) -> None:
-    store = SqlStore(shutil.copy(empty_store, tmp_path / "store.db"))
+    store = Store(shutil.copy(empty_store, tmp_path / "store.db"))
     folder = tmp_path / "targets"
     folder.mkdir()
     rows, seen = ROWS, []

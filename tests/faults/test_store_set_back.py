@@ -11,7 +11,7 @@ from tests.faults.doubles import ROWS, SINKS, TASK, NumberTask, expected, found
 from tests.postgresql_server import STORE, PostgresqlServer, _program
 
 from headrace.sdk import HeadraceError, Position
-from headrace.store import SqlStore, Store
+from headrace.store import Store
 
 BEHIND = range(1, 4)
 """By how many batches the store is set back."""
@@ -35,15 +35,15 @@ def test_rows_that_the_store_forgot_and_those_that_are_new_are_lost_in_no_target
     tmp_path: Path, kind: str, behind: int, limit: int
 ) -> None:
     file, copy = tmp_path / "store.db", tmp_path / "copy.db"
-    store = SqlStore(file)
+    store = Store(file)
     move(store, tmp_path, kind, ROWS)
     store.close()
     shutil.copy(file, copy)
-    store = SqlStore(file)
+    store = Store(file)
     move(store, tmp_path, kind, (1 + behind) * ROWS)
     store.close()
     set_back(file, copy)
-    with closing(SqlStore(file)) as store:
+    with closing(Store(file)) as store:
         _check_stops(store, tmp_path, kind, (1 + behind) * ROWS, limit)
 
 
@@ -52,18 +52,18 @@ def test_tasks_repeat_what_a_database_that_is_restored_from_a_dump_has_forgotten
     postgresql: PostgresqlServer, tmp_path: Path, kind: str
 ) -> None:
     with postgresql.database(STORE) as url:
-        store = SqlStore(url)
+        store = Store(url)
         move(store, tmp_path, kind, ROWS)
         store.close()
         dump = subprocess.run(
             [_program("pg_dump"), "--clean", "--dbname", url], check=True, capture_output=True
         ).stdout
-        store = SqlStore(url)
+        store = Store(url)
         move(store, tmp_path, kind, 2 * ROWS)
         store.close()
         restore = [_program("psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--dbname", url]
         subprocess.run(restore, check=True, input=dump, stdout=subprocess.DEVNULL)
-        with capture_logs() as told, closing(SqlStore(url)) as store:
+        with capture_logs() as told, closing(Store(url)) as store:
             move(store, tmp_path, kind, 3 * ROWS)
     assert any("an earlier state of itself" in line["event"] for line in told)
     all_rows, repeated = range(3 * ROWS), range(ROWS, 2 * ROWS)

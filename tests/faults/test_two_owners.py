@@ -23,7 +23,7 @@ from tests.faults.doubles import (
 from tests.faults.suspended import Case, SuspendedOwner, suspended_owner
 
 from headrace.sdk import StaleEpochError
-from headrace.store import SqlStore
+from headrace.store import Store
 
 EACH = [(kind,) for kind in SINKS]
 TWO = ("delta append", "lines")
@@ -50,7 +50,7 @@ class Overlap:
 
     def __post_init__(self) -> None:
         """Open the store."""
-        self.store = SqlStore(self.folder / "store.db")
+        self.store = Store(self.folder / "store.db")
 
     def suspend(self, step: str, rows: int) -> None:
         case = Case(str(self.folder), self.sinks, step, self.tolerant, rows)
@@ -97,7 +97,7 @@ def zombie() -> Iterator[SuspendedOwner]:
 @pytest.fixture(scope="module")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("store") / "store.db"
-    SqlStore(file).close()
+    Store(file).close()
     return file
 
 

@@ -11,7 +11,7 @@ from headrace.cli.progress import Scoreboard
 from headrace.dataplane import DeadLetterFilter, DeadLetterQueue
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
-from headrace.runtime.build import names_of
+from headrace.runtime.tasks import names_of
 from headrace.sdk import ConfigError, Mark, StateError
 from headrace.sdk.location import Location
 from headrace.topics import LETTERS, Topic

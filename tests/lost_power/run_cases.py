@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from headrace.runtime.app import Runtime
 from headrace.settings import load_settings
-from headrace.store import SqlStore
+from headrace.store import Store
 
 
 class Failures:
@@ -35,7 +35,7 @@ class Failures:
         sys.stderr.write(f"{task} is tried again: {error}\n")
 
 
-class NotingStore(SqlStore):
+class NotingStore(Store):
     """Notes in the trace when a position is about to move."""
 
     @override

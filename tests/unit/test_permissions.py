@@ -52,7 +52,7 @@ def test_logs_are_private_also_when_a_new_file_is_begun(tmp_path: Path) -> None:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
-        configure_logs(folder, Terminal(quiet=True), max_bytes=200, kept_files=2)
+        configure_logs(folder, Terminal(quiet=True), max_bytes=200, backups=2)
         for _ in range(5):
             logging.getLogger("orders").info("x" * 150)
     finally:

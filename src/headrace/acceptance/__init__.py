@@ -1,6 +1,6 @@
 """The runtime for the acceptance kit of connectors, as pytest fixtures.
 
-In it: real batches against a plugin under test. Never: a check of its own, which the kit has.
+In it: real batches against a plugin under test. Never: checks, which the kit has.
 pytest finds this module by its entry point, in every project that has Headrace installed,
 so it imports nothing heavy before a fixture is used. A project that has a Spark session
 of its own for tests overrides ``headrace_spark`` with it.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.sdk.testing import Harness
+    from headrace.acceptance.harness import Harness
 
 __all__ = ["headrace_harness", "headrace_spark"]
 
@@ -39,14 +39,14 @@ def headrace_harness(headrace_spark: SparkSession) -> Iterator[Harness]:
     """Give the runtime that the kit runs connectors in."""
     import structlog  # noqa: PLC0415 - see above
 
-    from headrace.acceptance.harness import RuntimeHarness  # noqa: PLC0415 - see above
+    from headrace.acceptance.harness import Harness  # noqa: PLC0415 - see above
 
     # By itself it prints to stdout, among what a connector under test prints there. What
     # stderr is must be asked at each line: pytest has another for each phase of a test.
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.reset_defaults()
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
-    yield RuntimeHarness(headrace_spark)
+    yield Harness(headrace_spark)
     structlog.reset_defaults()
     if before is not None:
         structlog.configure(**before)

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.acceptance.memory import Target, memory_sink
-from headrace.control import check_definition, plan_tasks
-from headrace.model import Batch, Definition, PluginSpec
+from headrace.control import TaskPlan, plan_tasks
+from headrace.model import Batch, Definition, Lease, PluginSpec, TaskId, TaskState
 from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
-from headrace.runtime.build import Assembler
+from headrace.runtime.tasks import Assembler, Parts
 from headrace.sdk.location import Location
-from headrace.sdk.testing import DeadLetter, Moved
+from headrace.sdk.testing.driver import Arrived, DeadLetter, Moved
 from headrace.settings import load_settings
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.topics import Topics, peek
-from headrace.worker import StoredConnectorContext
+from headrace.worker import Outcome, StoredConnectorContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,18 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import TaskPlan
-    from headrace.model import Lease, TaskId, TaskState
-    from headrace.runtime.build import Parts
-    from headrace.sdk import (
-        HeadraceError,
-        Position,
-        ReadLimit,
-        SinkConnector,
-        SourceConnector,
-    )
-    from headrace.sdk.testing import Arrived
-    from headrace.worker import Outcome
+    from headrace.sdk import Position, ReadLimit, SinkConnector, SourceConnector
 
 NAME = "acceptance"
 SOURCE, SINK = "source", "sink"
@@ -62,7 +51,6 @@ class KitRegistry(Registry):
     """Knows the plugins under test, which need not be installed."""
 
     def __init__(self, source: type[SourceConnector], sink: type[SinkConnector]) -> None:
-        """Give ``source`` and ``sink`` whatever the name."""
         super().__init__()
         self._source, self._sink = source, sink
 
@@ -88,7 +76,6 @@ class Bench:
     _opened: list[OpenedTask] = field(default_factory=list)
 
     def definition(self, *, rows: int | None = None) -> Definition:
-        """Return the definition as it is now."""
         common = {**_POLL, "tasks.max": str(self.tasks_max)}
         if self.tolerant:
             common["errors.tolerance"] = "all"
@@ -102,16 +89,15 @@ class Bench:
         )
 
     def plans(self, registry: Registry, *, rows: int | None = None) -> list[TaskPlan]:
-        """Return the tasks' plans."""
         store = self.store()
         try:
-            context = StoredConnectorContext(store, NAME, ignore_request, raise_error)
+            context = connector_context(store)
             return plan_tasks(self.definition(rows=rows), registry, context, lambda _: ())
         finally:
             store.close()
 
     def open_task(self, registry: Registry, task: int, *, rows: int | None) -> OpenedTask:
-        """Start a task with objects and a store connection of its own."""
+        """Start a task with its own objects and store connection."""
         plan = self.plans(registry, rows=rows)[task]
         opened = OpenedTask(self, plan)
         self._opened.append(opened)
@@ -124,27 +110,29 @@ class Bench:
         runtime.registry = registry
         return runtime
 
-    def store(self) -> SqlStore:
-        """Open the store, as each process does."""
+    def store(self) -> Store:
         self.home.mkdir(parents=True, exist_ok=True)
-        return SqlStore(self.home / "store.db")
+        return Store(self.home / "store.db")
 
-    def copied(self) -> Bench:
-        """Return a bench with a copy of this one's store."""
-        other = replace(self, home=self.home.with_name(f"{self.home.name}-copy"), _opened=[])
-        other.store().close()
+    def copy_store(self) -> Path:
+        """Copy the store to another home, and return that."""
+        home = self.home.with_name(f"{self.home.name}-copy")
+        home.mkdir(parents=True)
         with (
             closing(sqlite3.connect(self.home / "store.db")) as here,
-            closing(sqlite3.connect(other.home / "store.db")) as there,
+            closing(sqlite3.connect(home / "store.db")) as there,
         ):
             here.backup(there)
-        return other
+        return home
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Return what was dead-lettered, the oldest first."""
         topic = Topics(Location.of(self.home / "topics")).get(f"{NAME}.dlq")
         letters = peek(topic, _MOST_LETTERS, oldest=True)
-        return [DeadLetter(each["cause"]["stage"], _parsed(each["value"])) for each in letters]
+        values = [(each["cause"]["stage"], each["value"]) for each in letters]
+        return [
+            DeadLetter(stage, json.loads(value) if isinstance(value, str) else value)
+            for stage, value in values
+        ]
 
     def close(self) -> None:
         """Stop the tasks that were abandoned."""
@@ -154,33 +142,43 @@ class Bench:
 
 
 class OpenedTask:
-    """A running task; see ``headrace.sdk.testing.OpenSource``."""
+    """A task with plugin objects of its own, as a new process would have them.
+
+    Its lease is taken over from whoever had it. Not closed, it is abandoned, and closed with
+    its bench.
+    """
 
     def __init__(self, bench: Bench, plan: TaskPlan) -> None:
-        """Take the task's lease and start its plugins."""
         self._bench = bench
         self._store = bench.store()
         self._lease: Lease = self._store.lease(plan.id, f"kit-{id(self)}", now(), _LEASE)
         time.sleep(_LEASE.total_seconds())
         self._parts: Parts | None = None
         try:
-            self._parts = _assembler(bench, self._store).parts(bench.spark, plan, self._lease)
+            assembler = Assembler(
+                store=self._store,
+                topics=Topics(Location.of(bench.home / "topics")),
+                scratch=bench.home / "scratch",
+                state=bench.home / "state",
+                clock=now,
+                appended=lambda _: None,
+            )
+            self._parts = assembler.parts(bench.spark, plan, self._lease)
         except BaseException:
             self._store.close()
             raise
 
     def step(self) -> Moved | None:
-        """Run one batch."""
+        """Run one batch; None when nothing new is there."""
         batch = self._loop.step()
         return None if batch is None else Moved(batch.start, batch.end, batch.counts.read)
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
-        """Ask the source."""
         end: Position = self._loop.reader.latest(start, limit)
         return end
 
     def read(self, start: Position, end: Position) -> list[Arrived]:
-        """Read a range through the flow, into a target that is thrown away."""
+        """Return what a range holds, in order; the task does not move."""
         target = Target()
         sink: Any = memory_sink(target).task({})  # type: ignore[arg-type]  # it has no keys
         flow: Any = replace(self._loop.flow, sinks=[sink], application="read")
@@ -188,7 +186,6 @@ class OpenedTask:
         return target.records
 
     def position(self) -> Position:
-        """Return where the task stands."""
         position: Position = self._loop.position()
         return position
 
@@ -210,10 +207,9 @@ class OpenedTask:
 
 
 class RunningRuntime:
-    """A runtime in a thread of its own; see ``headrace.sdk.testing.Running``."""
+    """A worker that runs the connector in real time, in another thread."""
 
     def __init__(self, runtime: Runtime, definition: Definition) -> None:
-        """Start it."""
         self._runtime = runtime
         self._events = QuietEvents()
         self._thread = threading.Thread(
@@ -222,15 +218,14 @@ class RunningRuntime:
         self._raised: Exception | None = None
         self._thread.start()
 
-    def stop(self, patience: float) -> float | None:
-        """Stop it and wait."""
+    def stop(self, timeout: float) -> float | None:
+        """Stop it; return the seconds it took, or None when it did not in ``timeout``."""
         began = time.monotonic()
         self._runtime.stop()
-        self._thread.join(patience)
+        self._thread.join(timeout)
         return None if self._thread.is_alive() else time.monotonic() - began
 
     def error(self) -> Exception | None:
-        """Return what made a task fail."""
         return self._raised or self._events.error
 
     def _run(self, definition: Definition) -> None:
@@ -246,7 +241,6 @@ class QuietEvents:
     """Keeps the first error of a run, and nothing else."""
 
     def __init__(self) -> None:
-        """Begin without an error."""
         self.error: Exception | None = None
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
@@ -275,30 +269,10 @@ def close_runtime(runtime: Runtime) -> None:
     runtime.close()
 
 
-def problems(registry: Registry, definition: Definition) -> list[HeadraceError]:
-    """Return what validation finds wrong with a definition."""
-    return list(check_definition(definition, registry).errors)
+def connector_context(store: Store) -> StoredConnectorContext:
+    """Return the context of a connector that the kit has, which plans at each start."""
 
+    def fail(error: Exception) -> None:
+        raise error
 
-def _assembler(bench: Bench, store: SqlStore) -> Assembler:
-    return Assembler(
-        store=store,
-        topics=Topics(Location.of(bench.home / "topics")),
-        scratch=bench.home / "scratch",
-        state=bench.home / "state",
-        clock=now,
-        appended=lambda _: None,
-    )
-
-
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def ignore_request() -> None:
-    """Take a request for new task configurations: the kit plans at each start."""
-
-
-def raise_error(error: Exception) -> None:
-    """Fail at once with what a connector reports."""
-    raise error
+    return StoredConnectorContext(store, NAME, lambda: None, fail)

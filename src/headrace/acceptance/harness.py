@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from headrace.acceptance.bench import (
     NAME,
@@ -16,36 +18,44 @@ from headrace.acceptance.bench import (
     KitRegistry,
     OpenedTask,
     RunningRuntime,
-    ignore_request,
+    connector_context,
     now,
-    problems,
-    raise_error,
     run_offline,
 )
 from headrace.acceptance.memory import Feed, Target, feed_source, hooked_sink, memory_sink
+from headrace.control import check_definition
 from headrace.model import Definition, PluginSpec, TaskId
-from headrace.sdk import SinkConnector, SourceConnector, SourceTask
-from headrace.store import SqlStore
-from headrace.worker import StoredConnectorContext, StoredTaskContext
+from headrace.sdk import (
+    Connector,
+    HeadraceError,
+    Position,
+    Schema,
+    SinkConnector,
+    SinkTask,
+    SourceConnector,
+    SourceTask,
+)
+from headrace.store import Store
+from headrace.worker import StoredTaskContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from headrace.sdk import Connector, HeadraceError, Position, Schema, SinkTask
-    from headrace.sdk.testing import Arrived, Configs, DeadLetter, Point, Row
-    from headrace.store import Store
+    from headrace.sdk.testing.driver import Arrived, Point, Row
 
 _LONG = timedelta(hours=1)
 
 
-@dataclass
-class _SourceBench:
-    """See ``headrace.sdk.testing.SourceBench``."""
+@dataclass(kw_only=True)
+class SourceBench(Bench):
+    """A source between its system and a target in memory, with one store.
 
-    bench: Bench
+    What arrived, and the store, outlive the tasks: they stand for a target and a disk.
+    """
+
     connector: type[SourceConnector]
     target: Target = field(default_factory=Target)
 
@@ -56,18 +66,20 @@ class _SourceBench:
         task: int = 0,
         hook: Callable[[Point], None] | None = None,
     ) -> OpenedTask:
-        return self.bench.open_task(self._registry(hook), task, rows=rows)
+        """Start a task; ``rows`` limits its batches."""
+        return self.open_task(self._registry(hook), task, rows=rows)
 
     def tasks(self, at_most: int) -> int:
-        self.bench.tasks_max = at_most
-        return len(self.bench.plans(self._registry()))
+        """Return into how many tasks the connector divides its work from now on."""
+        self.tasks_max = at_most
+        return len(self.plans(self._registry()))
 
     def run(self) -> None:
-        run_offline(self.bench.runtime(self._registry()), self.bench.definition())
+        """Run the connector offline: to the end of what is there."""
+        run_offline(self.runtime(self._registry()), self.definition())
 
     def start(self, *, rows: int | None = None) -> RunningRuntime:
-        runtime = self.bench.runtime(self._registry())
-        return RunningRuntime(runtime, self.bench.definition(rows=rows))
+        return RunningRuntime(self.runtime(self._registry()), self.definition(rows=rows))
 
     def arrived(self) -> list[Arrived]:
         return list(self.target.records)
@@ -76,54 +88,45 @@ class _SourceBench:
         return KitRegistry(self.connector, hooked_sink(memory_sink(self.target), hook))
 
 
-@dataclass
-class _SinkBench:
-    """See ``headrace.sdk.testing.SinkBench``."""
+@dataclass(kw_only=True)
+class SinkBench(Bench):
+    """A sink with a source in memory: what is fed at once is a batch."""
 
-    bench: Bench
     connector: type[SinkConnector]
     fed: Feed = field(default_factory=Feed)
-    _copies: list[Bench] = field(default_factory=list)
 
     def feed(self, rows: Sequence[Row], schema: Schema, *, task: int = 0) -> None:
-        self.fed.add(task, rows, schema)
+        self.fed.batches.setdefault(task, []).append((rows, schema))
 
     def open(self, *, task: int = 0, hook: Callable[[Point], None] | None = None) -> OpenedTask:
-        self.bench.tasks_max = max(self.bench.tasks_max, task + 1)
+        self.tasks_max = max(self.tasks_max, task + 1)
         registry = KitRegistry(feed_source(self.fed), hooked_sink(self.connector, hook))
-        return self.bench.open_task(registry, task, rows=None)
+        return self.open_task(registry, task, rows=None)
 
-    def tolerate(self) -> None:
-        self.bench.tolerant = True
+    def copied(self) -> SinkBench:
+        """Return a bench of the same tasks over a copy of their store.
 
-    def dead_letters(self) -> list[DeadLetter]:
-        return self.bench.dead_letters()
-
-    def copied(self) -> _SinkBench:
-        bench = self.bench.copied()
-        self._copies.append(bench)
-        return _SinkBench(bench, self.connector, self.fed.copied())
-
-    def close(self) -> None:
-        for bench in (self.bench, *self._copies):
-            bench.close()
+        It continues from where this one is, with its own batches: what a store has of
+        which another was set back, or a database server that lagged when it took over.
+        """
+        return replace(self, home=self.copy_store(), fed=self.fed.copied())
 
 
-@dataclass
-class _CaptureBench:
-    """See ``headrace.sdk.testing.CaptureBench``."""
+@dataclass(kw_only=True)
+class CaptureBench(Bench):
+    """A capture with the durable position that the runtime keeps for it."""
 
-    bench: Bench
     connector: type[SourceConnector]
 
     def __post_init__(self) -> None:
         self._task = TaskId(NAME, 0)
-        self._store = self.bench.store()
+        self._store = self.store()
         self._lease = self._store.lease(self._task, "kit", now(), _LONG)
 
     def start(self) -> SourceTask:
-        task = _source_task(self.connector, self.bench.source_config(), self._store)
-        folder = self.bench.home / "scratch"
+        """Return a new task object, started where the last one was durable."""
+        task = _source_task(self.connector, self.source_config(), self._store)
+        folder = self.home / "scratch"
         task.start(StoredTaskContext(self._store, self._lease, folder, threading.Event()))
         return task
 
@@ -133,13 +136,17 @@ class _CaptureBench:
     def advance(self, position: Position) -> None:
         self._store.set_position(self._task, self._lease.epoch, position)
 
+    @override
     def close(self) -> None:
         self._store.close()
 
 
 @dataclass(frozen=True)
-class RuntimeHarness:
-    """See ``headrace.sdk.testing.Harness``."""
+class Harness:
+    """Runs connectors for the kit: each bench has its state in its ``home``.
+
+    A configuration is asked for at each start, as it may change.
+    """
 
     spark: SparkSession
 
@@ -159,60 +166,45 @@ class RuntimeHarness:
             source=PluginSpec(SOURCE, dict(of_source)),
             sinks=(PluginSpec(SINK, dict(of_sink)),),
         )
-        return problems(KitRegistry(source, sink), definition)
+        return list(check_definition(definition, KitRegistry(source, sink)).errors)
 
-    @contextmanager
     def source(
         self,
         connector: type[SourceConnector],
-        config: Configs,
+        config: Callable[[], Mapping[str, str]],
         home: Path,
-    ) -> Iterator[_SourceBench]:
-        """Return a bench for a source."""
-        bench = Bench(spark=self.spark, home=home, source_config=config)
-        try:
-            yield _SourceBench(bench, connector)
-        finally:
-            bench.close()
+    ) -> closing[SourceBench]:
+        return closing(
+            SourceBench(spark=self.spark, home=home, source_config=config, connector=connector)
+        )
 
-    @contextmanager
     def capture(
         self,
         connector: type[SourceConnector],
-        config: Configs,
+        config: Callable[[], Mapping[str, str]],
         home: Path,
-    ) -> Iterator[_CaptureBench]:
-        """Return a bench for a capture."""
-        bench = Bench(spark=self.spark, home=home, source_config=config)
-        capture = _CaptureBench(bench, connector)
-        try:
-            yield capture
-        finally:
-            capture.close()
+    ) -> closing[CaptureBench]:
+        return closing(
+            CaptureBench(spark=self.spark, home=home, source_config=config, connector=connector)
+        )
 
-    @contextmanager
     def sink(
         self,
         connector: type[SinkConnector],
-        config: Configs,
+        config: Callable[[], Mapping[str, str]],
         home: Path,
-    ) -> Iterator[_SinkBench]:
-        """Return a bench for a sink."""
-        bench = _SinkBench(Bench(spark=self.spark, home=home, sink_config=config), connector)
-        try:
-            yield bench
-        finally:
-            bench.close()
+    ) -> closing[SinkBench]:
+        return closing(
+            SinkBench(spark=self.spark, home=home, sink_config=config, connector=connector)
+        )
 
     def unstarted(
         self, connector: type[Connector], config: Mapping[str, str]
     ) -> SourceTask | SinkTask:
         """Return a task object that was made and not started."""
-        if not issubclass(connector, SourceConnector | SinkConnector):
-            message = f"{connector.__name__} is neither a source nor a sink."
-            raise TypeError(message)
         if issubclass(connector, SourceConnector):
-            return _source_task(connector, config, SqlStore())
+            return _source_task(connector, config, Store())
+        assert issubclass(connector, SinkConnector)
         return connector.task(connector.config_def().parse(config))
 
 
@@ -220,10 +212,7 @@ def _source_task(
     connector: type[SourceConnector], config: Mapping[str, str], store: Store
 ) -> SourceTask:
     started = connector()
-    started.start(
-        connector.config_def().parse(config),
-        StoredConnectorContext(store, NAME, ignore_request, raise_error),
-    )
+    started.start(connector.config_def().parse(config), connector_context(store))
     try:
         (first, *_) = started.task_configs(1)
     finally:

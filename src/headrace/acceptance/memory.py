@@ -11,38 +11,34 @@ from typing_extensions import override
 
 from headrace.dataplane import SinkFront, as_frame_sink, refused_of
 from headrace.sdk import (
+    BatchSink,
     DeliveryGuarantee,
     FrameSink,
     FrameSource,
+    Mark,
     Position,
+    ReadLimit,
+    RecordSink,
+    Refusal,
     Schema,
+    SinkBatch,
     SinkConnector,
     SourceConnector,
     StagedWrite,
-    Type,
+    TaskContext,
 )
-from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow import to_batch
 from headrace.sdk.config import Config, ConfigDef
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import rows
-from headrace.sdk.testing import Arrived, Point, fitted
+from headrace.sdk.testing.driver import Arrived, Point, Row, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk import (
-        BatchSink,
-        Mark,
-        ReadLimit,
-        RecordSink,
-        Refusal,
-        SinkBatch,
-        TaskContext,
-    )
     from headrace.sdk.sink import Refused
-    from headrace.sdk.testing import Row
 
 _FEED: Mapping[str, str] = {"feed": "memory"}
 _TASK = "task"
@@ -57,7 +53,6 @@ class Target:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, mark: Mark, records: Sequence[Arrived], receipt: str) -> None:
-        """Add a batch, its mark and its receipt, at once."""
         with self.lock:
             if not mark.wrote(self.receipts.get((mark.application, mark.batch))):
                 self.receipts[mark.application, mark.batch] = receipt
@@ -118,28 +113,19 @@ class _MemorySinkConnector(SinkConnector):
 
     @override
     @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef()
-
-    @override
-    @classmethod
     def task(cls, config: Config) -> FrameSink:
         return MemorySink(cls.memory)
 
 
 @dataclass
 class Feed:
-    """The batches that are fed to a sink, for each task; ``line`` tells copies apart."""
+    """The batches that are fed to a sink, for each task; ``line`` distinguishes copies."""
 
     batches: dict[int, list[tuple[Sequence[Row], Schema]]] = field(default_factory=dict)
     line: int = 0
 
-    def add(self, task: int, rows: Sequence[Row], schema: Schema) -> None:
-        """Add a batch."""
-        self.batches.setdefault(task, []).append((rows, schema))
-
     def copied(self) -> Feed:
-        """Return a feed that goes on from here with batches of its own."""
+        """Return a feed that continues from here with its own batches."""
         return Feed({task: [*fed] for task, fed in self.batches.items()}, self.line + 1)
 
 
@@ -158,8 +144,7 @@ class FeedSource(FrameSource):
     @override
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         ((values, schema),) = self.batches[_number(start) : _number(end)]
-        arrow = to_arrow(schema)
-        table = pa.Table.from_pylist([_arrow(schema, row) for row in values], schema=arrow)
+        table = pa.Table.from_batches([to_batch(values, schema)])
         # The kernel leaves importing pyspark to the dataplane; a frame has its types.
         types: Any = type(spark.range(0).schema)
         return rows(spark.createDataFrame(table, schema=types.fromJson(to_spark_json(schema))))
@@ -169,11 +154,6 @@ class _FeedConnector(SourceConnector):
     """Gives what it is fed."""
 
     feed: ClassVar[Feed]
-
-    @override
-    @classmethod
-    def config_def(cls) -> ConfigDef:
-        return ConfigDef()
 
     @override
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
@@ -303,17 +283,3 @@ def _number(position: Position) -> int:
 
 def _place(number: int, line: int) -> Position:
     return Position.of(_FEED, {"batches": number, "line": line})
-
-
-def _arrow(schema: Schema, value: Any) -> Any:
-    """Return a fitted value as Arrow takes it: maps as lists of pairs."""
-    plain = fitted(schema, value)
-    if plain is None:
-        return None
-    if schema.type is Type.STRUCT:
-        return {m.name: _arrow(m.schema, plain.get(m.name)) for m in schema.fields}
-    if schema.type is Type.ARRAY and schema.value_schema is not None:
-        return [_arrow(schema.value_schema, item) for item in plain]
-    if schema.type is Type.MAP and schema.value_schema is not None:
-        return [(key, _arrow(schema.value_schema, item)) for key, item in plain.items()]
-    return plain

@@ -8,19 +8,22 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from headrace.capture.channel import error_to_json
+from headrace.capture.channel import Calls, Message, error_to_json
 from headrace.capture.context import (
     HostTaskContext,
     RemoteLedger,
     RemoteSchemas,
 )
-from headrace.capture.staging import Stager
+from headrace.capture.process import Voice
+from headrace.capture.spec import CaptureSpec, Pace
+from headrace.capture.staging import Staged, Stager
 from headrace.capture.targets import Targets
 from headrace.sdk import (
     CapturedBatch,
@@ -33,19 +36,9 @@ from headrace.sdk import (
     RetriableError,
     SourceConnector,
 )
-from headrace.sdk.config import Password
+from headrace.sdk.config import Config, Password
 from headrace.sdk.location import Location
 from headrace.sdk.storage import storage_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from headrace.capture.channel import Calls, Message
-    from headrace.capture.process import Voice
-    from headrace.capture.spec import CaptureSpec, Pace
-    from headrace.capture.staging import Staged
-    from headrace.sdk.config import Config
-
 
 Polled = CapturedBatch | list[Record]
 """What one poll gave."""
@@ -53,11 +46,7 @@ Polled = CapturedBatch | list[Record]
 
 @dataclass(slots=True)
 class Gathering:
-    """The polls since the last append, in order, and where the source stands after them.
-
-    Args:
-        start: Where it stood before them.
-    """
+    """The polls since the last append, in order, and where the source stands after them."""
 
     start: Position
     end: Position = field(init=False)
@@ -66,11 +55,9 @@ class Gathering:
     size_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Stand at the start."""
         self.end = self.start
 
     def add(self, polled: CapturedBatch | Sequence[Record]) -> None:
-        """Take what one poll gave."""
         if isinstance(polled, CapturedBatch):
             self.polls.append(polled)
             self.end = polled.position
@@ -83,7 +70,6 @@ class Gathering:
 
     @property
     def records(self) -> list[Record]:
-        """Return the single records, in order."""
         return [r for polled in self.polls if isinstance(polled, list) for r in polled]
 
     @property
@@ -99,7 +85,7 @@ class Gathering:
 def _stand(records: Sequence[Record]) -> Position:
     """Return the newest offset of each source partition.
 
-    Partitions are told apart by identity first, which spares writing each as JSON.
+    Partitions are compared by identity first: to write each as JSON costs more.
     """
     newest: dict[int, Record] = {}
     for record in records:
@@ -139,7 +125,6 @@ class Tempo:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def appended(self, capture: str) -> None:
-        """Learn that a capture has appended. Called by it."""
         now = self.clock()
         with self._lock:
             self._appended[capture] = now
@@ -171,13 +156,8 @@ class CaptureThread(threading.Thread):
     """Runs one capture until it is stopped, fails, or has nothing more to do.
 
     Args:
-        capture: The capture's name on the channel.
-        spec: What to run.
         position: Where it stood last.
         epoch: The lease under which it runs.
-        calls: Asks the worker.
-        tell: Sends a message to the worker.
-        voice: Sends log lines.
     """
 
     def __init__(
@@ -188,7 +168,7 @@ class CaptureThread(threading.Thread):
         position: Position,
         epoch: int,
         calls: Calls,
-        tell: Callable[[Message], None],
+        send: Callable[[Message], None],
         voice: Voice,
     ) -> None:
         super().__init__(name=f"capture-{capture}", daemon=True)
@@ -196,7 +176,7 @@ class CaptureThread(threading.Thread):
         self._spec = spec
         self._epoch = epoch
         self._calls = calls
-        self._tell = tell
+        self._send = send
         self._voice = voice
         self._stop_asked = threading.Event()
         self._discard = False
@@ -214,7 +194,6 @@ class CaptureThread(threading.Thread):
 
     @override
     def run(self) -> None:
-        """Run; tell the worker how it ended."""
         self._voice.speak_for(self._name)
         source: CaptureSource | None = None
         ended: Message = {"type": "stopped", "completed": False}
@@ -227,14 +206,14 @@ class CaptureThread(threading.Thread):
             ended = {"type": "failed", "error": self._described(error)}
         if source is not None:
             self._close(source)
-        self._tell({**ended, "capture": self._name})
+        self._send({**ended, "capture": self._name})
 
     def _described(self, error: Exception) -> Message:
         storage = None if isinstance(error, RetriableError) else storage_error(error)
         if storage is None and not isinstance(error, HeadraceError):
             log.error("the plugin raised an error", exc_info=error)
-        told = error_to_json(storage or error)
-        return {k: self._voice.clean(v) if isinstance(v, str) else v for k, v in told.items()}
+        facts = error_to_json(storage or error)
+        return {k: self._voice.clean(v) if isinstance(v, str) else v for k, v in facts.items()}
 
     def _connector(self) -> type[SourceConnector]:
         module, _, name = self._spec.class_path.rpartition(".")
@@ -281,7 +260,9 @@ class CaptureThread(threading.Thread):
 
     def _live(self, source: CaptureSource) -> bool:
         """Poll and append until the end; return whether the source came to its end."""
-        self._commit_start(source)
+        position = self._gathering.start
+        if len(position):  # a crash may have come between the last append and this
+            self._insist(lambda: source.commit(position))
         empty_polls = 0
         while not self._stop_asked.is_set():
             if self._poll(source):
@@ -296,16 +277,10 @@ class CaptureThread(threading.Thread):
                 if empty_polls == _ONCE_POLLS:
                     if over:
                         return True
-                    self._tell({"type": "idle", "capture": self._name})
+                    self._send({"type": "idle", "capture": self._name})
         if not self._discard:
             self._append(source)
         return False
-
-    def _commit_start(self, source: CaptureSource) -> None:
-        """A crash may have come between the last append and its acknowledgement."""
-        position = self._gathering.start
-        if len(position):
-            self._insist(lambda: source.commit(position))
 
     def _poll(self, source: CaptureSource) -> bool:
         """Poll once, and wait when nothing came; return whether something came."""
@@ -395,5 +370,5 @@ class CaptureThread(threading.Thread):
             if self._stop_asked.wait(wait):
                 raise _StopAskedError
 
-    def _ask(self, what: str, **told: Any) -> Any:
-        return self._calls.ask(self._name, what, **told)
+    def _ask(self, what: str, **facts: Any) -> Any:
+        return self._calls.ask(self._name, what, **facts)

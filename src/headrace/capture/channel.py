@@ -7,16 +7,13 @@ import itertools
 import json
 import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.sdk import errors
 from headrace.sdk.errors import HeadraceError, SourceError, error_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 Message = dict[str, Any]
 """A message; ``type`` says which, and ``capture`` whom it concerns."""
@@ -53,11 +50,11 @@ class Channel:
 
 
 def error_to_json(error: BaseException) -> Message:
-    """Return an error as JSON; what is no HeadraceError becomes a SourceError."""
+    """Return an error as JSON; what is not a HeadraceError becomes a SourceError."""
     if isinstance(error, HeadraceError):
         return error.to_json()
-    told = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return SourceError(f"The plugin failed with {told}").to_json()
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return SourceError(f"The plugin failed with {text}").to_json()
 
 
 def refusal(message: Message, error: Exception) -> Message:
@@ -75,16 +72,16 @@ def error_from_json(message: Message) -> HeadraceError:
     error = kind.__new__(kind, message["problem"])
     if known is None:
         error.__dict__["code"] = message["code"]
-    told = {key: fact for key, fact in message.items() if key not in {"code", "category"}}
-    seconds = told.pop("after_seconds", None)
-    error.__dict__.update(told)
+    facts = {key: fact for key, fact in message.items() if key not in {"code", "category"}}
+    seconds = facts.pop("after_seconds", None)
+    error.__dict__.update(facts)
     if isinstance(error, errors.RetriableError):
         error.after = None if seconds is None else timedelta(seconds=seconds)
     if isinstance(error, errors.ConfigErrors):
         error.errors = tuple(
             found
-            for told in message.get("errors", ())
-            if isinstance(found := error_from_json(told), errors.ConfigError)
+            for each in message.get("errors", ())
+            if isinstance(found := error_from_json(each), errors.ConfigError)
         )
     return error
 
@@ -93,25 +90,23 @@ class Calls:
     """The open questions of one host. Any thread may ask."""
 
     def __init__(self, channel: Channel) -> None:
-        """Ask over ``channel``."""
         self._channel = channel
         self._numbers = itertools.count()
         self._open: dict[int, Future[Any]] = {}
         self._lock = threading.Lock()
 
-    def ask(self, capture: str, what: str, **told: Any) -> Any:
+    def ask(self, capture: str, what: str, **facts: Any) -> Any:
         """Ask the worker and return its answer, or raise the error that it gave."""
         number = next(self._numbers)
         answer: Future[Any] = Future()
         with self._lock:
             self._open[number] = answer
         self._channel.send(
-            {"type": "call", "capture": capture, "call": number, "what": what, **told}
+            {"type": "call", "capture": capture, "call": number, "what": what, **facts}
         )
         return answer.result()
 
     def answer(self, message: Message) -> None:
-        """Take an answer from the worker."""
         with self._lock:
             waiting = self._open.pop(message["call"])
         if "error" in message:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.sdk import Schema
+from headrace.sdk import Position, Schema
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping, Sequence
-
-    from headrace.sdk import Position
-
-    Ask = Callable[..., Any]
-    """Asks the worker: ``ask(what, **told)``."""
+Ask = Callable[..., Any]
+"""Asks the worker: ``ask(what, **facts)``."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,8 @@ class RemoteLedger:
     ask: Ask
 
     def append(self, items: Sequence[Mapping[str, str | int]], after: int | None = None) -> int:
-        told = [dict(item) for item in items]
-        return int(self.ask("ledger_append", items=told, after=after))
+        plain = [dict(item) for item in items]
+        return int(self.ask("ledger_append", items=plain, after=after))
 
     def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
         items: list[dict[str, str | int]] = self.ask("ledger_slice", start=start, end=end)

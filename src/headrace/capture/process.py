@@ -9,20 +9,15 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import IO, TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import timedelta
+from typing import IO, Any, cast
 
 import structlog
 from typing_extensions import override
 
-from headrace.capture.channel import Channel
+from headrace.capture.channel import Channel, Message
 from headrace.sdk.config import Password
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
-    from datetime import timedelta
-    from typing import Any
-
-    from headrace.capture.channel import Message
 
 
 class HostProcess:
@@ -66,7 +61,6 @@ class HostProcess:
 
     @property
     def pid(self) -> int:
-        """Return the process's id."""
         return self._process.pid
 
     def send(self, message: Message) -> None:
@@ -75,7 +69,6 @@ class HostProcess:
             self._channel.send(message)
 
     def kill(self) -> None:
-        """End the process at once."""
         self._process.kill()
 
     def close(self, grace: timedelta) -> None:
@@ -107,8 +100,8 @@ class HostProcess:
         with self._output as output:
             for line in output:
                 text = self.last_words = line.decode(errors="replace").rstrip()
-                told = {"level": "warning", "logger": "output", "text": text}
-                self._receive(self, {"type": "log", "capture": None, **told})
+                line_facts = {"level": "warning", "logger": "output", "text": text}
+                self._receive(self, {"type": "log", "capture": None, **line_facts})
 
 
 def _started(
@@ -128,39 +121,34 @@ def _started(
 
 _HIDDEN = str(Password(""))
 _SHORTEST_SECRET = 4
-"""Shorter texts are everywhere; hiding them would tell more than it hides."""
+"""Shorter texts are everywhere; hiding them would show more than it hides."""
 
 
 class Voice:
-    """Tells the worker, for each line, which capture said it.
+    """Sends the worker each line, with the capture that said it.
 
     A line belongs to the capture whose thread says it; threads that a plugin starts
     itself speak for no capture.
     """
 
     def __init__(self, channel: Channel) -> None:
-        """Speak over ``channel``."""
         self._channel = channel
         self._local = threading.local()
         self._secrets: frozenset[str] = frozenset()
 
     def speak_for(self, capture: str) -> None:
-        """Say that this thread belongs to a capture."""
         self._local.capture = capture
 
     def hide(self, secret: str) -> None:
-        """Never let this text through."""
         if len(secret) >= _SHORTEST_SECRET:
             self._secrets |= {secret}
 
     def clean(self, text: str) -> str:
-        """Return the text without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
         return text
 
     def say(self, level: str, logger: str, text: str) -> None:
-        """Send one line."""
         capture = getattr(self._local, "capture", None)
         line = {"level": level, "logger": logger, "text": self.clean(text)}
         try:

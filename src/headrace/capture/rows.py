@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.evolution.apply_arrow import Slices, sieve
 from headrace.evolution.values import brought, widen
-from headrace.sdk import CapturedBatch, Record, RecordError, Schema, SourceError, Struct
+from headrace.sdk import CapturedBatch, Header, Record, RecordError, Schema, SourceError, Struct
 from headrace.sdk.arrow import conform, from_arrow, to_array, to_arrow
 from headrace.sdk.schema_evolution import EvolutionPolicy, evolve
 from headrace.topics import LETTERS, letter_headers, topic_row_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headrace.capture.capture import Polled
-    from headrace.sdk import Header
 
 TEXT = Schema.string(optional=True)
 _ROWS = to_arrow(LETTERS)
@@ -37,13 +35,7 @@ class Rejected:
     """One record that cannot become a row.
 
     Args:
-        topic: Where it would have gone.
-        value: Its value as text.
-        error: Why.
         raw: What the source gave, as it was; a topic's schema does not take it.
-        key: Its key as text.
-        headers: Its headers, as topics hold them.
-        timestamp: Its own time.
     """
 
     topic: str
@@ -162,14 +154,14 @@ class Sorter:
             by_topic.setdefault(self._topic(record.topic), []).append(record)
         found: list[tuple[str, Part]] = []
         for topic, mine in by_topic.items():
-            for _, alike in groupby(mine, key=_kind):
+            for _, alike in groupby(mine, key=attrgetter("key_schema", "value_schema")):
                 some = list(alike)
-                parts, bad = sieve(some, lambda r, topic=topic: self._part(topic, r, now))  # type: ignore[misc]  # mypy cannot type a default in a lambda
+                parts, bad = sieve(some, partial(self._part, topic, now), RecordError)
                 found += [(topic, part) for part in parts]
                 rejected += [_rejected(topic, some[at], error) for at, error in bad]
         return found
 
-    def _part(self, topic: str, records: Sequence[Record], now: datetime) -> Part:
+    def _part(self, topic: str, now: datetime, records: Sequence[Record]) -> Part:
         first = records[0]
         keys = [record.key for record in records]
         values = [record.value for record in records]
@@ -200,11 +192,14 @@ def fit(
     """Give all parts the topic's schema; what cannot have it is rejected."""
     good: list[pa.RecordBatch] = []
     rejected: list[Rejected] = []
+
+    def fitted(some: Any) -> pa.RecordBatch:
+        return conform(some.batch, schema)
+
     for part in rows.parts:
-        whole = part.batch
-        batches, bad = sieve(Slices(whole), lambda some: conform(some.batch, schema))  # type: ignore[attr-defined]  # a slice of Slices is one
+        batches, bad = sieve(Slices(part.batch), fitted, RecordError)
         good += batches
-        rejected += [rejected_row(topic, whole.slice(at, 1), error) for at, error in bad]
+        rejected += [rejected_row(topic, part.batch.slice(at, 1), error) for at, error in bad]
     return good, rejected
 
 
@@ -216,15 +211,7 @@ def letters(
     schemas: Callable[[str], tuple[str | None, str | None]] = lambda _: (None, None),
     headers: bool = False,
 ) -> pa.RecordBatch:
-    """Return the rows of the dead-letter topic.
-
-    Args:
-        rejected: The records.
-        context: What is the same for all: connector, task, stage, class.
-        now: The time of records that have none.
-        schemas: Gives the schemas, as texts, that a topic's keys and values should have.
-        headers: Whether the rows have Kafka Connect's context headers.
-    """
+    """Return the rows of the dead-letter topic."""
     rows = []
     for number, letter in enumerate(rejected):
         key_schema, value_schema = schemas(letter.topic)
@@ -252,15 +239,11 @@ def letters(
 
 
 def _context(cause: dict[str, Any]) -> list[dict[str, str | None]]:
-    told = {key: cause.get(field) for key, field in letter_headers().items()}
+    facts = {key: cause.get(field) for key, field in letter_headers().items()}
     return [
         {"key": key, "value": None if value is None else str(value), "type": "string"}
-        for key, value in told.items()
+        for key, value in facts.items()
     ]
-
-
-def _kind(record: Record) -> tuple[Schema | None, Schema | None]:
-    return record.key_schema, record.value_schema
 
 
 def header_rows(headers: tuple[Header, ...]) -> list[dict[str, str | None]] | None:
@@ -290,7 +273,7 @@ def _text(value: object) -> str | None:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _told(error: RecordError) -> str:
+def _message(error: RecordError) -> str:
     return f"{error.field}: {error.problem}" if error.field else error.problem
 
 
@@ -298,7 +281,7 @@ def _rejected(topic: str, record: Record, error: RecordError) -> Rejected:
     return Rejected(
         topic=topic,
         value=_text(record.value),
-        error=_told(error),
+        error=_message(error),
         key=_text(record.key),
         headers=tuple(header_rows(record.headers) or ()),
         timestamp=record.timestamp,
@@ -311,7 +294,7 @@ def rejected_row(topic: str, row: pa.RecordBatch, error: RecordError) -> Rejecte
     return Rejected(
         topic=topic,
         value=_text(values["value"]),
-        error=_told(error),
+        error=_message(error),
         key=_text(values.get("key")),
         headers=tuple(values["headers"] or ()),
         timestamp=values["timestamp"].astimezone(UTC),

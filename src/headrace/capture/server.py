@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from headrace.capture.capture import CaptureThread
-from headrace.capture.channel import Calls, error_to_json
+from headrace.capture.channel import Calls, Channel, Message, error_to_json
 from headrace.capture.process import Voice
 from headrace.capture.spec import CaptureSpec
 from headrace.sdk import Position
 from headrace.sdk.durability import set_durability
-
-if TYPE_CHECKING:
-    from headrace.capture.channel import Channel, Message
 
 
 class Host:
     """Does what the worker says, until the worker is gone."""
 
     def __init__(self, channel: Channel) -> None:
-        """Serve the worker at the other end of ``channel``."""
         self._channel = channel
         self._calls = Calls(channel)
         self._voice = Voice(channel)
@@ -33,7 +28,7 @@ class Host:
         plugins are doing: what they have not appended is polled again.
         """
         self._voice.take_over()
-        self._tell({"type": "ready"})
+        self._send({"type": "ready"})
         try:
             for message in self._channel.messages():
                 if message["type"] == "shutdown":
@@ -66,16 +61,16 @@ class Host:
                 position=Position.from_json(message["position"]),
                 epoch=message["epoch"],
                 calls=self._calls,
-                tell=self._tell,
+                send=self._send,
                 voice=self._voice,
             )
         except Exception as error:  # noqa: BLE001 - one capture's fault must not end the others
-            self._tell({"type": "failed", "capture": name, "error": error_to_json(error)})
+            self._send({"type": "failed", "capture": name, "error": error_to_json(error)})
             return
         self._captures[name] = capture
         capture.start()
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         try:
             self._channel.send(message)
         except OSError:

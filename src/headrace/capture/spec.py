@@ -1,16 +1,14 @@
-"""What a host is told about a capture when it is to start one."""
+"""What a host gets to start a capture."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.model import TopicRetention
 from headrace.sdk.durability import Durability
 from headrace.sdk.schema_evolution import EvolutionPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +39,14 @@ class CaptureSpec:
     secrets in plain text.
 
     Args:
-        connector: The connector's name.
-        task: The task's number.
-        class_path: The connector's class, ``module.Class``.
         config: The task's configuration, secrets resolved.
         application: Names the task in marks, for ever.
-        topics_dir: The folder of the topics.
         topic: The connector's own topic, for records that name no other.
         stream: What records may call that topic too, where a chain reads it and nothing else
             of theirs; empty lets them name any.
-        dead_letters: The topic for rejected records.
         tolerant: Whether records may be rejected when there is no such topic.
-        context_headers: Whether dead letters have Kafka Connect's headers.
-        log_errors: Whether rejected records are logged.
-        log_messages: Whether the log says which they are.
-        scratch: A folder for the task's temporary files.
-        pace: How polls are gathered.
         evolution: What its topics do when the schema of the records changes.
         once: Whether the capture ends when two polls in a row find nothing.
-        durability: Whether appends wait for the disk.
         retention: How long topics that it makes keep their rows; None: as all do.
     """
 
@@ -89,23 +76,21 @@ class CaptureSpec:
         return self.tolerant or self.dead_letters is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that travels."""
-        told = {
+        plain = {
             "config": dict(self.config),
             "evolution": self.evolution.to_json(),
             "durability": self.durability.value,
             "retention": self.retention and self.retention.to_properties(),
         }
-        return {**asdict(self), **told}
+        return {**asdict(self), **plain}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> CaptureSpec:
-        """Read what ``to_json`` gave."""
         retention = values["retention"]
-        told = {
+        plain = {
             "pace": Pace(**values["pace"]),
             "evolution": EvolutionPolicy.from_json(values["evolution"]),
             "durability": Durability(values["durability"]),
             "retention": retention and TopicRetention.from_properties(retention),
         }
-        return cls(**{**values, **told})
+        return cls(**{**values, **plain})

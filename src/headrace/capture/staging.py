@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,28 +13,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.capture.rows import Sorter, TopicRows, fit, letters, rejected_row
-from headrace.capture.targets import Addition
-from headrace.evolution import Reconciliations
+from headrace.capture.rows import Part, Rejected, Sorter, TopicRows, fit, letters, rejected_row
+from headrace.capture.spec import CaptureSpec
+from headrace.capture.targets import Addition, Targets
+from headrace.evolution import Move, Reconciliations
 from headrace.evolution.apply_arrow import Slices, moved_array, sieve
 from headrace.model import MOST_LINES, Counts, ErrorLog, ToleranceExceededError
-from headrace.sdk import Schema
+from headrace.sdk import RecordError, Schema, SchemaMemory
 from headrace.sdk.arrow import conform, to_arrow, to_arrow_field
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.folders import folder_name
 from headrace.sdk.sparktypes import schema_to_json
-from headrace.topics import LETTERS
+from headrace.topics import LETTERS, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.capture.capture import Gathering
-    from headrace.capture.rows import Part, Rejected
-    from headrace.capture.spec import CaptureSpec
-    from headrace.capture.targets import Targets
-    from headrace.evolution import Move
-    from headrace.sdk import SchemaMemory
-    from headrace.topics import Topic
 
 _STAGE = "TASK_POLL"
 _CAUSE = f"{_STAGE} RecordError"
@@ -69,7 +63,6 @@ class Stager:
     _stored: dict[str, Schema | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Sort records by topic."""
         self._sorter = Sorter(
             self.spec.topic, self._shape, self.spec.evolution, self.spec.stream
         )
@@ -114,15 +107,13 @@ class Stager:
 
     def discard(self, staged: Staged) -> None:
         """Remove the files of a batch that was never begun."""
-        for addition in staged.additions:
-            for file in addition.files:
-                (self.targets.topic(addition.topic).location / file.path).delete()
+        for file in self.targets.files(staged.additions):
+            file.delete()
 
     def keep(self, staged: Staged) -> None:
         """Let upkeep leave the files alone for a while: they are about to be committed."""
-        for addition in staged.additions:
-            for file in addition.files:
-                (self.targets.topic(addition.topic).location / file.path).touch()
+        for file in self.targets.files(staged.additions):
+            file.touch()
 
     def _prepare(self, name: str, rows: TopicRows) -> pa.Schema:
         schema = rows.schema()
@@ -157,11 +148,6 @@ class Stager:
 
         Schemas are taken up in the order of the rows: each is a change of the one before.
 
-        Args:
-            topic: The topic.
-            rows: What it is to get.
-            known: The schema of its values; None while it has none.
-
         Raises:
             SchemaChangeError: The policy rejects a change.
         """
@@ -174,7 +160,7 @@ class Stager:
             policy = self.spec.evolution
             reconciled = self._reconciled.of(topic, topic, known, part.value, policy)
             move = partial(_moved, part, reconciled.move)
-            parts, bad = sieve(Slices(part.batch), move)
+            parts, bad = sieve(Slices(part.batch), move, RecordError)
             known = reconciled.schema
             fitted.parts += parts
             rejected += [rejected_row(topic, part.batch.slice(at, 1), why) for at, why in bad]
@@ -205,8 +191,8 @@ class Stager:
         )
         if spec.log_errors:
             shown = rows.slice(0, MOST_LINES).to_pylist()
-            told = [{**row["cause"], "timestamp": row["timestamp"]} for row in shown]
-            ErrorLog(log.error, spec.log_messages).tell(told, len(rejected))
+            causes = [{**row["cause"], "timestamp": row["timestamp"]} for row in shown]
+            ErrorLog(log.error, spec.log_messages).log(causes, len(rejected))
         if spec.dead_letters is None:
             return []
         topic = self.targets.topic(spec.dead_letters)

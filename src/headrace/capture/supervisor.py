@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import structlog
 
-from headrace.capture.channel import refusal
+from headrace.capture.channel import Message, refusal
 from headrace.capture.process import HostProcess
 from headrace.model import Backoff
-from headrace.sdk import SetupError, StaleEpochError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from headrace.capture.channel import Message
-    from headrace.sdk import HeadraceError
+from headrace.sdk import HeadraceError, SetupError, StaleEpochError
 
 log = structlog.get_logger(__name__)
 

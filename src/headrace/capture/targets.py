@@ -1,12 +1,12 @@
-"""Appends one capture's batch to all its topics, or to none of them."""
+"""Appends one capture's batch to all its topics, or to none."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -14,14 +14,9 @@ from headrace.model import Counts
 from headrace.sdk import Mark, Schema, StaleEpochError
 from headrace.sdk.delta import AddedFile
 from headrace.sdk.deltalog import create_checkpoint
-from headrace.sdk.location import sync
+from headrace.sdk.location import Location, sync
 from headrace.sdk.mark import receipt_figures
 from headrace.topics import Topic, Topics
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headrace.sdk.location import Location
 
 _ABANDONED = "abandoned"
 _NOBODY = -1
@@ -38,7 +33,6 @@ class Addition:
     Args:
         topic: The topic, which exists and whose folder holds the files.
         application: Names the writer there.
-        files: The data files.
     """
 
     topic: str
@@ -61,14 +55,16 @@ class Targets:
         self._folder = folder
         self._own = topic
         self._application = application
-        self._topics = Topics(folder)
-        # "~" is not allowed in the name of a topic.
-        self._journal_folder = folder / "~captures" / quote(application, safe="")
-        self._journal = Topic("~journal", self._journal_folder)
+        self._load_tables()
 
     def topic(self, name: str) -> Topic:
-        """Return a topic."""
         return self._topics.get(name)
+
+    def files(self, additions: Sequence[Addition]) -> Iterator[Location]:
+        """Yield the files that a batch adds."""
+        for addition in additions:
+            folder = self.topic(addition.topic).location
+            yield from (folder / file.path for file in addition.files)
 
     def is_simple(self, additions: Sequence[Addition]) -> bool:
         """Return whether the capture's own topic decides the batch."""
@@ -91,16 +87,14 @@ class Targets:
             receipt = mark.receipt(asdict(counts))
             self._append(self.topic(self._own), additions[0].files, mark, receipt)
             return
-        told = {
+        figures = {
             "counts": counts.to_json(),
             "additions": [asdict(a) for a in additions],
             "epoch": mark.epoch,
         }
         # The journal decides for all topics, so all their files are durable before it does.
-        topics = [(self.topic(each.topic).location, each) for each in additions]
-        files = (topic / file.path for topic, each in topics for file in each.files)
-        sync(files, up_to=self._folder)
-        self._append(self._journal, (), mark, mark.receipt(told))
+        sync(self.files(additions), up_to=self._folder)
+        self._append(self._journal, (), mark, mark.receipt(figures))
         self._roll_forward(additions, mark)
 
     def settle(self, mark: Mark) -> tuple[Counts, list[str]] | None:
@@ -113,11 +107,11 @@ class Targets:
         """
         journal = self._fenced(self._journal, mark)
         if journal is not None:
-            told = receipt_figures(journal)
-            additions = [_addition(entry) for entry in told["additions"]]
-            decider = told.get("epoch", mark.epoch)  # older versions did not say
+            figures = receipt_figures(journal)
+            additions = [_addition(entry) for entry in figures["additions"]]
+            decider = figures.get("epoch", mark.epoch)  # older versions did not say
             self._roll_forward(additions, replace(mark, epoch=decider))
-            return Counts.from_json(told["counts"]), [a.topic for a in additions]
+            return Counts.from_json(figures["counts"]), [a.topic for a in additions]
         # Only now: a batch that the journal holds may still have to enter this topic.
         own = self._fenced(self.topic(self._own), mark)
         if own is not None:
@@ -159,12 +153,11 @@ class Targets:
         version = table.append(files, mark, receipt, now, flushed=flushed).version
         if version % _CHECKPOINT_VERSIONS == 0:
             create_checkpoint(DeltaTable(str(table.location)))
-            self._forget_tables()
+            self._load_tables()  # one that is loaded does not profit from a checkpoint
 
-    def _forget_tables(self) -> None:
-        """Load tables anew: one that is loaded does not profit from a checkpoint."""
+    def _load_tables(self) -> None:
         self._topics = Topics(self._folder)
-        self._journal = Topic("~journal", self._journal_folder)
+        self._journal = self._topics.journal(self._application)
 
 
 def _addition(entry: dict[str, Any]) -> Addition:

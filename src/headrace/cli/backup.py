@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from headrace.cli.formats import moment
+from headrace.cli.formats import moment, size
 from headrace.cli.invocation import invocation_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from headrace.cli.options import Json
 
 app = typer.Typer(
     help="Copy a server's store while it works: connectors, positions, counts, events and "
     "registered schemas, but not the data of topics."
 )
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -26,10 +23,8 @@ def create(context: typer.Context, as_json: Json = False) -> None:
     invocation = invocation_of(context)
     with invocation.client() as client:
         made = client.back_up()
-    if as_json:
-        invocation.terminal.print_json(made)
-    else:
-        invocation.terminal.out.print(f"{made['file']}: {_size(made)}", soft_wrap=True)
+    line = f"{made['file']}: {size(made['size_bytes'])}"
+    invocation.terminal.show(made, line)
 
 
 @app.command("list")
@@ -38,17 +33,9 @@ def list_backups(context: typer.Context, as_json: Json = False) -> None:
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.backups()
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    if not found:
-        invocation.terminal.note("no backups")
-        return
-    for each in found:
-        at = moment(each["at"])
-        # Not a table, which would cut a path that somebody wants to copy.
-        line = f"{at}  {_size(each):>8}  {each['file']}"
-        invocation.terminal.out.print(line, soft_wrap=True)
+    # Not a table, which would cut a path that somebody wants to copy.
+    lines = (f"{moment(b['at'])}  {size(b['size_bytes']):>8}  {b['file']}" for b in found)
+    invocation.terminal.show(found, *lines, empty="no backups")
 
 
 @app.command()
@@ -102,9 +89,3 @@ def adopt(context: typer.Context) -> None:
     with at_rest(invocation.settings):
         go_on_from_earlier(invocation.settings.store_place)
     invocation.terminal.note("tasks go on with numbers that no target has seen")
-
-
-def _size(made: Mapping[str, Any]) -> str:
-    from headrace.cli.formats import size
-
-    return size(made["size_bytes"])

@@ -34,14 +34,11 @@ class UsageError(ConfigError):
 
 def exit_code(errors: Iterable[Exception]) -> int:
     """Return the exit code for errors: the category's, 1 where they are of several."""
-    codes = {_code(_known(error)) for error in errors}
+    known = map(_known, errors)
+    codes = {SPARK_LOST if isinstance(e, SparkLostError) else _CODES[e.category] for e in known}
     if not codes:
         return 0
     return codes.pop() if len(codes) == 1 else RUN_FAILED
-
-
-def _code(error: HeadraceError) -> int:
-    return SPARK_LOST if isinstance(error, SparkLostError) else _CODES[error.category]
 
 
 def report(error: Exception, invocation: Invocation) -> int:
@@ -58,7 +55,7 @@ def report(error: Exception, invocation: Invocation) -> int:
 
 
 def show_traceback(error: Exception, invocation: Invocation) -> None:
-    """Print an error's traceback on stderr, if that is wanted."""
+    """Print an error's traceback on stderr with --verbose."""
     if invocation.verbose:
         text = "".join(traceback.format_exception(error))
         invocation.terminal.err.print(text, soft_wrap=True, end="")
@@ -74,11 +71,7 @@ def show(
 ) -> None:
     """Print errors on stderr as ``error[code] field: problem`` with ``fix: ...`` below.
 
-    Args:
-        errors: What to show; one that holds several is shown as those.
-        terminal: Where.
-        kind: The first word: error or warning.
-        where: What stands before the field, such as the file and the connector.
+    ``where`` stands before the field: the file and the connector.
     """
     from rich.text import Text
 
@@ -149,7 +142,7 @@ def _from_typer(error: Exception) -> HeadraceError | None:
 
 
 def _from_system(error: Exception) -> HeadraceError | None:
-    """Return what the user can mend: no space, no permission."""
+    """Return what the user can fix: no space, no permission."""
     if not isinstance(error, OSError) or error.filename is None:
         return None
     problem = f"{error.filename}: {error.strerror}."

@@ -1,4 +1,4 @@
-"""``headrace logs`` and ``headrace events``: what a server tells, once or as it comes."""
+"""``headrace logs`` and ``headrace events``: once, or as they come."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.options import Json, known_names
 from headrace.cli.formats import moment
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,12 +57,12 @@ def logs(
         if name is not None:
             client.info(name)  # which says so if there is no such connector
         found, place = client.logs(limit=max(1, lines), **chosen)
-        _tell_lines(invocation.terminal, found[-lines:] if lines else [], invocation.verbose)
+        _print_lines(invocation.terminal, found[-lines:] if lines else [], invocation.verbose)
         while follow:
             if not found:
                 time.sleep(LOOK_SECONDS)
             found, place = client.logs(after=place, **chosen)
-            _tell_lines(invocation.terminal, found, invocation.verbose)
+            _print_lines(invocation.terminal, found, invocation.verbose)
 
 
 def events(
@@ -83,12 +83,12 @@ def events(
         found, newest = _newest(client, chosen, lines)
         if name is not None and not found:
             client.info(name)  # one that is deleted has still its events
-        _tell_events(invocation.terminal, found)
+        _print_events(invocation.terminal, found)
         while follow:
             if not found:
                 time.sleep(LOOK_SECONDS)
             found, newest = client.events(after=newest, **chosen)
-            _tell_events(invocation.terminal, found)
+            _print_events(invocation.terminal, found)
 
 
 def _newest(
@@ -96,15 +96,15 @@ def _newest(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the newest events, and the ``after`` of what follows."""
     newest = 0
-    kept: list[dict[str, Any]] = []
+    last: list[dict[str, Any]] = []
     while True:
         found, newest = client.events(after=newest, limit=_MOST, **chosen)
-        kept = [*kept, *found][-lines:] if lines else []
+        last = [*last, *found][-lines:] if lines else []
         if len(found) < _MOST:
-            return kept, newest
+            return last, newest
 
 
-def _tell_lines(terminal: Terminal, found: list[dict[str, Any]], verbose: bool) -> None:
+def _print_lines(terminal: Terminal, found: list[dict[str, Any]], verbose: bool) -> None:
     from rich.text import Text
 
     for each in found:
@@ -112,12 +112,7 @@ def _tell_lines(terminal: Terminal, found: list[dict[str, Any]], verbose: bool) 
             terminal.print_json(each)
             continue
         level = each["level"]
-        parts = [
-            each["at"].partition(".")[0].replace("T", " "),
-            f"{level:7}",
-            _of(each),
-            each["text"],
-        ]
+        parts = [moment(each["at"]), f"{level:7}", _of(each), each["text"]]
         line = Text(" ".join(part for part in parts if part), style=_STYLES.get(level, ""))
         if each["detail"]:
             line.append(f" ({_pairs(each['detail'])})")
@@ -126,15 +121,15 @@ def _tell_lines(terminal: Terminal, found: list[dict[str, Any]], verbose: bool) 
             terminal.out.print(each["trace"], soft_wrap=True)
 
 
-def _tell_events(terminal: Terminal, found: list[dict[str, Any]]) -> None:
+def _print_events(terminal: Terminal, found: list[dict[str, Any]]) -> None:
     for each in found:
         if terminal.as_json:
             terminal.print_json(each)
             continue
         at = moment(each["at"])
-        told = " ".join(part for part in (at, _of(each), each["kind"]) if part)
+        head = " ".join(part for part in (at, _of(each), each["kind"]) if part)
         detail = f" {_pairs(each['detail'])}" if each["detail"] else ""
-        terminal.out.print(f"{told}{detail}, by {each['by']}", soft_wrap=True)
+        terminal.out.print(f"{head}{detail}, by {each['by']}", soft_wrap=True)
 
 
 def _of(each: Mapping[str, Any]) -> str:

@@ -71,6 +71,13 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:,.{digits}f} {unit}"
 
 
+def lag(rows: float | None, size_bytes: float | None) -> str:
+    """Return how much waits, in rows where that is known, else in bytes."""
+    if rows is not None:
+        return count(int(rows))
+    return "" if size_bytes is None else size(size_bytes)
+
+
 def span(seconds: float) -> str:
     """Return a duration: ``3.2 s``, ``4:05`` (minutes), ``2:04:05`` or ``3 d 2 h``."""
     if seconds < _MINUTE:
@@ -86,3 +93,10 @@ def span(seconds: float) -> str:
 def moment(at: str) -> str:
     """Return a time that a server gave, to the second: ``2026-11-21 10:00:00``."""
     return at.partition(".")[0].rstrip("Z").replace("T", " ")
+
+
+def diff_lines(key: str, before: str | None, after: str | None) -> list[str]:
+    """Return a change of a key as lines of a diff; None stands for a key that is not there."""
+    old = [] if before is None else [f"- {key}: {before}"]
+    new = [] if after is None else [f"+ {key}: {after}"]
+    return [*old, *new]

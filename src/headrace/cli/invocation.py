@@ -23,16 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Invocation:
-    """The global options; filled by ``take`` before the command is called.
+    """The global options; set by the application's callback before the command is called.
 
-    Args:
-        as_json: Whether the command's output, errors included, is JSON.
-        config: The settings file.
-        home: The folder of state.
-        verbose: Whether tracebacks and the log are shown.
-        quiet: Whether only errors and asked-for output are shown.
-        color: Whether colours may be used.
-        server: Settings that say which server to speak to, and how.
+    ``server`` holds settings that say which server to speak to, and how.
     """
 
     as_json: bool = False
@@ -41,32 +34,16 @@ class Invocation:
     verbose: bool = False
     quiet: bool = False
     color: bool = True
-    server: dict[str, object] = field(default_factory=dict)
+    server: Mapping[str, object] = field(default_factory=dict)
     _secrets: Secrets | None = None
-
-    def take(
-        self,
-        *,
-        config: Path | None,
-        home: Path | None,
-        verbose: bool,
-        quiet: bool,
-        color: bool,
-        server: Mapping[str, object],
-    ) -> None:
-        """Set the global options, once they are parsed."""
-        self.server = {key: value for key, value in server.items() if value is not None}
-        self.config, self.home = config, home
-        self.verbose, self.quiet, self.color = verbose, quiet, color
 
     @cached_property
     def terminal(self) -> Terminal:
-        """Return where output goes."""
         return Terminal(as_json=self.as_json, quiet=self.quiet, color=self.color)
 
     @cached_property
     def settings(self) -> Settings:
-        """Return the settings; the first use reads them and opens the log."""
+        """The settings; the first use reads them and opens the log."""
         from headrace.cli.logs import LOGS, configure_logs
 
         settings = self._load()
@@ -76,7 +53,7 @@ class Invocation:
             verbose=self.verbose,
             redact=lambda text: self._secrets.redacted(text) if self._secrets else text,
             max_bytes=settings.log_max_bytes,
-            kept_files=settings.log_kept_files,
+            backups=settings.log_kept_files,
         )
         return settings
 

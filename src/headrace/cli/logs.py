@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,29 +39,22 @@ def configure_logs(
     verbose: bool = False,
     redact: Callable[[str], str] = str,
     max_bytes: int = 10_000_000,
-    kept_files: int = 5,
+    backups: int = 5,
 ) -> None:
     """Send all logging of this process to the folder's file and the terminal.
 
     Called once, by the command line. The file takes INFO and above, the terminal
     WARNING and above, or INFO when verbose. Python's warnings go to the file only.
     A line that concerns a connector or a task has them as ``connector`` and ``task``.
-    Secrets that are known by ``redact`` are taken out of every text.
-
-    Args:
-        folder: Where the file is.
-        terminal: Where short lines go.
-        verbose: Whether they are of INFO and above.
-        redact: Takes known secrets out of a text.
-        max_bytes: The size at which the file is put aside, and a new one begun.
-        kept_files: How many files that were put aside are kept.
+    ``redact`` takes known secrets out of every text. A file of ``max_bytes`` is put aside, and
+    so many ``backups`` of those are retained.
     """
     try:
         opened = make_private_home(folder.parent)
         make_private_folder(folder)
         opened = bool(narrow([folder, *folder.glob(f"{LOG_FILE}*")])) or opened
         file = _PrivateFileHandler(
-            folder / LOG_FILE, maxBytes=max_bytes, backupCount=kept_files, encoding="utf-8"
+            folder / LOG_FILE, maxBytes=max_bytes, backupCount=backups, encoding="utf-8"
         )
         file.terminal = terminal
     except OSError as error:
@@ -73,8 +67,7 @@ def configure_logs(
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        hide_secrets,
-        lambda _logger, _method, event: _redacted(event, redact),
+        partial(hide_secrets, redact=redact),
     ]
     structlog.configure(
         processors=[
@@ -111,23 +104,23 @@ def configure_logs(
 class _PrivateFileHandler(RotatingFileHandler):
     """Writes files that only their owner may read: a log may hold what errors show.
 
-    That a line cannot be written, as the disk is full, is told once until one can be.
+    That a line cannot be written, as the disk is full, is reported once until one can be.
     """
 
     terminal: Terminal | None = None
-    _failed = _told = False
+    _failed = _reported = False
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
         self._failed = False
         super().emit(record)
-        self._told = self._failed
+        self._reported = self._failed
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
         self._failed = True
         error = sys.exc_info()[1]
-        if self._told or self.terminal is None:
+        if self._reported or self.terminal is None:
             return
         why = error.strerror if isinstance(error, OSError) else None
         line = f"warning: the log cannot be written to {self.baseFilename}: {why or error}"
@@ -141,35 +134,27 @@ class _PrivateFileHandler(RotatingFileHandler):
 
 
 def hide_secrets(
-    _logger: object, _method: str, event: MutableMapping[str, Any]
+    _logger: object,
+    _method: str,
+    event: MutableMapping[str, Any],
+    redact: Callable[[str], str] = str,
 ) -> MutableMapping[str, Any]:
-    """Hide values whose key sounds secret, and passwords inside texts."""
+    """Hide values whose key sounds secret, passwords inside texts, and known secrets."""
     for key, value in event.items():
-        event[key] = HIDDEN if is_sensitive(key) else _without_secrets(value)
+        event[key] = HIDDEN if is_sensitive(key) else _without_secrets(value, redact)
     return event
 
 
-def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """Return a value of the log with all texts in it redacted."""
+def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {key: _redacted(item, redact) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redacted(item, redact) for item in value]
-    return value
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, str):
-        return masked(value)
+        return redact(masked(value))
     if isinstance(value, Mapping):
         return {
-            key: HIDDEN if is_sensitive(str(key)) else _without_secrets(each)
+            key: HIDDEN if is_sensitive(str(key)) else _without_secrets(each, redact)
             for key, each in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_without_secrets(each) for each in value]
+        return [_without_secrets(each, redact) for each in value]
     return value
 
 
@@ -205,9 +190,5 @@ def _short(_logger: object, _method: str, event: MutableMapping[str, Any]) -> st
     details = [f"{key}={value}" for key, value in event.items() if value is not None]
     tail = f" ({', '.join(details)})" if details else ""
     line = f"{level}: {text}{tail}{': ' + exception if exception else ''}"
-    return "".join(c if c.isprintable() else _escaped(c) for c in line)
-
-
-def _escaped(character: str) -> str:
-    """Return what stands for a character that could begin a line or steer a terminal."""
-    return character.encode("unicode_escape").decode()
+    # Other characters could begin a line or steer a terminal.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

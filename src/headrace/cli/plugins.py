@@ -1,18 +1,21 @@
-"""``headrace plugins``: what is installed, and which keys it takes."""
+"""``headrace plugins`` and ``headrace connector plugins``: what is installed, and its keys."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.inputs import check_one_of
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from headrace.cli.terminal import Terminal
-    from headrace.plugins import PluginInfo, PluginKind, Registry
-    from headrace.sdk.config import ConfigKey
+    from headrace.plugins import PluginInfo, PluginKind
 
 app = typer.Typer(help="Look at the installed plugins, or begin one.")
 
@@ -24,7 +27,7 @@ def list_plugins(
         str | None,
         typer.Option(help="Only source, sink, transform, predicate, converter or provider."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the installed plugins."""
     from headrace.cli.failures import show
@@ -33,21 +36,38 @@ def list_plugins(
 
     terminal = invocation_of(context).terminal
     registry = Registry()
-    found = []
+    found: list[PluginInfo] = []
     for each in PluginKind if kind is None else [_kind(kind)]:
         for name in registry.names(each):
             try:
-                found.append(_loaded(registry, each, name))
+                found.append(registry.load(each, name))
             except SetupError as error:  # one that is broken must not hide the others
                 show([error], terminal, kind="warning")
+    shown = [
+        {
+            "class": info.class_path,
+            "type": info.kind.value,
+            "version": info.version,
+            "name": info.name,
+            "aliases": list(info.aliases),
+            "delivery": _delivery(info),
+            "summary": info.summary,
+        }
+        for info in found
+    ]
     terminal.show_rows(
         ("kind", "name", "version", "delivery", "what it does"),
         (
-            (info.kind, info.name, info.version, _delivery(info) or "", info.summary)
-            for info in found
+            (
+                each["type"],
+                each["name"],
+                each["version"],
+                each["delivery"] or "",
+                each["summary"],
+            )
+            for each in shown
         ),
-        json=[_plugin_json(info) for info in found] if as_json else [],
-        as_json=as_json,
+        json=shown,
     )
 
 
@@ -69,21 +89,35 @@ def describe(
     terminal = invocation_of(context).terminal
     registry = Registry()
     kinds = [each for each in PluginKind if name in registry.names(each)]
-    found = [_loaded(registry, each, name) for each in kinds] or registry.find(name)
+    found = [registry.load(each, name) for each in kinds] or registry.find(name)
     if kind is not None:
         found = [info for info in found if info.kind == _kind(kind)]
     if not found:
         problem = f"No {kind} is called {name!r}."
         raise ConfigError(problem, field="NAME", fix="Leave --kind out.")
-    if not as_json:
-        for info in found:
-            _show(info, terminal)
-        return
-    if len(found) > 1:
+    if as_json and len(found) > 1:
         options = " or ".join(f"--kind {info.kind}" for info in found)
         problem = f"{name!r} is the name of several plugins."
         raise ConfigError(problem, field="NAME", fix=f"Add {options}.")
-    terminal.print_json([key.to_kafka_json() for key in found[0].config_def().sorted_keys()])
+    for info in found:
+        facts = {
+            "name": f"{info.name} ({info.kind})",
+            "class": info.class_path,
+            "version": info.version,
+            "aliases": ", ".join(info.aliases),
+            "delivery": _delivery(info) or "",
+            "": info.summary,
+        }
+        if not as_json:
+            terminal.print(
+                *(f"{label:<9} {text}".strip() for label, text in facts.items() if text)
+            )
+        keys = info.config_def().sorted_keys()
+        show_keys(
+            terminal,
+            [key.to_kafka_json() for key in keys],
+            {key.name: key.alternative for key in keys if key.alternative is not None},
+        )
 
 
 @app.command()
@@ -102,12 +136,8 @@ def new(
 ) -> None:
     """Write the package of a new plugin, which works, with tests that pass."""
     from headrace.cli.new_plugin import Kind, write_package
-    from headrace.sdk import ConfigError
 
-    if kind not in list(Kind):
-        problem = f"Invalid kind of plugin {kind!r}."
-        fix = f"Use one of: {', '.join(Kind)}."
-        raise ConfigError(problem, field="KIND", fix=fix)
+    check_one_of(kind, Kind, "kind of plugin", "KIND")
     where = folder or Path(name)
     terminal = invocation_of(context).terminal
     for path in write_package(Kind(kind), name, where):
@@ -115,84 +145,80 @@ def new(
     terminal.print("", f"Try it: cd {where} && python -m pytest")
 
 
-def _loaded(registry: Registry, kind: PluginKind, name: str) -> PluginInfo:
-    from headrace.plugins import PluginInfo, PluginKind
+def on_server(
+    context: typer.Context,
+    plugin: Annotated[
+        str | None, typer.Argument(metavar="[CLASS]", help="Show the keys of this one.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Transforms, predicates and converters too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the plugins that the server has, or the keys of one."""
+    from headrace.cli.failures import unknown
+    from headrace.client import NotThereError
 
-    find = {
-        PluginKind.SOURCE: registry.source,
-        PluginKind.SINK: registry.sink,
-        PluginKind.TRANSFORM: registry.transform,
-        PluginKind.PREDICATE: registry.predicate,
-        PluginKind.CONVERTER: registry.converter,
-        PluginKind.PROVIDER: registry.provider,
-        PluginKind.REPORTER: registry.reporter,
-    }
-    return PluginInfo(name, kind, find[kind](name))
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        if plugin is None:
+            found = client.plugins(only_connectors=not every)
+            invocation.terminal.show_rows(
+                ("type", "class", "version"), json=[each.to_json() for each in found]
+            )
+            return
+        try:
+            keys = client.plugin_keys(plugin)
+        except NotThereError:
+            known = [each.class_name for each in client.plugins(only_connectors=False)]
+            raise unknown(plugin, known, noun="plugin", field="CLASS") from None
+    show_keys(invocation.terminal, keys)
+
+
+def show_keys(
+    terminal: Terminal,
+    keys: Sequence[Mapping[str, Any]],
+    alternatives: Mapping[str, str] | None = None,
+) -> None:
+    """Print the keys of a plugin, in Kafka Connect's form.
+
+    Args:
+        terminal: Where.
+        keys: The keys.
+        alternatives: What is taken where a key is not set, for keys without a fixed default.
+    """
+
+    def default(key: Mapping[str, Any]) -> str:
+        if key["required"]:
+            return "(required)"
+        text = key["default_value"]
+        return "(none)" if text is None else text or "(empty)"
+
+    instead = alternatives or {}
+    terminal.show_rows(
+        ("key", "type", "default", "importance", "what it means"),
+        (
+            (
+                key["name"],
+                key["type"],
+                instead.get(key["name"]) or default(key),
+                key["importance"].lower(),
+                " ".join(key["documentation"].split()),
+            )
+            for key in keys
+        ),
+        json=keys,
+        empty="It takes no keys.",
+    )
 
 
 def _kind(text: str) -> PluginKind:
     from headrace.plugins import PluginKind
-    from headrace.sdk import ConfigError
 
-    if text not in list(PluginKind):
-        fix = f"Use one of: {', '.join(PluginKind)}."
-        problem = f"{text!r} is not a kind of plugin."
-        raise ConfigError(problem, field="--kind", fix=fix)
+    check_one_of(text, PluginKind, "kind of plugin", "--kind")
     return PluginKind(text)
-
-
-def _plugin_json(info: PluginInfo) -> dict[str, object]:
-    """Return Kafka Connect's PluginInfo, and what it lacks."""
-    return {
-        "class": info.class_path,
-        "type": info.kind.value,
-        "version": info.version,
-        "name": info.name,
-        "aliases": list(info.aliases),
-        "delivery": _delivery(info),
-        "summary": info.summary,
-    }
 
 
 def _delivery(info: PluginInfo) -> str | None:
     guarantee = getattr(info.plugin, "delivery", None)
     return None if guarantee is None else str(guarantee)
-
-
-def _show(info: PluginInfo, terminal: Terminal) -> None:
-    from headrace.cli.terminal import table
-
-    facts = {
-        "name": f"{info.name} ({info.kind})",
-        "class": info.class_path,
-        "version": info.version,
-        "aliases": ", ".join(info.aliases),
-        "delivery": _delivery(info) or "",
-        "": info.summary,
-    }
-    for label, text in facts.items():
-        if text:
-            terminal.print(f"{label:<9} {text}".strip())
-    keys = info.config_def().sorted_keys()
-    if not keys:
-        terminal.print("It takes no keys.", "")
-        return
-    shown = table("key", "type", "default", "importance", "what it means")
-    for key in keys:
-        cells = (
-            key.type.value,
-            _default(key),
-            key.importance.lower(),
-            " ".join(key.doc.split()),
-        )
-        shown.add_row(key.name, *cells)
-    terminal.print(shown)
-
-
-def _default(key: ConfigKey) -> str:
-    if key.alternative is not None:
-        return key.alternative
-    if key.required:
-        return "(required)"
-    text = key.default_text
-    return "(none)" if text is None else text or "(empty)"

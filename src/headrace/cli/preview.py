@@ -1,134 +1,132 @@
-"""``headrace preview``."""
+"""``headrace preview`` and ``headrace connector preview``: what a configuration would do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.invocation import Invocation, invocation_of
+from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Files, Json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
     from headrace.cli.terminal import Terminal
-    from headrace.dataplane import Stage
-    from headrace.model import Definition
-    from headrace.runtime.app import Runtime
 
-
-@dataclass(frozen=True)
-class Shown:
-    """A stage as a server tells of it; see headrace.dataplane.Stage."""
-
-    name: str
-    fields: dict[str, str]
-    records: list[dict[str, Any]]
+Connector = Annotated[
+    str | None,
+    typer.Option("--connector", help="Which connector, if the files describe several."),
+]
+Stage = dict[str, Any]
+"""As a server writes headrace.dataplane.Stage: its name, fields and records."""
 
 
 def preview(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A JSON or YAML file.")],
     rows: Annotated[int, typer.Option(min=1, help="How many records to read.")] = 20,
-    connector: Annotated[
-        str | None, typer.Option(help="Which connector, if the file defines several.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    connector: Connector = None,
+    as_json: Json = False,
 ) -> int:
     """Show the first records at the source and after each step. Writes nothing."""
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=True) as runtime:
-        from headrace.cli.checked_files import check_files
+        from headrace.cli.validate import check_files
 
         checked = check_files(runtime, [file])
-        if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):
+        if code := checked.report(terminal):
             return code
-        definition = _chosen([each for _, each in checked.definitions], connector)
-        stages = _stages(runtime, definition, rows, invocation)
-    tell(terminal, definition.name, stages)
+        name, definition = _chosen({d.name: d for _, d in checked.definitions}, connector)
+        with terminal.status(f"reading {rows} records of {name}"):
+            found = runtime.preview(definition, rows)
+    stages = [{"name": s.name, "fields": s.fields, "records": s.records} for s in found]
+    show_stages(terminal, name, stages)
     return 0
 
 
-def tell(terminal: Terminal, connector: str, stages: Sequence[Stage | Shown]) -> None:
+def preview_on_server(
+    context: typer.Context,
+    files: Files,
+    *,
+    connector: Connector = None,
+    rows: Annotated[int, typer.Option(min=1, max=1000, help="How many records.")] = 20,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long it may take.")
+    ] = 120,
+    as_json: Json = False,
+) -> None:
+    """Let the server show the first records of a source, also after each transform.
+
+    Nothing is stored, and nothing is written.
+    """
+    from headrace.cli.definition_files import read_files
+
+    name, described = _chosen({each.name: each for each in read_files(files)}, connector)
+    invocation = invocation_of(context)
+    with invocation.client(timedelta(seconds=timeout)) as client:
+        stages = client.preview(described.config, rows)
+    show_stages(invocation.terminal, name, stages)
+
+
+def _chosen(found: Mapping[str, Any], connector: str | None) -> tuple[str, Any]:
+    from headrace.cli.failures import unknown
+
+    name = connector or next(iter(found))
+    if name not in found:
+        raise unknown(name, list(found), noun="connector", field="--connector")
+    return name, found[name]
+
+
+def show_stages(terminal: Terminal, connector: str, stages: Sequence[Stage]) -> None:
     """Print stages, as tables or as JSON."""
     if terminal.as_json:
-        terminal.print_json(to_json(connector, stages))
+        terminal.print_json({"connector": connector, "stages": stages})
         return
     for stage in stages:
         terminal.print(stage_table(stage, width=terminal.width))
         terminal.print(f"{summary(stage)}\n")
-    if not any(stage.records for stage in stages):
+    if not any(stage["records"] for stage in stages):
         terminal.note(f"{connector}: the source has no records")
 
 
-def to_json(connector: str, stages: Sequence[Stage | Shown]) -> dict[str, object]:
-    """Return the stages as JSON values."""
-    return {
-        "connector": connector,
-        "stages": [
-            {"name": stage.name, "fields": stage.fields, "records": stage.records}
-            for stage in stages
-        ],
-    }
-
-
-def stage_table(stage: Stage | Shown, *, width: int | None) -> RenderableType:
+def stage_table(stage: Stage, *, width: int | None) -> RenderableType:
     """Return the records of one stage: a column a field, and what became of each."""
     from headrace.cli.terminal import grid
 
-    keyed = any(record.get("key") is not None for record in stage.records)
-    ended = any("dropped" in record or "error" in record for record in stage.records)
-    names = list(stage.fields) or ["value"]
-    headings = [f"{name}\n{stage.fields.get(name, '')}".rstrip() for name in names]
+    fields, records = stage["fields"], stage["records"]
+    keyed = any(record.get("key") is not None for record in records)
+    ended = any("dropped" in record or "error" in record for record in records)
+    names = list(fields) or ["value"]
+    headings = [f"{name}\n{fields.get(name, '')}".rstrip() for name in names]
     headings = [*(["key"] if keyed else []), *headings, *(["fate"] if ended else [])]
     rows, styles = [], []
-    for record in stage.records:
+    for record in records:
         fate, style = _fate(record)
         key = [record.get("key")] if keyed else []
         rows.append([*key, *_values(record.get("value"), names), *([fate] if ended else [])])
         styles.append(style)
-    kept = 1 if ended else 0
-    return grid(headings, rows, width=width, title=stage.name, styles=styles, kept=kept)
+    pinned = 1 if ended else 0
+    return grid(headings, rows, width=width, title=stage["name"], styles=styles, pinned=pinned)
 
 
-def summary(stage: Stage | Shown) -> str:
+def summary(stage: Stage) -> str:
     """Return the stage's figures in one line."""
-    dropped = sum("dropped" in record for record in stage.records)
-    rejected = sum("error" in record for record in stage.records)
-    parts = ["1 record" if len(stage.records) == 1 else f"{len(stage.records)} records"]
+    records = stage["records"]
+    dropped = sum("dropped" in record for record in records)
+    rejected = sum("error" in record for record in records)
+    parts = ["1 record" if len(records) == 1 else f"{len(records)} records"]
     parts += [f"{dropped} dropped here"] if dropped else []
     parts += [f"{rejected} rejected here"] if rejected else []
     return ", ".join(parts)
 
 
-def _chosen(definitions: Sequence[Definition], connector: str | None) -> Definition:
-    from headrace.cli.failures import unknown
-
-    if connector is None:
-        return definitions[0]
-    for definition in definitions:
-        if definition.name == connector:
-            return definition
-    names = [definition.name for definition in definitions]
-    raise unknown(connector, names, noun="connector", field="--connector")
-
-
-def _stages(
-    runtime: Runtime, definition: Definition, rows: int, invocation: Invocation
-) -> list[Stage]:
-    terminal = invocation.terminal
-    if invocation.quiet or invocation.as_json or not terminal.interactive:
-        return runtime.preview(definition, rows)
-    with terminal.err.status(f"reading {rows} records of {definition.name}"):
-        return runtime.preview(definition, rows)
-
-
-def _fate(record: dict[str, Any]) -> tuple[str, str]:
+def _fate(record: Mapping[str, Any]) -> tuple[str, str]:
     if "error" in record:
         error = record["error"]
         reason = error.get("message") if isinstance(error, dict) else error

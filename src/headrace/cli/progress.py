@@ -1,9 +1,10 @@
-"""Shows a run while it goes on: live on a screen, else as lines, else as JSON events."""
+"""Shows a run: live on a screen, else as lines, else as JSON events."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.cli import formats
 from headrace.cli.formats import count, size, span
 from headrace.model import Counts, TaskState
 
@@ -43,29 +45,18 @@ _STYLES = {
 class Pulse:
     """What a running task is doing right now.
 
-    Args:
-        progress: What it says of itself.
-        since: When its batch was first seen, in seconds of the scoreboard's clock.
+    ``since`` is when its batch was first seen, in seconds of the scoreboard's clock.
     """
 
     progress: Progress
     since: float
-
-    @property
-    def lag(self) -> Lag | None:
-        """Return how far the task is behind its source, where that is known."""
-        return self.progress.lag
 
 
 @dataclass(frozen=True)
 class View:
     """What is to be drawn, at one moment.
 
-    Args:
-        scores: All tasks.
-        now: The moment, in seconds of the scoreboard's clock.
-        seconds: How long the run has lasted.
-        pulses: What the running tasks do, where it is known.
+    ``now`` is of the scoreboard's clock, ``seconds`` is how long the run has lasted.
     """
 
     scores: Sequence[TaskScore]
@@ -99,14 +90,20 @@ def draw(view: View, *, width: int, height: int) -> RenderableType:
 
     if not view.scores:
         return Text(f"starting Spark, {span(view.seconds)}", style="dim")
-    lag = any(pulse.lag is not None for pulse in view.pulses.values())
+    lag = any(pulse.progress.lag is not None for pulse in view.pulses.values())
+    states = Counter(score.state for score in view.scores)
+    noun = "task" if len(view.scores) == 1 else "tasks"
+    listed = ", ".join(f"{n} {state.value.lower()}" for state, n in states.items())
     table = Table(box=None, pad_edge=False, show_footer=True, header_style="dim")
-    total = _Total.of(view)
-    table.add_column("task", total.states, no_wrap=True, overflow="ellipsis", ratio=1)
+    total = f"{len(view.scores)} {noun}: {listed}"
+    table.add_column("task", total, no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("state", span(view.seconds), no_wrap=True)
-    figures = {"rows": count(total.rows), "rows/s": count(total.rate)}
+    figures = {
+        "rows": count(sum(score.counts.read for score in view.scores)),
+        "rows/s": count(sum(view.rates(score)[0] for score in view.scores)),
+    }
     if width >= _WIDE:
-        figures["bytes"] = size(total.size_bytes)
+        figures["bytes"] = size(sum(score.counts.size_bytes for score in view.scores))
     if lag:
         figures |= {"lag": "", "ETA": ""}
     for heading, footer in figures.items():
@@ -114,31 +111,8 @@ def draw(view: View, *, width: int, height: int) -> RenderableType:
     table.add_column("batch", no_wrap=True)
     for score in view.shown(height):
         cells = _cells(view, score)
-        chosen = [cells[str(column.header)] for column in table.columns]
-        table.add_row(*chosen)
+        table.add_row(*(cells[str(column.header)] for column in table.columns))
     return table
-
-
-@dataclass(frozen=True, slots=True)
-class _Total:
-    states: str
-    rows: int
-    rate: float
-    size_bytes: int
-
-    @classmethod
-    def of(cls, view: View) -> _Total:
-        numbers: dict[TaskState, int] = {}
-        for score in view.scores:
-            numbers[score.state] = numbers.get(score.state, 0) + 1
-        states = ", ".join(f"{n} {state.value.lower()}" for state, n in numbers.items())
-        noun = "task" if len(view.scores) == 1 else "tasks"
-        return cls(
-            states=f"{len(view.scores)} {noun}: {states}",
-            rows=sum(score.counts.read for score in view.scores),
-            rate=sum(view.rates(score)[0] for score in view.scores),
-            size_bytes=sum(score.counts.size_bytes for score in view.scores),
-        )
 
 
 def _cells(view: View, score: TaskScore) -> dict[str, RenderableType]:
@@ -146,7 +120,7 @@ def _cells(view: View, score: TaskScore) -> dict[str, RenderableType]:
 
     pulse = view.pulses.get(score.task)
     rate, bytes_rate = view.rates(score)
-    lag = pulse.lag if pulse else None
+    lag = pulse.progress.lag if pulse else None
     state, style = score.state.value.lower(), _STYLES.get(score.state, "")
     if score.retry is not None and not score.is_over:
         wait = max(0.0, score.retry.at - view.now)
@@ -157,7 +131,7 @@ def _cells(view: View, score: TaskScore) -> dict[str, RenderableType]:
         "rows": Text(count(score.counts.read)),
         "rows/s": Text("" if score.is_over else count(rate)),
         "bytes": Text(size(score.counts.size_bytes)),
-        "lag": Text("" if lag is None else _behind(lag)),
+        "lag": Text("" if lag is None else formats.lag(lag.rows, lag.size_bytes)),
         "ETA": Text("" if lag is None else _eta(lag, rate, bytes_rate)),
         "batch": Text("" if score.is_over else _batch(view, score, pulse)),
     }
@@ -171,12 +145,6 @@ def _batch(view: View, score: TaskScore, pulse: Pulse | None) -> str:
     now = pulse.progress
     spark = f", {now.spark_done}/{now.spark_total} parts" if now.spark_total else ""
     return f"#{now.batch} for {span(view.now - pulse.since)}{spark}"
-
-
-def _behind(lag: Lag) -> str:
-    if lag.rows is not None:
-        return count(lag.rows)
-    return "" if lag.size_bytes is None else size(lag.size_bytes)
 
 
 def _eta(lag: Lag, rows_per_second: float, bytes_per_second: float) -> str:
@@ -221,19 +189,9 @@ class Retry:
 class TaskScore:
     """One task: its state, its counts since the run began, its last seconds.
 
-    Times are seconds of the scoreboard's clock.
-
-    Args:
-        task: The task.
-        state: The last state that was told.
-        counts: The sum over its batches.
-        batches: How many it finished.
-        busy: The time its batches took.
-        began: When it was first running.
-        ended: When it ended.
-        error: Why it failed.
-        retry: Why and when it is tried again, until a batch is finished.
-        recent: The batches that reach into the last seconds.
+    Times are seconds of the scoreboard's clock. ``busy`` is the time that its batches took,
+    ``retry`` is there until a batch is finished, and ``recent`` are the batches that reach into
+    the last seconds.
     """
 
     task: TaskId
@@ -242,18 +200,15 @@ class TaskScore:
     batches: int = 0
     busy: timedelta = timedelta()
     began: float | None = None
-    ended: float | None = None
     error: Exception | None = None
     retry: Retry | None = None
     recent: tuple[Moved, ...] = ()
 
     @property
     def is_over(self) -> bool:
-        """Return whether the task has ended."""
         return self.state in _ENDED
 
     def with_batch(self, batch: Batch, took: timedelta, now: float) -> TaskScore:
-        """Return the score after a batch."""
         began = now - took.total_seconds()
         moved = Moved(began, now, batch.counts.read, batch.counts.size_bytes)
         recent = (*(m for m in self.recent if m.ended > now - WINDOW), moved)
@@ -267,11 +222,9 @@ class TaskScore:
         )
 
     def with_state(self, state: TaskState, error: Exception | None, now: float) -> TaskScore:
-        """Return the score after a change of state."""
         running = state is TaskState.RUNNING
         began = now if running and self.began is None else self.began
-        ended = now if state in _ENDED else None
-        return replace(self, state=state, error=error, began=began, ended=ended, retry=None)
+        return replace(self, state=state, error=error, began=began, retry=None)
 
     def rates(self, now: float, *, working: bool) -> tuple[float, float]:
         """Return rows and bytes per second over the last seconds.
@@ -316,12 +269,11 @@ class Scoreboard:
             self._scores[task] = replace(self._score(task), retry=retry)
 
     def scores(self) -> list[TaskScore]:
-        """Return the scores of all tasks that were heard of, in their order."""
+        """Return the scores of all tasks, sorted."""
         with self._lock:
             return [self._scores[task] for task in sorted(self._scores)]
 
     def seconds(self) -> float:
-        """Return how long ago the scoreboard was made."""
         return self.clock() - self.began
 
     def _score(self, task: TaskId) -> TaskScore:
@@ -342,8 +294,8 @@ def live(
 ) -> Iterator[None]:
     """Draw the board again and again while the body runs.
 
-    Drawing has a thread of its own and looks only at what is in memory; asking the
-    store and Spark has another. Neither waits for a batch, so the clock never stops.
+    One thread draws, and looks only at what is in memory; another asks the store and Spark.
+    Neither waits for a batch, so the clock never stops.
     """
     from rich.live import Live
 
@@ -372,17 +324,13 @@ class Pulses:
     """What each running task is doing, asked again and again by one thread."""
 
     def __init__(
-        self,
-        scoreboard: Scoreboard,
-        probe: Callable[[TaskId], Progress | None],
+        self, scoreboard: Scoreboard, probe: Callable[[TaskId], Progress | None]
     ) -> None:
-        """Ask ``probe`` about the running tasks of ``scoreboard``."""
         self._scoreboard = scoreboard
         self._probe = probe
         self.seen: dict[TaskId, Pulse] = {}
 
     def refresh(self) -> None:
-        """Ask about every running task."""
         now = self._scoreboard.clock()
         seen = {}
         for score in self._scoreboard.scores():
@@ -401,22 +349,21 @@ def lines(scoreboard: Scoreboard, terminal: Terminal) -> Iterator[None]:
     """Print a line when a task starts and ends, and now and then while it moves."""
     news = News()
 
-    def tell() -> None:
+    def report() -> None:
         for line in news.of(scoreboard.scores(), scoreboard.clock()):
             terminal.note(line)
 
     terminal.note("starting Spark")
-    with _ticking(tell, _TICK, "headrace-lines"):
+    with _ticking(report, _TICK, "headrace-lines"):
         yield
-    tell()
+    report()
 
 
 class News:
-    """Tells of each task what has changed since it last did, but not too often."""
+    """Reports what has changed of each task since the last report, but not too often."""
 
     def __init__(self) -> None:
-        """Know of no task yet."""
-        self._told: dict[TaskId, tuple[TaskState, int, float]] = {}
+        self._reported: dict[TaskId, tuple[TaskState, int, float]] = {}
         self._retries: dict[TaskId, float] = {}
 
     def of(self, scores: Sequence[TaskScore], now: float) -> list[str]:
@@ -424,7 +371,7 @@ class News:
         return [line for score in scores for line in self._of(score, now)]
 
     def _of(self, score: TaskScore, now: float) -> Iterator[str]:
-        state, batches, at = self._told.get(score.task, (TaskState.UNASSIGNED, 0, now))
+        state, batches, at = self._reported.get(score.task, (TaskState.UNASSIGNED, 0, now))
         if state is TaskState.UNASSIGNED and score.began is not None:
             yield f"{score.task}: started"
         due = now - at >= LINE_INTERVAL
@@ -441,7 +388,7 @@ class News:
             yield f"{score.task}: {_figures(score)}, {rate} rows/s"
         elif score.state == state:
             return
-        self._told[score.task] = (score.state, score.batches, now)
+        self._reported[score.task] = (score.state, score.batches, now)
 
 
 def _ending(score: TaskScore) -> str:
@@ -469,7 +416,7 @@ class JsonEvents:
     def __init__(
         self, scoreboard: Scoreboard, terminal: Terminal, unheard: Callable[[], None]
     ) -> None:
-        """Print on ``terminal``; call ``unheard`` when nobody reads it any more."""
+        """Print on ``terminal``; call ``unheard`` once its reader has gone."""
         self._scoreboard = scoreboard
         self._terminal = terminal
         self._unheard = unheard
@@ -477,18 +424,13 @@ class JsonEvents:
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         self._scoreboard.batch_finished(batch, took)
-        counts = batch.counts
+        from headrace.cli.summary import counts_json
+
         self._put(
             "batch",
             batch.task,
             batch=batch.id,
-            read=counts.read,
-            written=counts.written,
-            filtered=counts.filtered,
-            filters=dict(counts.filters),
-            rejected=counts.rejected,
-            causes=dict(counts.causes),
-            size_bytes=counts.size_bytes,
+            **counts_json(batch.counts),
             seconds=round(took.total_seconds(), 6),
         )
 

@@ -59,16 +59,16 @@ def run(  # noqa: PLR0917 - its options
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime(short_lived=once) as runtime:
-        from headrace.cli.checked_files import check_files
         from headrace.cli.failures import exit_code
+        from headrace.cli.validate import check_files
 
         checked = check_files(runtime, files)
-        if code := checked.report(terminal, as_json=as_json, quiet=invocation.quiet):
+        if code := checked.report(terminal):
             return code
         definitions = [definition for _, definition in checked.definitions]
         with _scraped(runtime, metrics_port, terminal):
             summary = _watched(runtime, definitions, invocation, once=once, timeout=timeout)
-        _show(summary, invocation, as_json=as_json)
+        show_summary(summary, invocation)
         errors_of_tasks = [score.error for score in summary.scores if score.error is not None]
         return exit_code(errors_of_tasks) or (1 if once and summary.stopped else 0)
 
@@ -133,16 +133,17 @@ def _watched(
 def _watch(
     runtime: Runtime, scoreboard: Scoreboard, invocation: Invocation, watching: ExitStack
 ) -> Events:
-    """Start to show the run in the way that fits; return who is to be told of events."""
+    """Start to show the run in the way that fits; return the listener of its events."""
     from headrace.cli.progress import JsonEvents, lines, live
 
     terminal = invocation.terminal
-    if invocation.as_json:
+    if terminal.as_json:
         events = JsonEvents(scoreboard, terminal, unheard=runtime.stop)
         watching.enter_context(events.printing())
         return events
     if not invocation.quiet:
-        if _is_live(runtime, terminal):
+        mode = runtime.settings.progress
+        if mode == "always" or (mode == "auto" and terminal.interactive):
             interval = runtime.settings.progress_interval
             shown = live(scoreboard, terminal, runtime.progress, interval)
         else:
@@ -151,23 +152,18 @@ def _watch(
     return scoreboard
 
 
-def _is_live(runtime: Runtime, terminal: Terminal) -> bool:
-    wanted = runtime.settings.progress
-    return wanted == "always" or (wanted == "auto" and terminal.interactive)
-
-
-def _show(summary: Summary, invocation: Invocation, *, as_json: bool) -> None:
+def show_summary(summary: Summary, invocation: Invocation) -> None:
+    """Print how a run ended, and what ended its tasks."""
     from headrace.cli.failures import show_of_task, show_traceback
 
     terminal = invocation.terminal
-    for score in summary.scores:
-        if score.error is not None:
-            show_traceback(score.error, invocation)
-    if as_json:
+    failed = [(score.task, score.error) for score in summary.scores if score.error is not None]
+    for _, error in failed:
+        show_traceback(error, invocation)
+    if terminal.as_json:
         terminal.print_json(summary.to_json())
         return
     if not invocation.quiet and (summary.scores or not summary.stopped):
         terminal.print(summary.to_table(), summary.last_line())
-    for score in summary.scores:
-        if score.error is not None:
-            show_of_task(score.error, invocation, str(score.task))
+    for task, error in failed:
+        show_of_task(error, invocation, str(task))

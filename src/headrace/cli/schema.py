@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.invocation import invocation_of
-from headrace.cli.topic import existing_topic, fields_of, iso
+from headrace.cli.options import Json
+from headrace.cli.topic import existing_topic, iso, show_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,16 +19,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show and compare the schemas of topics. Does not start Spark.")
 
-_TOPIC = Annotated[str, typer.Argument(help="The topic.")]
-_STREAM = Annotated[
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Stream = Annotated[
     str | None, typer.Option(help="The stream, of a topic that contains several.")
 ]
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_schemas(
-    context: typer.Context, topic: _TOPIC, stream: _STREAM = None, as_json: _JSON = False
+    context: typer.Context, topic: Topic, stream: Stream = None, as_json: Json = False
 ) -> None:
     """List every schema that a topic has had, with the batch from which it applies."""
     terminal = invocation_of(context).terminal
@@ -46,8 +46,7 @@ def list_schemas(
             )
             for version, changes in listed
         ),
-        json=[_told(version, changes) for version, changes in listed],
-        as_json=as_json,
+        json=[_to_json(version, changes) for version, changes in listed],
         right=("number",),
         empty=f"{topic} has no records yet",
     )
@@ -56,51 +55,39 @@ def list_schemas(
 @app.command()
 def show(
     context: typer.Context,
-    topic: _TOPIC,
+    topic: Topic,
     version: Annotated[
         int | None, typer.Option(min=1, help="Its number in the list; the newest by default.")
     ] = None,
-    stream: _STREAM = None,
-    as_json: _JSON = False,
+    stream: Stream = None,
+    as_json: Json = False,
 ) -> None:
     """Show one schema of a topic."""
-    from headrace.cli.terminal import table
-
     terminal = invocation_of(context).terminal
     found = _one_stream(context, topic, stream)
     one = found[-1] if version is None else _numbered(found, version, "--version")
-    if as_json:
-        terminal.print_json(_told(one, _since(found, one)))
-        return
-    terminal.print(f"{one.stream} {one.number}, from table version {one.version}")
-    shown = table("field", "type", "nullable")
-    for field, kind, nullable in fields_of(_spark_json(one)):
-        shown.add_row(field, kind, "yes" if nullable else "no")
-    terminal.print(shown)
+    if not as_json:
+        terminal.print(f"{one.stream} {one.number}, from table version {one.version}")
+    show_fields(terminal, _spark_json(one), json=_to_json(one, _since(found, one)))
 
 
 @app.command()
 def diff(
     context: typer.Context,
-    topic: _TOPIC,
+    topic: Topic,
     old: Annotated[int, typer.Argument(min=1, help="The number of one schema.")],
     new: Annotated[int, typer.Argument(min=1, help="The number of the other.")],
     *,
-    stream: _STREAM = None,
-    as_json: _JSON = False,
+    stream: Stream = None,
+    as_json: Json = False,
 ) -> None:
     """Name every change from one schema of a topic to another."""
     terminal = invocation_of(context).terminal
     found = _one_stream(context, topic, stream)
     one, other = _numbered(found, old, "OLD"), _numbered(found, new, "NEW")
     changes = _changes(one, other)
-    if as_json:
-        terminal.print_json([change.to_json() for change in changes])
-        return
-    if not changes:
-        terminal.note("no difference")
-    for change in changes:
-        terminal.print(str(change))
+    shown = [change.to_json() for change in changes]
+    terminal.show(shown, *map(str, changes), empty="no difference")
 
 
 def _versions(context: typer.Context, topic: str, stream: str | None) -> list[SchemaVersion]:
@@ -124,24 +111,17 @@ def _one_stream(
     streams = list(dict.fromkeys(version.stream for version in found))
     if len(streams) == 1:
         return found
-    raise ConfigError(
-        problem=f"{topic} contains {len(streams)} streams."
-        if streams
-        else f"{topic} is empty.",
-        fix=f"Choose one with --stream: {', '.join(streams)}." if streams else "",
-        field="--stream",
-    )
+    problem = f"{topic} contains {len(streams)} streams." if streams else f"{topic} is empty."
+    fix = f"Choose one with --stream: {', '.join(streams)}." if streams else ""
+    raise ConfigError(problem, fix=fix, field="--stream")
 
 
 def _numbered(found: Sequence[SchemaVersion], number: int, field: str) -> SchemaVersion:
     from headrace.sdk import ConfigError
 
     if number > len(found):
-        raise ConfigError(
-            problem=f"There is no schema {number}.",
-            fix=f"Choose from 1 to {len(found)}.",
-            field=field,
-        )
+        problem = f"There is no schema {number}."
+        raise ConfigError(problem, fix=f"Choose from 1 to {len(found)}.", field=field)
     return found[number - 1]
 
 
@@ -167,7 +147,7 @@ def _record(version: SchemaVersion) -> Schema:
     return Schema.struct({**key, "value": version.value})
 
 
-def _told(version: SchemaVersion, changes: Sequence[SchemaChange]) -> dict[str, Any]:
+def _to_json(version: SchemaVersion, changes: Sequence[SchemaChange]) -> dict[str, Any]:
     return {
         "stream": version.stream,
         "number": version.number,

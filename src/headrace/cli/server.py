@@ -67,9 +67,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     from headrace.rest import (
         Opening,
         Serving,
-        WithMetrics,
         Workbench,
-        metrics_app,
         rocketmq_app,
         server_app,
     )
@@ -78,7 +76,7 @@ def server(  # noqa: PLR0917 - Typer passes them by name
     invocation = invocation_of(context)
     sys.setswitchinterval(_SWITCH_SECONDS)
     open_more_files()
-    listener = _door(invocation.settings, host, port, anonymous=allow_anonymous)
+    listener = _listener(invocation.settings, host, port, anonymous=allow_anonymous)
     opening, beside, events = Opening(), Opening("errorCode"), LoggedEvents()
     rocketmq = None
     other = replace(listener, port=_ROCKETMQ_PORT if rocketmq_port is None else rocketmq_port)
@@ -94,12 +92,12 @@ def server(  # noqa: PLR0917 - Typer passes them by name
         connectors = opened.enter_context(runtime.server(events))
         bench = Workbench(runtime, events, connectors.clock)
         health = health_checks(runtime, connectors.names)
-        apis = server_app(connectors, bench, listener, health)
-        measured = metrics_app(runtime.measuring.exposition, listener)
-        opened.enter_context(opening.opened(WithMetrics(apis, measured)))
+        metrics = runtime.measuring.exposition
+        apis = server_app(connectors, bench, listener, health, metrics)
+        opened.enter_context(opening.opened(apis))
         opened.enter_context(beside.opened(rocketmq_app(connectors, other)))
         api = "Kafka Connect's API"
-        serve(serving, invocation.terminal, api, as_json=as_json, rocketmq=rocketmq)
+        serve(serving, invocation.terminal, api, rocketmq=rocketmq)
 
 
 def open_more_files() -> None:
@@ -110,7 +108,7 @@ def open_more_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _door(settings: Settings, host: str, port: int, *, anonymous: bool) -> Listener:
+def _listener(settings: Settings, host: str, port: int, *, anonymous: bool) -> Listener:
     from headrace.cli.serving import tls_of
     from headrace.rest import Listener, RateLimit, TokenFile
 

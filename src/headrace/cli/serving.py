@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from headrace.cli.inputs import read_text
 from headrace.client import Client
 from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from headrace.cli.terminal import Terminal
     from headrace.rest import Serving, Tls
     from headrace.settings import Settings
@@ -21,22 +20,18 @@ def serve(
     terminal: Terminal,
     name: str,
     *,
-    as_json: bool,
     rocketmq: Serving | None = None,
 ) -> None:
     """Say where something is served, and serve it until Ctrl-C or SIGTERM.
 
     Of RocketMQ Connect's API, if it is given too, is only said where it is.
     """
+    beside = {} if rocketmq is None else {"rocketmq_url": rocketmq.url}
+    lines = [f"RocketMQ Connect's API is at {url}" for url in beside.values()]
 
     def say() -> None:
-        if as_json:
-            beside = {} if rocketmq is None else {"rocketmq_url": rocketmq.url}
-            terminal.print_json({"event": "serving", "url": serving.url, **beside})
-            return
-        terminal.print(f"{name} is at {serving.url}")
-        if rocketmq is not None:
-            terminal.print(f"RocketMQ Connect's API is at {rocketmq.url}")
+        shown = {"event": "serving", "url": serving.url, **beside}
+        terminal.show(shown, f"{name} is at {serving.url}", *lines)
 
     serving.run(say)
 
@@ -47,14 +42,11 @@ def tls_of(settings: Settings, prefix: str) -> Tls | None:
     Raises ConfigError where only half of it is there.
     """
     from headrace.rest import Tls
-    from headrace.sdk import ConfigError
 
-    def file(name: str) -> Path | None:
-        found: Path | None = getattr(settings, f"{prefix}_ssl_{name}")
-        return found
-
-    certificate, key, client_ca = file("certificate"), file("key"), file("client_ca")
-    secret = getattr(settings, f"{prefix}_ssl_key_password")
+    names = ("certificate", "key", "client_ca", "key_password")
+    certificate, key, client_ca, secret = (
+        getattr(settings, f"{prefix}_ssl_{n}") for n in names
+    )
     if certificate is not None:
         password = None if secret is None else secret.get_secret_value()
         return Tls(certificate, key, password, client_ca, prefix)
@@ -73,12 +65,8 @@ TIMEOUT = timedelta(seconds=30)
 
 def client_of(settings: Settings, terminal: Terminal, timeout: timedelta | None) -> Client:
     """Return a client of the server; nothing is opened yet."""
-    made = Client(
-        settings.server,
-        token=_token(settings),
-        ca=settings.server_ca,
-        timeout=timeout or TIMEOUT,
-    )
+    token, ca = _token(settings), settings.server_ca
+    made = Client(settings.server, token=token, ca=ca, timeout=timeout or TIMEOUT)
     if made.http.address.shows_token:
         terminal.note("warning: the token goes over the network in plain text; use https://")
     return made
@@ -88,11 +76,7 @@ def _token(settings: Settings) -> str | None:
     """Return the token; that of a named file wins over the environment's."""
     if settings.token_file is None:
         return None if settings.token is None else settings.token.get_secret_value()
-    try:
-        found = settings.token_file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        problem = f"{settings.token_file} cannot be read: {error.strerror}."
-        raise ConfigError(problem, field="token_file", fix="Check the path.") from error
+    found = read_text(settings.token_file, "token_file").strip()
     if not found or len(found.split()) > 1:
         problem = f"{settings.token_file} must contain one token."
         raise ConfigError(problem, field="token_file", fix="Write it there, and nothing else.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.cli.failures import errors_json
@@ -22,13 +23,7 @@ _FIGURES = ("read", "written", "filtered", "rejected", "batches", "seconds", "ro
 
 @dataclass(frozen=True)
 class Summary:
-    """All tasks of a run at its end.
-
-    Args:
-        scores: The tasks.
-        seconds: How long the run lasted.
-        stopped: Whether the user stopped it.
-    """
+    """All tasks of a run at its end, and whether the user stopped it."""
 
     scores: Sequence[TaskScore]
     seconds: float
@@ -36,30 +31,36 @@ class Summary:
 
     @property
     def state(self) -> str:
-        """Return ``failed``, ``stopped`` or ``completed``."""
         if any(score.state is TaskState.FAILED for score in self.scores):
             return "failed"
         return "stopped" if self.stopped else "completed"
 
     @property
     def counts(self) -> Counts:
-        """Return the sum over all tasks."""
-        total = Counts()
-        for score in self.scores:
-            total = total.plus(score.counts)
-        return total
+        """The sum over all tasks."""
+        return reduce(Counts.plus, (score.counts for score in self.scores), Counts())
 
     def to_table(self) -> Table:
         """Return a line for each task; seconds are those spent in batches."""
         shown = table("task", *_FIGURES, "state", right=_FIGURES)
         for score in self.scores:
             busy = score.busy.total_seconds()
-            cells = _cells(score.counts, score.batches, busy)
-            shown.add_row(str(score.task), *cells, score.state.value)
+            counts = score.counts
+            shown.add_row(
+                str(score.task),
+                count(counts.read),
+                count(counts.written)
+                + "".join(f"\nsink {n} {count(s['written'])}" for n, s in counts.sinks.items()),
+                _split(counts.filtered, counts.filters),
+                _split(counts.rejected, counts.causes),
+                count(score.batches),
+                f"{busy:,.1f}",
+                count(counts.read / busy) if busy else "",
+                score.state.value,
+            )
         return shown
 
     def last_line(self) -> str:
-        """Return the run in one sentence."""
         tasks = "1 task" if len(self.scores) == 1 else f"{count(len(self.scores))} tasks"
         failed = sum(score.state is TaskState.FAILED for score in self.scores)
         head = f"failed: {count(failed)} of {tasks}" if failed else f"{self.state}: {tasks}"
@@ -77,29 +78,10 @@ class Summary:
             "event": "summary",
             "state": self.state,
             "seconds": round(self.seconds, 3),
-            **_counts_json(self.counts),
+            **counts_json(self.counts),
             "batches": batches,
             "tasks": [_task_json(score) for score in self.scores],
         }
-
-
-def _cells(counts: Counts, batches: int, seconds: float) -> list[str]:
-    rate = count(counts.read / seconds) if seconds else ""
-    return [
-        count(counts.read),
-        _of_sinks(counts),
-        _split(counts.filtered, counts.filters),
-        _split(counts.rejected, counts.causes),
-        count(batches),
-        f"{seconds:,.1f}",
-        rate,
-    ]
-
-
-def _of_sinks(counts: Counts) -> str:
-    """Return what all sinks have, with what each of them has below it where they differ."""
-    lines = [f"\nsink {n} {count(share['written'])}" for n, share in counts.sinks.items()]
-    return count(counts.written) + "".join(lines)
 
 
 def _split(total: int, parts: Mapping[str, int]) -> str:
@@ -113,7 +95,8 @@ def _short(name: str) -> str:
     return f"{first} {exception.rpartition('.')[2]}" if exception else name
 
 
-def _counts_json(counts: Counts) -> dict[str, object]:
+def counts_json(counts: Counts) -> dict[str, object]:
+    """Return counts as the JSON of a batch, a task or a run has them."""
     return {
         "read": counts.read,
         "written": counts.written,
@@ -131,7 +114,7 @@ def _task_json(score: TaskScore) -> dict[str, object]:
         "task": str(score.task),
         "connector": score.task.connector,
         "state": score.state.value,
-        **_counts_json(score.counts),
+        **counts_json(score.counts),
         "sinks": {number: dict(share) for number, share in score.counts.sinks.items()},
         "batches": score.batches,
         "seconds": round(busy, 6),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from rich.console import Console, RenderableType
     from rich.table import Table
 
+    Json = Mapping[str, object] | Sequence[object]
 
 WIDTH_OF_FILES = 10_000
 """How wide a line may be where there is no screen: nothing is cut there."""
@@ -25,10 +28,8 @@ PROSE_WIDTH = 80
 class Terminal:
     """The two streams of a command.
 
-    Args:
-        as_json: Whether stdout carries JSON and nothing else.
-        quiet: Whether notes are left out.
-        color: Whether colours may be used; the variable NO_COLOR forbids them too.
+    With ``as_json`` stdout carries JSON and nothing else. The variable NO_COLOR forbids colours
+    even where ``color`` allows them.
     """
 
     as_json: bool = False
@@ -37,58 +38,74 @@ class Terminal:
 
     @cached_property
     def out(self) -> Console:
-        """Return stdout, for what was asked for."""
+        """Stdout, for results."""
         return self._console(stderr=False)
 
     @cached_property
     def err(self) -> Console:
-        """Return stderr, for errors, progress and notes."""
+        """Stderr, for errors, progress and notes."""
         return self._console(stderr=True)
 
     @property
     def interactive(self) -> bool:
-        """Return whether stderr is a screen on which lines can be drawn again."""
+        """Whether stderr is a screen on which lines can be drawn again."""
         return self.err.is_terminal and not self.err.is_dumb_terminal
 
     @property
     def width(self) -> int | None:
-        """Return the columns of the screen; None if stdout is none."""
+        """The columns of the screen; None if stdout is no terminal."""
         return self.out.width if self.out.is_terminal else None
 
     def print(self, *shown: RenderableType) -> None:
         """Print results, one below the other."""
         for each in shown:
-            self.out.print(each)
+            self.out.print(each, soft_wrap=isinstance(each, str))
 
     def print_json(self, value: Mapping[str, object] | Sequence[object]) -> None:
         """Print a value as one line of JSON."""
         sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
+    def show(self, value: Json, *lines: RenderableType, empty: str = "") -> None:
+        """Print what a command found: as JSON with --json, else as lines.
+
+        Args:
+            value: The JSON value.
+            lines: What is printed otherwise, one below the other.
+            empty: The note that is printed where there are no lines.
+        """
+        if self.as_json:
+            self.print_json(value)
+        elif empty and not lines:
+            self.note(empty)
+        else:
+            self.print(*lines)
+
     def show_rows(
         self,
         headings: Sequence[str],
-        rows: Iterable[Sequence[object]],
+        rows: Iterable[Sequence[object]] | None = None,
         *,
-        json: Mapping[str, object] | Sequence[object],
-        as_json: bool,
+        json: Json,
         right: Sequence[str] = (),
         empty: str = "",
     ) -> None:
-        """Print what a command found, as a table or as JSON.
+        """Print what a command found: as JSON with --json, else as a table.
 
         Args:
-            headings: Those of the table's columns.
-            rows: A cell a column; not looked at where JSON is wanted.
-            json: The same as a JSON value.
-            as_json: Whether that is wanted.
-            right: The headings whose cells are figures.
-            empty: What is noted where there are no rows; an empty table if it is empty.
+            headings: The table's, one a column.
+            rows: Their cells; not read with --json. By default each object of the JSON value is
+                a row, with the cells that are named by the headings.
+            json: The JSON value.
+            right: The headings whose cells are numbers.
+            empty: The note that is printed where there are no rows; "" for an empty table.
         """
-        if as_json:
+        if self.as_json:
             self.print_json(json)
             return
         shown = table(*headings, right=right)
+        if rows is None:
+            rows = ([record[heading] for heading in headings] for record in json)  # type: ignore[index]  # objects
         for row in rows:
             shown.add_row(*(str(cell) if isinstance(cell, int) else cell for cell in row))  # type: ignore[arg-type]  # texts, plain or rich
         if empty and not shown.row_count:
@@ -97,9 +114,25 @@ class Terminal:
             self.print(shown)
 
     def note(self, text: str) -> None:
-        """Tell what goes on, unless the user asked for quiet or for JSON."""
+        """Print what happens on stderr, except with --quiet and --json."""
         if not self.quiet and not self.as_json:
             self.err.print(text, style="dim", soft_wrap=True)
+
+    def status(self, text: str) -> AbstractContextManager[object]:
+        """Show that something is going on while the body runs, on a screen."""
+        if self.quiet or self.as_json or not self.interactive:
+            return nullcontext()
+        return self.err.status(text)
+
+    def confirm(self, question: str, problem: str, fix: str) -> None:
+        """Ask the user; raise ConfigError for --yes where no terminal can be asked on."""
+        import typer
+
+        from headrace.sdk import ConfigError
+
+        if self.as_json or not sys.stdin.isatty():
+            raise ConfigError(problem, field="--yes", fix=fix)
+        typer.confirm(question, abort=True, err=True)
 
     def _console(self, *, stderr: bool) -> Console:
         from rich.console import Console
@@ -117,11 +150,8 @@ def table(
 ) -> Table:
     """Return an empty table in the command line's one style.
 
-    Args:
-        columns: The headings.
-        right: Those of them whose cells are figures.
-        title: What stands above it.
-        wrap: Whether a text may take several lines.
+    The columns that are named by ``right`` hold numbers; ``wrap`` says whether a text may take
+    several lines.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -152,23 +182,26 @@ def grid(
     width: int | None = None,
     title: str | None = None,
     styles: Sequence[str] = (),
-    kept: int = 0,
+    pinned: int = 0,
 ) -> RenderableType:
     """Return a table whose cells are cut, and whose last columns are left out, to fit.
 
     Args:
-        headings: A heading a column, of one or more lines.
-        rows: The values, as JSON values.
+        headings: One a column, of one or more lines.
+        rows: JSON values.
         width: The columns of the screen; None for a file, where nothing is left out.
-        title: What stands above it.
-        styles: A style a row.
-        kept: How many columns at the end must not be left out.
+        title: The line above it.
+        styles: One a row.
+        pinned: How many columns at the end are never left out.
     """
     from rich.console import Group
     from rich.text import Text
 
-    texts = [[_cut(text(value)) for value in row] for row in rows]
-    chosen = _fitting(headings, texts, width, kept)
+    whole = [[text(value) for value in row] for row in rows]
+    texts = [
+        [t if len(t) <= CELL_WIDTH else f"{t[: CELL_WIDTH - 1]}…" for t in row] for row in whole
+    ]
+    chosen = _fitting(headings, texts, width, pinned)
     shown = table(*(headings[n] for n in chosen), title=title, wrap=False)
     for number, row in enumerate(texts):
         style = styles[number] if styles else ""
@@ -186,14 +219,10 @@ def text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _cut(cell: str) -> str:
-    return cell if len(cell) <= CELL_WIDTH else f"{cell[: CELL_WIDTH - 1]}…"
-
-
 def _fitting(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, kept: int
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, pinned: int
 ) -> list[int]:
-    """Return the columns to show: the first ones that fit, and those that are kept."""
+    """Return the columns to show: the first ones that fit, and the pinned ones."""
     every = list(range(len(headings)))
     if width is None:
         return every
@@ -201,10 +230,10 @@ def _fitting(
         _GAP + max(len(line) for line in (*heading.split("\n"), *(row[n] for row in rows)))
         for n, heading in enumerate(headings)
     ]
-    last = every[len(every) - kept :]
+    last = every[len(every) - pinned :]
     left = width + _GAP - sum(widths[n] for n in last)
     chosen: list[int] = []
-    for n in every[: len(every) - kept]:
+    for n in every[: len(every) - pinned]:
         left -= widths[n]
         if left < 0 and chosen:
             break

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.inputs import check_one_of
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 if TYPE_CHECKING:
-    from headrace.rest import Role, TokenFile
+    from headrace.rest import TokenFile
 
 app = typer.Typer(
     name="token",
@@ -18,7 +20,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 Name = Annotated[str, typer.Argument(help="The client's name, which the audit log shows.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -40,12 +41,12 @@ def create(
     writes, and which Python, as far as the settings allowed_paths and allow_python_code let
     it.
     """
-    invocation = invocation_of(context)
-    token = _file(context).add(name, _role(role))
-    if as_json:
-        invocation.terminal.print_json({"name": name, "role": role, "token": token})
-    else:
-        invocation.terminal.print(token)
+    from headrace.rest import Role
+
+    check_one_of(role, Role, "role", "--role")
+    token = _file(context).add(name, Role(role))
+    shown = {"name": name, "role": role, "token": token}
+    invocation_of(context).terminal.show(shown, token)
 
 
 @app.command("list")
@@ -54,16 +55,14 @@ def list_tokens(context: typer.Context, as_json: Json = False) -> None:
     found = _file(context).tokens()
     invocation_of(context).terminal.show_rows(
         ("name", "role"),
-        ((each.name, each.role) for each in found),
         json=[{"name": each.name, "role": each.role} for each in found],
-        as_json=as_json,
         empty="no tokens",
     )
 
 
 @app.command()
 def delete(context: typer.Context, name: Name) -> None:
-    """Take a token away: whoever shows it is refused from now on."""
+    """Delete a token: clients that use it are refused from now on."""
     _file(context).remove(name)
     invocation_of(context).terminal.print(f"{name}: deleted")
 
@@ -72,13 +71,3 @@ def _file(context: typer.Context) -> TokenFile:
     from headrace.rest import TokenFile
 
     return TokenFile(invocation_of(context).settings.server_tokens)
-
-
-def _role(text: str) -> Role:
-    from headrace.rest import Role
-    from headrace.sdk import ConfigError
-
-    if text not in list(Role):
-        problem, fix = f"Invalid role {text!r}.", f"Use one of: {', '.join(Role)}."
-        raise ConfigError(problem, field="--role", fix=fix)
-    return Role(text)

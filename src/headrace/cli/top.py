@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.options import Json, MaybeNames
+from headrace.cli.formats import count, lag, size
+from headrace.cli.inputs import check_one_of
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, MaybeNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from headrace.cli.terminal import Terminal
     from headrace.client import Client, TaskFigures
 
 _AROUND = 4
 """Lines of the screen that are not tasks."""
-SORTS = ("name", "rate", "lag", "errors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +35,25 @@ class Moving:
 
     @classmethod
     def of(cls, now: TaskFigures, before: TaskFigures | None, seconds: float) -> Moving:
-        """Compare two looks; a task that was started anew counts from nothing."""
+        """Compare two looks; a task that was restarted counts from zero."""
         same = before is not None and before.batches <= now.batches and before.read <= now.read
-        old = before if same and before is not None else None
-        rows = now.read - (old.read if old else 0)
-        size = now.size_bytes - (old.size_bytes if old else 0)
-        batches = now.batches - (old.batches if old else 0)
-        took = now.batch_seconds - (old.batch_seconds if old else 0)
-        if not batches and now.batches:
+        old = before if same and before is not None else type(now)(now.connector, now.number)
+        batches, took = now.batches - old.batches, now.batch_seconds - old.batch_seconds
+        if not batches:
             batches, took = now.batches, now.batch_seconds
-        first = before is None
+        share = 0.0 if before is None else 1 / seconds
         return cls(
             now,
-            0.0 if first else rows / seconds,
-            0.0 if first else size / seconds,
+            (now.read - old.read) * share,
+            (now.size_bytes - old.size_bytes) * share,
             took / batches if batches else None,
         )
 
     @property
     def errors(self) -> float:
-        """Return how much has gone wrong: records, steps and whole tasks."""
         return self.now.rejected + self.now.retries + self.now.failures
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON."""
         now = self.now
         return {
             "task": now.name,
@@ -81,6 +76,14 @@ class Moving:
         }
 
 
+SORTS: Mapping[str, Callable[[Moving], float]] = {
+    "name": lambda _: 0,
+    "rate": lambda each: -each.rows_per_second,
+    "lag": lambda each: -(each.now.lag_records or each.now.lag_bytes or 0),
+    "errors": lambda each: -each.errors,
+}
+
+
 def top(
     context: typer.Context,
     names: MaybeNames = None,
@@ -96,27 +99,25 @@ def top(
 
     Counts are since the server began. Lag is what waited when the newest batch began.
     """
-    from headrace.sdk import ConfigError
-
-    if sort not in SORTS:
-        problem = f"Invalid sort key {sort!r}."
-        raise ConfigError(problem, field="--sort", fix=f"Use one of: {', '.join(SORTS)}.")
+    check_one_of(sort, SORTS, "sort key", "--sort")
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.client() as client:
         looks = _looks(client, names or [], interval, sort)
-        if as_json:
-            for look in looks:
+        if not as_json and not once and terminal.width is not None:
+            from rich.live import Live
+
+            console = terminal.out
+            with Live(console=console, auto_refresh=False, screen=True) as live:
+                for look in looks:
+                    live.update(picture(look, height=console.height), refresh=True)
+        for look in looks:
+            if as_json:
                 terminal.print_json([each.to_json() for each in look])
-                if once:
-                    return
-        elif once or terminal.width is None:
-            for look in looks:
+            else:
                 terminal.print(picture(look))
-                if once:
-                    return
-        else:
-            _live(looks, terminal)
+            if once:
+                return
 
 
 def _looks(
@@ -127,9 +128,8 @@ def _looks(
     while True:
         time.sleep(seconds)
         seen, now = _by_name(client.figures(), patterns), time.monotonic()
-        yield _sorted(
-            (Moving.of(each, before.get(n), now - then) for n, each in seen.items()), sort
-        )
+        moving = [Moving.of(each, before.get(n), now - then) for n, each in seen.items()]
+        yield sorted(moving, key=SORTS[sort])
         before, then = seen, now
 
 
@@ -143,29 +143,9 @@ def _by_name(figures: Iterable[TaskFigures], patterns: Sequence[str]) -> dict[st
     }
 
 
-def _sorted(found: Iterable[Moving], sort: str) -> list[Moving]:
-    keys: Mapping[str, Callable[[Moving], float]] = {
-        "name": lambda _: 0,
-        "rate": lambda each: -each.rows_per_second,
-        "lag": lambda each: -(each.now.lag_records or each.now.lag_bytes or 0),
-        "errors": lambda each: -each.errors,
-    }
-    return sorted(found, key=keys[sort])
-
-
-def _live(looks: Iterator[list[Moving]], terminal: Terminal) -> None:
-    from rich.live import Live
-
-    console = terminal.out
-    with Live(console=console, auto_refresh=False, screen=True) as live:
-        for look in looks:
-            live.update(picture(look, height=console.height), refresh=True)
-
-
 def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableType:
     """Return the table, with as many tasks as the screen has lines for."""
     from headrace.cli.connector.show import state_text
-    from headrace.cli.formats import count, size
     from headrace.cli.terminal import table
 
     figures = ("rows", "rows/s", "bytes/s", "lag", "batch", "rows/batch", "errors")
@@ -179,7 +159,7 @@ def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableT
             count(int(now.read)),
             count(each.rows_per_second),
             size(each.bytes_per_second),
-            _lag(now),
+            lag(now.lag_records, now.lag_bytes),
             "" if each.batch_seconds is None else f"{each.batch_seconds:.2f} s",
             count(int(now.batch_records)),
             count(int(each.errors)),
@@ -187,11 +167,3 @@ def picture(look: Sequence[Moving], *, height: int | None = None) -> RenderableT
     if len(look) > room:
         shown.caption = f"and {len(look) - room} more"
     return shown
-
-
-def _lag(now: TaskFigures) -> str:
-    from headrace.cli.formats import count, size
-
-    if now.lag_records is not None:
-        return count(int(now.lag_records))
-    return "" if now.lag_bytes is None else size(now.lag_bytes)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.formats import bytes_of, count, millis_of, size
+from headrace.cli.formats import bytes_of, count, millis_of, size, span
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from headrace.cli.terminal import Terminal
     from headrace.model import TopicRetention
     from headrace.runtime.app import Runtime
     from headrace.topics import Topic
@@ -42,20 +44,26 @@ def fields_of(schema: Mapping[str, Any], prefix: str = "") -> list[tuple[str, st
     return found
 
 
-def retention_text(kept: TopicRetention) -> str:
-    """Return how long a topic keeps its rows, in words."""
-    from headrace.cli.formats import size, span
-
-    text = "for ever" if kept.age is None else span(kept.age.total_seconds())
-    if kept.size_bytes is not None:
-        text += f", up to {size(kept.size_bytes)}"
-    return f"{text}, unread rows too" if kept.unread else f"{text}, unread rows stay"
+def _retention_text(retention: TopicRetention) -> str:
+    text = "for ever" if retention.age is None else span(retention.age.total_seconds())
+    if retention.size_bytes is not None:
+        text += f", up to {size(retention.size_bytes)}"
+    return f"{text}, unread rows too" if retention.unread else f"{text}, unread rows stay"
 
 
-def retention_json(kept: TopicRetention) -> dict[str, Any]:
-    """Return the same for programs; null is no limit."""
-    millis = None if kept.age is None else int(kept.age.total_seconds() * 1000)
-    return {"ms": millis, "bytes": kept.size_bytes, "unread": kept.unread}
+def _retention_json(retention: TopicRetention) -> dict[str, Any]:
+    """Return it as JSON; null is no limit."""
+    millis = None if retention.age is None else int(retention.age.total_seconds() * 1000)
+    return {"ms": millis, "bytes": retention.size_bytes, "unread": retention.unread}
+
+
+def show_fields(terminal: Terminal, schema: Mapping[str, Any], *, json: Any) -> None:
+    """Print the fields of a Spark schema as a table, or the JSON instead."""
+    terminal.show_rows(
+        ("field", "type", "nullable"),
+        ((name, kind, "yes" if null else "no") for name, kind, null in fields_of(schema)),
+        json=json,
+    )
 
 
 def iso(time: datetime | None) -> str | None:
@@ -75,13 +83,14 @@ def _type(kind: str | Mapping[str, Any]) -> str:
             return str(other)
 
 
+Name = Annotated[str, typer.Argument(help="The topic.")]
 app = typer.Typer(help="Look at topics and configure them. Does not start Spark.")
 
 
 @app.command("list")
 def list_topics(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the topics with their figures."""
     invocation = invocation_of(context)
@@ -109,7 +118,6 @@ def list_topics(
             }
             for topic in found
         ],
-        as_json=as_json,
         right=("rows", "size", "version"),
         empty=f"no topics in {invocation.settings.topics_dir}",
     )
@@ -118,12 +126,10 @@ def list_topics(
 @app.command()
 def describe(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The topic.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    name: Name,
+    as_json: Json = False,
 ) -> None:
     """Show a topic's figures, who reads it, and its schema."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.runtime() as runtime:
@@ -140,29 +146,29 @@ def describe(
         "first_append": iso(topic.first_append),
         "last_append": iso(topic.last_append),
     }
-    if as_json:
-        readers = [asdict(each) for each in readings]
-        more = {"retention": retention_json(topic.retention), "readers": readers}
-        terminal.print_json({**figures, **more, "schema": dict(topic.schema)})
-        return
-    for key, value in figures.items():
-        text = count(value) if isinstance(value, int) else str(value or "")
-        terminal.print(f"{key.replace('_', ' '):<15} {text}")
-    terminal.print(f"{'retention':<15} {retention_text(topic.retention)}")
-    for each in readings:
-        behind = topic.version - each.version
-        where = f"{count(behind)} versions behind" if behind else "at the end"
-        terminal.print(f"{'reader':<15} {each.reader}, {where}")
-    shown = table("field", "type", "nullable")
-    for field, kind, nullable in fields_of(topic.schema):
-        shown.add_row(field, kind, "yes" if nullable else "no")
-    terminal.print(shown)
+    if not as_json:
+        facts = [
+            (key.replace("_", " "), count(value) if isinstance(value, int) else value or "")
+            for key, value in figures.items()
+        ]
+        facts.append(("retention", _retention_text(topic.retention)))
+        for each in readings:
+            behind = topic.version - each.version
+            where = f"{count(behind)} versions behind" if behind else "at the end"
+            facts.append(("reader", f"{each.reader}, {where}"))
+        terminal.print(*(f"{label:<15} {text}" for label, text in facts))
+    more = {
+        "retention": _retention_json(topic.retention),
+        "readers": [asdict(each) for each in readings],
+        "schema": dict(topic.schema),
+    }
+    show_fields(terminal, topic.schema, json={**figures, **more})
 
 
 @app.command()
 def configure(  # noqa: PLR0917 - options of a command
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The topic.")],
+    name: Name,
     retention: Annotated[
         str | None,
         typer.Option(help="Remove rows that are older, as in 30d or 12h; none for never."),
@@ -178,7 +184,7 @@ def configure(  # noqa: PLR0917 - options of a command
             help="Whether rows are removed, as in Kafka, that a sink has yet to read.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say how long a topic keeps its rows. It is stored with the topic."""
     invocation = invocation_of(context)
@@ -188,25 +194,21 @@ def configure(  # noqa: PLR0917 - options of a command
     )
     with invocation.runtime() as runtime:
         topic = existing_topic(runtime, name)
-        kept = topic.retention().changed(millis, size_bytes, unread=unread)
-        topic.configure(kept, by=getuser())
-    if as_json:
-        invocation.terminal.print_json({"name": name, "retention": retention_json(kept)})
-    else:
-        invocation.terminal.print(f"{name}: {retention_text(kept)}")
+        changed = topic.retention().changed(millis, size_bytes, unread=unread)
+        topic.configure(changed, by=getuser())
+    shown = {"name": name, "retention": _retention_json(changed)}
+    invocation.terminal.show(shown, f"{name}: {_retention_text(changed)}")
 
 
 @app.command()
 def peek(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The topic.")],
+    name: Name,
     rows: Annotated[int, typer.Option(min=1, help="How many records.")] = 20,
     newest: Annotated[
         bool, typer.Option("--newest/--oldest", help="From which end of the topic.")
     ] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a record.")
-    ] = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Show some records of a topic, the oldest of them first."""
     from headrace.cli.terminal import grid
@@ -233,6 +235,6 @@ def _line(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record's cells: its value's fields by their names, and what else it has."""
     value = record.get("value")
     fields = value if isinstance(value, dict) else {"value": value}
-    around = {name: record.get(name) for name in ("stream", "key", "timestamp", "headers")}
-    given = {name: cell for name, cell in around.items() if cell is not None}
-    return {"version": record["version"], **given, **fields}
+    others = ("stream", "key", "timestamp", "headers")
+    around = {name: record[name] for name in others if record.get(name) is not None}
+    return {"version": record["version"], **around, **fields}

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.inputs import read_lines
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,54 +36,29 @@ def try_(
         Path, typer.Option("--config", help="A JSON or YAML file with transforms.")
     ],
     records: Annotated[Path, typer.Option(help="Records, a JSON object a line.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a chain over sample records and show each record after each step."""
     from headrace.control import read_config
 
     invocation = invocation_of(context)
     terminal = invocation.terminal
-    keys, given = read_config(config), read_records(records)
+    keys = read_config(config)
+    samples = read_lines(records, "--records", "JSON", "Write one JSON object a line.")
     with invocation.runtime(short_lived=True) as runtime:
-        answer = runtime.try_transforms({"config": keys, "records": given})
+        answer = runtime.try_transforms({"config": keys, "records": samples})
     if as_json:
         terminal.print_json(answer)
         return
-    for number, (record, result) in enumerate(zip(given, answer["results"], strict=True), 1):
+    for number, (record, result) in enumerate(zip(samples, answer["results"], strict=True), 1):
         terminal.print(*lines(number, record, result), "")
 
 
-def read_records(path: Path) -> list[Any]:
-    """Return the records of a file of JSON lines; empty lines are left out.
-
-    Raises:
-        ConfigError: The file cannot be read, or a line is not JSON.
-    """
-    from headrace.sdk import ConfigError
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}."
-        raise ConfigError(problem, field="--records", fix="Check the path.") from error
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            problem = f"Line {number} of {path} is not JSON: {error}."
-            fix = "Write one JSON object a line."
-            raise ConfigError(problem, field="--records", fix=fix) from error
-    return found
-
-
-def lines(number: int, given: object, result: Mapping[str, Any]) -> list[Text]:
+def lines(number: int, sample: object, result: Mapping[str, Any]) -> list[Text]:
     """Return what is shown of one record: what it was, and what each step changed."""
     from rich.text import Text
 
-    before = dict(given) if isinstance(given, dict) else {"value": given}
+    before = dict(sample) if isinstance(sample, dict) else {"value": sample}
     shown = [Text(f"record {number}", style="bold"), _line("given", _changes({}, before))]
     for step in result["steps"]:
         shown.append(_step(step, before))

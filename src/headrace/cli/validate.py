@@ -1,55 +1,137 @@
-"""``headrace validate``."""
+"""``headrace validate``, and what checks definition files for other commands too."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 if TYPE_CHECKING:
-    from headrace.cli.checked_files import CheckedFiles
+    from collections.abc import Sequence
+
     from headrace.cli.terminal import Terminal
+    from headrace.model import Definition
+    from headrace.runtime.app import Runtime
+    from headrace.sdk import HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong in a file, with the connector if it could be read that far."""
+
+    file: Path
+    error: HeadraceError
+    connector: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {"file": str(self.file), "connector": self.connector, **self.error.to_json()}
+
+
+@dataclass
+class CheckedFiles:
+    """The definitions of several files with what was found wrong in them."""
+
+    definitions: list[tuple[Path, Definition]] = field(default_factory=list)
+    errors: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+
+    def show(self, terminal: Terminal, *, warnings: bool = True) -> None:
+        """Print the findings on stderr, warnings first."""
+        from headrace.cli.failures import show
+
+        names = {finding.connector for finding in (*self.errors, *self.warnings)}
+        files = {finding.file for finding in (*self.errors, *self.warnings)}
+        shown = [("warning", each) for each in self.warnings] if warnings else []
+        for kind, finding in (*shown, *(("error", each) for each in self.errors)):
+            file = str(finding.file) if len(files) > 1 else ""
+            connector = finding.connector if len(names) > 1 else ""
+            where = ": ".join(part for part in (file, connector) if part)
+            show([finding.error], terminal, kind=kind, where=where)
+
+    def report(self, terminal: Terminal) -> int:
+        """Print the findings before a command begins; return its exit code, 0 to begin."""
+        if self.errors and terminal.as_json:
+            errors = [finding.to_json() for finding in self.errors]
+            terminal.print_json({"event": "error", "errors": errors})
+        elif not terminal.as_json:
+            self.show(terminal, warnings=not terminal.quiet)
+        return self.exit_code()
+
+    def exit_code(self) -> int:
+        """Return the exit code for the errors; 0 for none."""
+        from headrace.cli.failures import exit_code
+
+        return exit_code(finding.error for finding in self.errors)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "valid": not self.errors,
+            "connectors": [
+                {"name": definition.name, "kind": definition.kind, "file": str(file)}
+                for file, definition in self.definitions
+            ],
+            "errors": [finding.to_json() for finding in self.errors],
+            "warnings": [finding.to_json() for finding in self.warnings],
+        }
+
+
+def check_files(runtime: Runtime, files: Sequence[Path]) -> CheckedFiles:
+    """Read and check files. Starts no Spark; raises nothing that a definition causes."""
+    from headrace.cli.failures import flat
+    from headrace.sdk import HeadraceError
+
+    checked = CheckedFiles()
+    for file in files:
+        try:
+            found = runtime.definitions([file])
+        except HeadraceError as error:
+            checked.errors += [Finding(file, each) for each in flat([error])]
+            continue
+        for definition in found:
+            _check(runtime, file, definition, checked)
+    return checked
+
+
+def _check(runtime: Runtime, file: Path, definition: Definition, checked: CheckedFiles) -> None:
+    from headrace.cli.failures import flat
+    from headrace.sdk import ConfigError
+
+    name = definition.name
+    for other, known in checked.definitions:
+        if known.name == name:
+            problem = f"{name!r} is also defined in {other}."
+            error = ConfigError(problem, field="name", fix="Rename one of them.")
+            checked.errors.append(Finding(file, error, name))
+    findings = runtime.check(definition)
+    checked.errors += [Finding(file, error, name) for error in flat(findings.errors)]
+    checked.warnings += [Finding(file, error, name) for error in flat(findings.warnings)]
+    checked.definitions.append((file, definition))
 
 
 def validate(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="JSON or YAML files.", metavar="FILE...")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Check definitions and show every error at once. Does not start Spark."""
     invocation = invocation_of(context)
+    terminal = invocation.terminal
     with invocation.runtime() as runtime:
-        from headrace.cli.checked_files import check_files
-
         checked = check_files(runtime, files)
-    if as_json:
-        invocation.terminal.print_json(to_json(checked))
-    else:
-        _show(checked, invocation.terminal)
-    return checked.exit_code()
-
-
-def to_json(checked: CheckedFiles) -> dict[str, object]:
-    """Return what was found as JSON values."""
-    return {
-        "valid": not checked.errors,
-        "connectors": [
-            {"name": definition.name, "kind": definition.kind, "file": str(file)}
-            for file, definition in checked.definitions
-        ],
-        "errors": [finding.to_json() for finding in checked.errors],
-        "warnings": [finding.to_json() for finding in checked.warnings],
-    }
-
-
-def _show(checked: CheckedFiles, terminal: Terminal) -> None:
-    checked.show(terminal)
+    if not as_json:
+        checked.show(terminal)
     if checked.errors:
-        noun = "error" if len(checked.errors) == 1 else "errors"
-        terminal.note(f"{len(checked.errors)} {noun}")
-        return
-    for file, definition in checked.definitions:
-        terminal.print(f"ok: {definition.name} ({definition.kind}) in {file}")
+        count = len(checked.errors)
+        noun = "error" if count == 1 else "errors"
+        terminal.show(checked.to_json(), empty=f"{count} {noun}")
+    else:
+        lines = (
+            f"ok: {each.name} ({each.kind}) in {file}" for file, each in checked.definitions
+        )
+        terminal.show(checked.to_json(), *lines)
+    return checked.exit_code()

@@ -15,7 +15,7 @@ from headrace.client.types import (
     PluginSummary,
     Validation,
 )
-from headrace.client.v1 import Letters, V1Api, path_of
+from headrace.client.v1 import V1Api
 from headrace.sdk.errors import ConfigError, ConfigErrors
 
 if TYPE_CHECKING:
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Client(V1Api, Letters):
+class Client(V1Api):
     """A server, to be used in a ``with``. Any thread may use it.
 
     A name that the server does not know raises NotThereError, with the names that are close to
     it; see ``headrace.client.http`` for what else may be raised.
 
     Args:
-        url: Where it is: ``http://host:port``. It must not hold a user or a password.
-        token: What it is shown, where it asks for one.
+        url: ``http://host:port`` or ``https://host:port``, with a path where one is in front.
+            It must not hold a user or a password.
+        token: The bearer token, where the server requires one.
         ca: A PEM file of the certificates to trust; the system's by default.
         timeout: How long an answer may take.
     """
@@ -48,11 +49,9 @@ class Client(V1Api, Letters):
         self.http = Http(Address(url, token, ca, timeout))
 
     def __enter__(self) -> Self:
-        """Return it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close its connections."""
         self.close()
 
     def close(self) -> None:
@@ -69,17 +68,13 @@ class Client(V1Api, Letters):
 
     def infos(self) -> dict[str, ConnectorInfo]:
         """Return all connectors by name."""
-        return {
-            name: ConnectorInfo.of(each["info"])
-            for name, each in self._expanded("info").items()
-        }
+        found = self._expanded("info")
+        return {name: ConnectorInfo.of(each["info"]) for name, each in found.items()}
 
     def statuses(self) -> dict[str, ConnectorStatus]:
         """Return how all connectors are, by name."""
-        return {
-            name: ConnectorStatus.of(each["status"])
-            for name, each in self._expanded("status").items()
-        }
+        found = self._expanded("status")
+        return {name: ConnectorStatus.of(each["status"]) for name, each in found.items()}
 
     def overview(self) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
         """Return all connectors with how they are, by name, in one request."""
@@ -90,15 +85,15 @@ class Client(V1Api, Letters):
 
     def info(self, name: str) -> ConnectorInfo:
         """Return a connector."""
-        return ConnectorInfo.of(self._of(name, "GET"))
+        return ConnectorInfo.of(self.of_connector(name, "GET", ""))
 
     def status(self, name: str) -> ConnectorStatus:
         """Return how a connector and its tasks are."""
-        return ConnectorStatus.of(self._of(name, "GET", "/status"))
+        return ConnectorStatus.of(self.of_connector(name, "GET", "/status"))
 
     def config(self, name: str) -> dict[str, str]:
         """Return a connector's configuration."""
-        return dict(self._of(name, "GET", "/config"))
+        return dict(self.of_connector(name, "GET", "/config"))
 
     def create(
         self, name: str, config: Mapping[str, str], *, state: str | None = None
@@ -114,18 +109,18 @@ class Client(V1Api, Letters):
         try:
             return ConnectorInfo.of(self.http.send("POST", "/connectors", body=body))
         except RefusedError as error:
-            raise self._told({**config, "name": name}, error) from None
+            raise self._refusal({**config, "name": name}, error) from None
 
     def configure(self, name: str, config: Mapping[str, str]) -> ConnectorInfo:
         """Give a connector a whole configuration; add it if it is not there.
 
         Raises ConfigErrors with everything that is wrong with the configuration.
         """
-        path = f"{path_of(name)}/config"
+        path = f"/connectors/{quote(name, safe='')}/config"
         try:
             return ConnectorInfo.of(self.http.send("PUT", path, body=dict(config)))
         except RefusedError as error:
-            raise self._told({**config, "name": name}, error) from None
+            raise self._refusal({**config, "name": name}, error) from None
 
     def change(self, name: str, changes: Mapping[str, str | None]) -> ConnectorInfo:
         """Change some keys of a connector's configuration; None removes one.
@@ -133,33 +128,35 @@ class Client(V1Api, Letters):
         Raises ConfigErrors with everything that is wrong with the changed configuration.
         """
         try:
-            return ConnectorInfo.of(self._of(name, "PATCH", "/config", body=dict(changes)))
+            return ConnectorInfo.of(
+                self.of_connector(name, "PATCH", "/config", body=dict(changes))
+            )
         except RefusedError as error:
             merged = {**self.config(name), **changes}
             config = {key: value for key, value in merged.items() if value is not None}
-            raise self._told(config, error) from None
+            raise self._refusal(config, error) from None
 
     def pause(self, name: str) -> None:
         """End a connector's tasks for now; they stay assigned."""
-        self._of(name, "PUT", "/pause")
+        self.of_connector(name, "PUT", "/pause")
 
     def resume(self, name: str) -> None:
         """Let a connector that was paused or stopped run."""
-        self._of(name, "PUT", "/resume")
+        self.of_connector(name, "PUT", "/resume")
 
     def stop(self, name: str) -> None:
         """End a connector's tasks, so that its offsets may be changed."""
-        self._of(name, "PUT", "/stop")
+        self.of_connector(name, "PUT", "/stop")
 
     def restart(self, name: str, *, tasks: bool = True, only_failed: bool = False) -> None:
-        """Restart a connector, with its tasks unless told otherwise."""
+        """Restart a connector, by default with all of its tasks."""
         query = {"includeTasks": str(tasks).lower(), "onlyFailed": str(only_failed).lower()}
-        self._of(name, "POST", "/restart", query=query)
+        self.of_connector(name, "POST", "/restart", query=query)
 
     def restart_task(self, name: str, number: int) -> None:
         """Restart one task."""
         try:
-            self._of(name, "POST", f"/tasks/{number}/restart")
+            self.of_connector(name, "POST", f"/tasks/{number}/restart")
         except NotThereError:
             known = ", ".join(str(each) for each in self.info(name).tasks)
             fix = f"It has: {known}." if known else "It has none now; see its status."
@@ -168,42 +165,42 @@ class Client(V1Api, Letters):
 
     def delete(self, name: str) -> None:
         """Remove a connector; what it has written stays."""
-        self._of(name, "DELETE")
+        self.of_connector(name, "DELETE", "")
 
     def task_configs(self, name: str) -> dict[int, dict[str, str]]:
         """Return the configurations of a connector's tasks, by number."""
-        tasks = self._of(name, "GET", "/tasks")
+        tasks = self.of_connector(name, "GET", "/tasks")
         return {int(task["id"]["task"]): dict(task["config"]) for task in tasks}
 
     def topics(self, name: str) -> list[str]:
         """Return the topics that a connector has used."""
-        return sorted(self._of(name, "GET", "/topics")[name]["topics"])
+        return sorted(self.of_connector(name, "GET", "/topics")[name]["topics"])
 
     def reset_topics(self, name: str) -> None:
         """Forget which topics a connector has used; the topics stay."""
-        self._of(name, "PUT", "/topics/reset")
+        self.of_connector(name, "PUT", "/topics/reset")
 
     def offsets(self, name: str) -> list[OffsetInfo]:
         """Return where a connector stands."""
-        told = self._of(name, "GET", "/offsets")["offsets"]
-        return [OffsetInfo(each["partition"], each["offset"]) for each in told]
+        found = self.of_connector(name, "GET", "/offsets")["offsets"]
+        return [OffsetInfo(each["partition"], each["offset"]) for each in found]
 
     def set_offsets(self, name: str, offsets: Iterable[OffsetInfo]) -> None:
         """Let a stopped connector go on from elsewhere; partitions not named stay."""
         body = {"offsets": [each.to_json() for each in offsets]}
-        self._of(name, "PATCH", "/offsets", body=body)
+        self.of_connector(name, "PATCH", "/offsets", body=body)
 
     def reset_offsets(self, name: str) -> None:
-        """Let a stopped connector begin anew."""
-        self._of(name, "DELETE", "/offsets")
+        """Let a stopped connector start again from the beginning."""
+        self.of_connector(name, "DELETE", "/offsets")
 
     def plugins(self, *, only_connectors: bool = True) -> list[PluginSummary]:
         """Return the plugins that the server has."""
         query = {"connectorsOnly": str(only_connectors).lower()}
-        told = self.http.send("GET", "/connector-plugins", query=query)
+        found = self.http.send("GET", "/connector-plugins", query=query)
         return [
             PluginSummary(each["class"], each["type"], each.get("version") or "")
-            for each in told
+            for each in found
         ]
 
     def plugin_keys(self, plugin: str) -> list[dict[str, Any]]:
@@ -219,30 +216,28 @@ class Client(V1Api, Letters):
             error = ConfigError(problem, field="connector.class", fix=fix)
             return Validation((error,), frozenset())
         path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
-        told = self.http.send("PUT", path, body=dict(config))
-        values = [each["value"] for each in told["configs"]]
+        found = self.http.send("PUT", path, body=dict(config))
+        values = [each["value"] for each in found["configs"]]
         errors = [
             ConfigError(problem, field=value["name"])
             for value in values
             for problem in value["errors"]
         ]
-        if "faults" in told:  # a server of ours tells the fixes too
+        if "faults" in found:  # a server of ours has the fixes too
             errors = [
                 ConfigError(each["problem"], field=each["field"], fix=each["fix"])
-                for each in told["faults"]
+                for each in found["faults"]
             ]
-        known = [each["definition"] for each in told["configs"] if each["definition"]]
-        kinds = {each["name"]: each["type"] for each in known}
-        secrets = frozenset(key for key, kind in kinds.items() if kind == "PASSWORD")
-        unknown = (key for key in config if key not in kinds and "." not in key)
-        return Validation(tuple(errors), secrets, tuple(unknown))
+        keys = [each["definition"] for each in found["configs"] if each["definition"]]
+        secrets = frozenset(key["name"] for key in keys if key["type"] == "PASSWORD")
+        return Validation(tuple(errors), secrets)
 
     def loggers(self) -> list[LoggerLevel]:
         """Return the server's loggers with their levels, by name."""
-        told = self.http.send("GET", "/admin/loggers")
+        found = self.http.send("GET", "/admin/loggers")
         return [
             LoggerLevel(name, each["level"], each.get("last_modified"))
-            for name, each in sorted(told.items())
+            for name, each in sorted(found.items())
         ]
 
     def set_logger(self, name: str, level: str) -> list[str]:
@@ -251,25 +246,13 @@ class Client(V1Api, Letters):
         return list(self.http.send("PUT", path, body={"level": level}))
 
     def _expanded(self, *what: str) -> dict[str, Any]:
-        told = self.http.send("GET", "/connectors", query={"expand": list(what)})
-        return dict(sorted(told.items()))
+        found = self.http.send("GET", "/connectors", query={"expand": list(what)})
+        return dict(sorted(found.items()))
 
-    def _of(
-        self,
-        name: str,
-        method: str,
-        path: str = "",
-        *,
-        body: object = None,
-        query: Mapping[str, str | list[str]] | None = None,
-    ) -> Any:
-        """Ask for something of a connector; names near one that is not there are told."""
-        return self.of_connector(name, method, f"{path_of(name)}{path}", body, query)
-
-    def _told(
+    def _refusal(
         self, config: Mapping[str, str], refused: RefusedError
     ) -> ConfigError | RefusedError:
-        """Return why a configuration was refused, key by key where the server tells so."""
+        """Return why a configuration was refused, key by key where the server says so."""
         if refused.faults:
             return ConfigErrors(refused.faults)
         if not config.get("connector.class"):

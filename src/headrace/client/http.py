@@ -86,14 +86,7 @@ _START = "Start one with: headrace server; or name another with --server or HEAD
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is, and how to come in.
-
-    Args:
-        url: ``http://host:port`` or ``https://host:port``, with a path where one is in front.
-        token: What it is shown as a bearer token; None for none.
-        ca: A PEM file of the certificates to trust; None for the system's.
-        timeout: How long an answer may take.
-    """
+    """Where a server is, and how it is accessed: see ``Client``."""
 
     url: str = DEFAULT_URL
     token: str | None = field(default=None, repr=False)
@@ -101,7 +94,7 @@ class Address:
     timeout: timedelta = timedelta(seconds=30)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for what is no address, and for a password in one."""
+        """Raise ConfigError for an invalid address, and for a password in one."""
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             # Not the text itself: it may be a password that was put into the wrong place.
@@ -115,12 +108,12 @@ class Address:
 
     @property
     def is_own(self) -> bool:
-        """Return whether it is on this machine."""
+        """Whether it is on this machine."""
         return is_own(urlsplit(self.url).hostname or "")
 
     @property
     def shows_token(self) -> bool:
-        """Return whether the token goes over a network that anyone may read."""
+        """Whether the token goes over a network that anyone may read."""
         return self.token is not None and self.url.startswith("http:") and not self.is_own
 
 
@@ -128,13 +121,11 @@ class Http:
     """Sends requests to one server. Any thread may use it."""
 
     def __init__(self, address: Address) -> None:
-        """Open nothing yet; the first request does."""
         self.address = address
         self._client: httpx2.Client | None = None
         self._opening = threading.Lock()
 
     def close(self) -> None:
-        """Close the connections."""
         with self._opening:
             client, self._client = self._client, None
         if client is not None:
@@ -151,9 +142,9 @@ class Http:
     ) -> Any:
         """Return what the server answers, as JSON values; None for an empty answer.
 
-        With ``text`` it is no JSON, and is returned as it is. A request that the server put
-        off, as it is starting or has too many, is sent again for as long as an answer may take.
-        Raises ServerError or one of its kinds.
+        With ``text`` the answer is returned as it is. A request that the server put off, as it
+        is starting or has too many, is sent again for as long as an answer may take. Raises
+        ServerError or one of its kinds.
         """
         accepted = {"Accept": "text/plain"} if text else {}
         end = time.monotonic() + self.address.timeout.total_seconds()
@@ -226,7 +217,9 @@ class Http:
         status = answer.status_code
         said = value if isinstance(value, dict) else {}
         text = said.get("problem") or said.get("message") or said.get("title")
-        problem = _sentence(str(text or f"{self.address.url} answered {status}."))
+        problem = str(text or f"{self.address.url} answered {status}.")
+        if not problem.endswith((".", "!", "?", "`")):
+            problem += "."
         fix = str(said.get("fix") or "")
         field = str(said["field"]) if said.get("field") else None
         if status in {_UNAUTHORIZED, _FORBIDDEN}:
@@ -241,7 +234,11 @@ class Http:
         kind = kinds.get(status, ServerError if status >= _SERVER_FAULT else RefusedError)
         made = kind(problem, fix=fix, field=field)
         if isinstance(made, RefusedError):
-            made.faults = _faults(said)
+            made.faults = tuple(
+                ConfigError(each["problem"], field=each["field"], fix=each["fix"])
+                for each in said.get("errors", ())
+                if str(each["code"]).startswith("config.")
+            )
         return made
 
     def _denied(self, status: int, answer: httpx2.Response, problem: str) -> AccessDeniedError:
@@ -261,15 +258,6 @@ class Http:
         return ServerUnreachableError(problem, fix=_START, field="server")
 
 
-def _faults(said: Mapping[str, Any]) -> tuple[ConfigError, ...]:
-    """Return what is wrong with a configuration, as far as the server says so key by key."""
-    return tuple(
-        ConfigError(each["problem"], field=each["field"], fix=each["fix"])
-        for each in said.get("errors", ())
-        if str(each["code"]).startswith("config.")
-    )
-
-
 def _put_off(answer: httpx2.Response) -> int | None:
     """Return after how many seconds to send a request again that was not looked at."""
     wait = answer.headers.get("Retry-After", "")
@@ -285,7 +273,3 @@ def _trust(address: Address) -> ssl.SSLContext:
     except OSError as error:
         problem = f"{address.ca} cannot be read as certificates: {error}."
         raise ConfigError(problem, field="server_ca", fix="Name a PEM file.") from error
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?", "`")) else f"{text}."

@@ -1,8 +1,12 @@
-"""What a server tells of connectors, as values."""
+"""Connectors and what else a server has, as values.
+
+``of`` reads one as a server writes it, and ``to_json`` returns that again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,14 +20,7 @@ FAILED = "FAILED"
 
 @dataclass(frozen=True, slots=True)
 class ConnectorInfo:
-    """A connector as it was defined.
-
-    Args:
-        name: Its name.
-        kind: ``source`` or ``sink``.
-        config: Its configuration, as texts.
-        tasks: The numbers of its tasks.
-    """
+    """A connector as defined: a ``source`` or ``sink``, with the numbers of its tasks."""
 
     name: str
     kind: str
@@ -32,12 +29,10 @@ class ConnectorInfo:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> ConnectorInfo:
-        """Read it as a server writes it."""
         tasks = tuple(int(task["task"]) for task in value.get("tasks", ()))
         return cls(value["name"], value.get("type") or "", dict(value["config"]), tasks)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a server writes it."""
         return {
             "name": self.name,
             "config": dict(self.config),
@@ -48,14 +43,10 @@ class ConnectorInfo:
 
 @dataclass(frozen=True, slots=True)
 class TaskHealth:
-    """How a task is.
+    """How a task is: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, ...
 
-    Args:
-        number: Its number, from 0.
-        state: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, ...
-        worker: Who runs it; empty for nobody.
-        trace: Why it failed.
-        version: The version of its plugin.
+    ``worker`` is empty where none runs it, ``trace`` says why it failed, and ``version`` is
+    that of its plugin.
     """
 
     number: int
@@ -66,40 +57,15 @@ class TaskHealth:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> TaskHealth:
-        """Read it as a server writes it."""
-        return cls(
-            int(value["id"]),
-            value["state"],
-            value.get("worker_id") or "",
-            value.get("trace"),
-            value.get("version") or "",
-        )
+        return cls(int(value["id"]), *_health(value))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a server writes it."""
-        trace = {} if self.trace is None else {"trace": self.trace}
-        return {
-            "id": self.number,
-            "state": self.state,
-            "worker_id": self.worker,
-            **trace,
-            "version": self.version,
-        }
+        return {"id": self.number, **_health_json(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStatus:
-    """How a connector and its tasks are.
-
-    Args:
-        name: Its name.
-        kind: ``source`` or ``sink``.
-        state: RUNNING, PAUSED, STOPPED, FAILED, UNASSIGNED or RESTARTING.
-        worker: Who runs it; empty for nobody.
-        trace: Why it failed.
-        version: The version of its plugin.
-        tasks: Its tasks, by number.
-    """
+    """How a connector is, see ``TaskHealth``, and how its tasks are, by number."""
 
     name: str
     kind: str
@@ -107,55 +73,55 @@ class ConnectorStatus:
     worker: str = ""
     trace: str | None = None
     version: str = ""
-    tasks: tuple[TaskHealth, ...] = field(default=())
+    tasks: tuple[TaskHealth, ...] = ()
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> ConnectorStatus:
-        """Read it as a server writes it."""
-        itself = value["connector"]
-        return cls(
-            value["name"],
-            value.get("type") or "",
-            itself["state"],
-            itself.get("worker_id") or "",
-            itself.get("trace"),
-            itself.get("version") or "",
-            tuple(sorted(map(TaskHealth.of, value["tasks"]), key=lambda task: task.number)),
-        )
+        tasks = tuple(sorted(map(TaskHealth.of, value["tasks"]), key=lambda task: task.number))
+        kind = value.get("type") or ""
+        return cls(value["name"], kind, *_health(value["connector"]), tasks)
+
+    @property
+    def task_states(self) -> str:
+        """How many tasks are in which state: ``2 RUNNING, 1 FAILED``."""
+        counts = Counter(task.state for task in self.tasks)
+        return ", ".join(f"{number} {state}" for state, number in counts.items())
 
     @property
     def failures(self) -> dict[str, str]:
-        """Return the trace of each part that failed: the connector, or ``name-0``."""
+        """The trace of each part that failed: the connector, or ``name-0``."""
         parts = {self.name: (self.state, self.trace)}
         parts |= {f"{self.name}-{t.number}": (t.state, t.trace) for t in self.tasks}
         return {name: trace or "" for name, (state, trace) in parts.items() if state == FAILED}
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a server writes it."""
-        trace = {} if self.trace is None else {"trace": self.trace}
-        itself = {"state": self.state, "worker_id": self.worker, **trace}
         return {
             "name": self.name,
-            "connector": {**itself, "version": self.version},
+            "connector": _health_json(self),
             "tasks": [task.to_json() for task in self.tasks],
             "type": self.kind,
         }
 
 
+def _health(value: Mapping[str, Any]) -> tuple[str, str, str | None, str]:
+    worker, version = value.get("worker_id") or "", value.get("version") or ""
+    return value["state"], worker, value.get("trace"), version
+
+
+def _health_json(health: TaskHealth | ConnectorStatus) -> dict[str, Any]:
+    trace = {} if health.trace is None else {"trace": health.trace}
+    shown = {"state": health.state, "worker_id": health.worker, **trace}
+    return {**shown, "version": health.version}
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetInfo:
-    """Where a connector stands in one partition of what it reads.
-
-    Args:
-        partition: The partition, in the source's own words.
-        offset: The offset; None stands for the beginning.
-    """
+    """Where a connector stands in one partition of what it reads; None is the beginning."""
 
     partition: Mapping[str, Any]
     offset: Mapping[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a server reads and writes it."""
         offset = None if self.offset is None else dict(self.offset)
         return {"partition": dict(self.partition), "offset": offset}
 
@@ -175,7 +141,6 @@ class PluginSummary:
     version: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a server writes it."""
         return {"class": self.class_name, "type": self.kind, "version": self.version}
 
 
@@ -186,22 +151,18 @@ class Validation:
     Args:
         errors: Everything that is wrong with it.
         secrets: The keys whose values are secret.
-        unknown: The keys that nothing reads, as far as the server knows.
     """
 
     errors: tuple[ConfigError, ...]
     secrets: frozenset[str]
-    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevel:
-    """How much a logger of the server tells.
+    """The level of a logger of the server: TRACE, DEBUG, INFO, WARN, ERROR, FATAL or OFF.
 
-    Args:
-        name: The logger; ``root`` for all that have no level of their own.
-        level: TRACE, DEBUG, INFO, WARN, ERROR, FATAL or OFF.
-        modified_ms: When it was last set, in milliseconds since 1970; None for never.
+    The logger ``root`` is for all without a level of their own; ``modified_ms``, in
+    milliseconds since 1970, is None where the level was never set.
     """
 
     name: str
@@ -209,5 +170,4 @@ class LoggerLevel:
     modified_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON."""
         return {"name": self.name, "level": self.level, "last_modified": self.modified_ms}

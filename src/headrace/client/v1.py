@@ -48,7 +48,7 @@ class TaskFigures:
         batches: How many batches it has finished.
         batch_seconds: How long they took, in all.
         batch_records: How many records the newest read.
-        lag_records: How many waited when that began; None where nobody knows.
+        lag_records: How many waited when that began; None where it is unknown.
         lag_bytes: The same in bytes.
         retries: Steps that failed for now.
         failures: How often it became FAILED.
@@ -71,7 +71,6 @@ class TaskFigures:
 
     @property
     def name(self) -> str:
-        """Return the task's name."""
         return f"{self.connector}-{self.number}"
 
 
@@ -80,34 +79,60 @@ def task_figures(text: str) -> list[TaskFigures]:
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - as httpx2 is
 
     found: dict[tuple[str, int], TaskFigures] = {}
-    families: Iterable[object] = text_string_to_metric_families(text)
-    for family in families:
-        for sample in family.samples:  # type: ignore[attr-defined]  # its module has no types
-            _take(found, sample.name, sample.labels, sample.value)
+    families: Iterable[Any] = text_string_to_metric_families(text)
+    for sample in (sample for family in families for sample in family.samples):
+        labels = sample.labels
+        if "task" not in labels or "connector" not in labels:
+            continue
+        key = labels["connector"], int(labels["task"])
+        before = found.get(key) or TaskFigures(*key)
+        if sample.name == _STATE and sample.value == 1:
+            found[key] = replace(before, state=labels["state"])
+        elif sample.name in _FIELDS:
+            found[key] = replace(before, **{_FIELDS[sample.name]: sample.value})
     return [found[key] for key in sorted(found)]
 
 
-def _take(
-    found: dict[tuple[str, int], TaskFigures],
-    name: str,
-    labels: Mapping[str, str],
-    value: float,
-) -> None:
-    if "task" not in labels or "connector" not in labels:
-        return
-    key = labels["connector"], int(labels["task"])
-    before = found.get(key) or TaskFigures(*key)
-    if name == _STATE and value == 1:
-        found[key] = replace(before, state=labels["state"])
-    elif name in _FIELDS:
-        found[key] = replace(before, **{_FIELDS[name]: value})  # type: ignore[arg-type]  # a field's name
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterChoice:
+    """Which dead letters; what is None does not matter.
+
+    Args:
+        connector: The connector that rejected them.
+        stage: Kafka Connect's name of the stage.
+        exception: The class of the error, with or without its package.
+        since: Rejected by batches that began then or later; aware.
+        until: Rejected by batches that began before; aware.
+        ids: The letters themselves; none for any.
+    """
+
+    connector: str | None = None
+    stage: str | None = None
+    exception: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    ids: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a server reads it."""
+        return _not_none(
+            since=self.since and self.since.isoformat(),
+            until=self.until and self.until.isoformat(),
+            connector=self.connector,
+            stage=self.stage,
+            exception=self.exception,
+            id=list(self.ids) or None,
+        )
 
 
+_REPAIRED = ("id", "key", "value", "headers")
+"""What the server takes of a letter that was repaired."""
+_PAGE = "1000"
 _SHOWN = 10
 
 
-class Asking:
-    """The part of a client that knows which connectors there are."""
+class V1Api:
+    """The part of a client that a server of Kafka Connect does not answer."""
 
     http: Http
 
@@ -119,7 +144,12 @@ class Asking:
         """Return the error for a name that the server does not know."""
         known = self.names()
         close = get_close_matches(name, known, n=3, cutoff=0.5)
-        fix = f"Did you mean {' or '.join(close)}?" if close else _there_are(known)
+        fix = "There is no connector yet; make one with: headrace connector create."
+        if close:
+            fix = f"Did you mean {' or '.join(close)}?"
+        elif known:
+            more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+            fix = f"There are: {', '.join(known[:_SHOWN])}{more}."
         return NotThereError(f"There is no connector {name!r}.", field="name", fix=fix)
 
     def of_connector(
@@ -129,37 +159,20 @@ class Asking:
         path: str,
         body: object = None,
         query: Mapping[str, str | list[str]] | None = None,
+        *,
+        root: str = "",
     ) -> Any:
-        """Send a request about a connector; names near one that is not there are told."""
+        """Send a request about a connector; an unknown name raises ``not_there``."""
+        address = f"{root}/connectors/{quote(name, safe='')}{path}"
         try:
-            return self.http.send(method, path, body=body, query=query)
+            return self.http.send(method, address, body=body, query=query)
         except NotThereError:
             if name in self.names():
                 raise
             raise self.not_there(name) from None
 
-
-def path_of(name: str) -> str:
-    """Return the path of a connector."""
-    return f"/connectors/{quote(name, safe='')}"
-
-
-def _there_are(known: Sequence[str]) -> str:
-    if not known:
-        return "There is no connector yet; make one with: headrace connector create."
-    shown = ", ".join(known[:_SHOWN])
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    return f"There are: {shown}{more}."
-
-
-_PAGE = "1000"
-
-
-class V1Api(Asking):
-    """The part of a client that a server of Kafka Connect has no answer to."""
-
     def targets(self) -> dict[str, str]:
-        """Return what is wanted of each connector: RUNNING, PAUSED or STOPPED."""
+        """Return the target state of each connector: RUNNING, PAUSED or STOPPED."""
         found: dict[str, str] = {}
         query = {"limit": _PAGE}
         while True:
@@ -193,10 +206,9 @@ class V1Api(Asking):
             changes: Only what somebody changed: no states.
             limit: How many at most.
         """
-        query: dict[str, str | list[str]] = {"after": str(after), "limit": str(limit)}
-        query |= _given(connector=connector, changes="true" if changes else None)
-        if kinds:
-            query["kind"] = list(kinds)
+        changed = "true" if changes else None
+        query = {"after": str(after), "limit": str(limit)}
+        query |= _not_none(connector=connector, changes=changed, kind=list(kinds) or None)
         page = self.http.send("GET", "/v1/events", query=query)
         return list(page["items"]), int(page["next"])
 
@@ -215,34 +227,34 @@ class V1Api(Asking):
         """
         number = None if task is None else str(task)
         query = {"level": level, "limit": str(limit)}
-        query |= _given(after=after, connector=connector, task=number)
+        query |= _not_none(after=after, connector=connector, task=number)
         page = self.http.send("GET", "/v1/logs", query=query)
         return list(page["items"]), str(page["next"])
 
     def versions(self, name: str) -> list[dict[str, Any]]:
         """Return when a connector was given which configuration, newest first."""
-        return list(self._one(name, "GET", "/versions"))
+        return list(self._v1(name, "GET", "/versions"))
 
     def version(self, name: str, number: int) -> dict[str, str]:
         """Return a configuration that a connector has had."""
-        return dict(self._one(name, "GET", f"/versions/{number}")["config"])
+        return dict(self._v1(name, "GET", f"/versions/{number}")["config"])
 
     def differences(self, name: str, before: int, after: int) -> list[dict[str, Any]]:
         """Return the keys that differ between two configurations, by name."""
         query = {"before": str(before), "after": str(after)}
-        return list(self._one(name, "GET", "/versions/diff", query=query)["changes"])
+        return list(self._v1(name, "GET", "/versions/diff", query=query)["changes"])
 
     def restore(self, name: str, number: int) -> int:
         """Give a connector a configuration that it has had; return the number of the new."""
-        return int(self._one(name, "POST", f"/versions/{number}/restore")["version"])
+        return int(self._v1(name, "POST", f"/versions/{number}/restore")["version"])
 
     def counts(self, name: str, since: datetime | None = None) -> dict[str, Any]:
         """Return what became of a connector's records, in all and by task.
 
         With ``since``, which is aware, only batches count that began then or later.
         """
-        query = _given(since=None if since is None else since.isoformat())
-        return dict(self._one(name, "GET", "/counts", query=query))
+        query = _not_none(since=since and since.isoformat())
+        return dict(self._v1(name, "GET", "/counts", query=query))
 
     def every_count(self) -> list[dict[str, Any]]:
         """Return what became of the records of all connectors, by name."""
@@ -251,7 +263,7 @@ class V1Api(Asking):
     def batches(self, name: str, task: int, *, limit: int = 100) -> list[dict[str, Any]]:
         """Return the batches of a task, the newest first, with their positions and counts."""
         query = {"limit": str(limit)}
-        return list(self._one(name, "GET", f"/tasks/{task}/batches", query=query))
+        return list(self._v1(name, "GET", f"/tasks/{task}/batches", query=query))
 
     def give_up(
         self,
@@ -271,29 +283,36 @@ class V1Api(Asking):
         """
         body = {"skip": skip, "force": force, "dry_run": dry_run}
         path = f"/tasks/{task}/batches/{batch}/give-up"
-        return dict(self._one(name, "POST", path, body=body))
+        return dict(self._v1(name, "POST", path, body))
 
     def stream_schemas(self, name: str) -> list[dict[str, Any]]:
         """Return the schemas of a connector's streams, as far as it keeps them."""
-        return list(self._one(name, "GET", "/schemas"))
+        return list(self._v1(name, "GET", "/schemas"))
 
     def topic_schemas(self, topic: str) -> list[dict[str, Any]]:
         """Return the schemas that a topic has had, the oldest first."""
-        path = f"/v1/topics/{quote(topic, safe='')}/schemas"
-        return list(self.http.send("GET", path))
+        return list(self.http.send("GET", f"/v1/topics/{quote(topic, safe='')}/schemas"))
 
     def preview(self, config: Mapping[str, str], rows: int) -> list[dict[str, Any]]:
         """Return the first records at a configuration's source and after each transform.
 
-        Raises ConfigErrors with everything that is wrong with the configuration.
+        Each is a stage with its ``name``, ``fields`` and ``records``, of which one that was
+        ``dropped`` or in ``error`` there says so. Raises ConfigErrors with everything that is
+        wrong with the configuration.
         """
         body = {"config": dict(config), "rows": rows}
         try:
-            return list(self.http.send("POST", "/v1/preview", body=body)["stages"])
+            stages = self.http.send("POST", "/v1/preview", body=body)["stages"]
         except RefusedError as error:
             if not error.faults:
                 raise
             raise ConfigErrors(error.faults) from None
+        for stage in stages:
+            for record in stage["records"]:
+                for fate in ("dropped", "error"):
+                    if record.get(fate) is None:
+                        record.pop(fate, None)
+        return list(stages)
 
     def back_up(self) -> dict[str, Any]:
         """Copy the server's store to a file of its machine; return which, and its size."""
@@ -308,86 +327,36 @@ class V1Api(Asking):
 
         The time is aware.
         """
-        body = {"to": to.isoformat()}
-        return self._steps(name, "/offsets/rewind", body)
+        return list(
+            self._v1(name, "POST", "/offsets/rewind", {"to": to.isoformat()})["changes"]
+        )
 
     def undo_offsets(self, name: str, *, force: bool = False) -> list[dict[str, Any]]:
         """Undo the last change of a stopped connector's offsets; return what changed.
 
         It is refused when data has moved since, unless it is forced.
         """
-        return self._steps(name, "/offsets/undo", {"force": force})
+        return list(self._v1(name, "POST", "/offsets/undo", {"force": force})["changes"])
 
     def offset_history(self, name: str) -> list[dict[str, Any]]:
         """Return who changed a connector's offsets, when and how, newest first."""
-        return list(self._one(name, "GET", "/offsets/history"))
+        return list(self._v1(name, "GET", "/offsets/history"))
 
-    def _steps(self, name: str, path: str, body: object) -> list[dict[str, Any]]:
-        return list(self._one(name, "POST", path, body=body)["changes"])
-
-    def _one(
-        self,
-        name: str,
-        method: str,
-        path: str,
-        *,
-        body: object = None,
-        query: Mapping[str, str | list[str]] | None = None,
-    ) -> Any:
-        """Ask for something of a connector; names near one that is not there are told."""
-        return self.of_connector(name, method, f"/v1{path_of(name)}{path}", body, query)
-
-
-def _given(**values: str | None) -> Mapping[str, str]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-_REPAIRED = ("id", "key", "value", "headers")
-"""What the server takes of a letter that was repaired."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterChoice:
-    """Which dead letters; what is None does not matter.
-
-    Args:
-        connector: The connector that rejected them.
-        stage: Kafka Connect's name of the stage.
-        exception: The class of the error, with or without its package.
-        since: Rejected by batches that began then or later; aware.
-        until: Rejected by batches that began before; aware.
-        ids: The letters themselves; none for any.
-    """
-
-    connector: str | None = None
-    stage: str | None = None
-    exception: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    ids: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as a server reads it."""
-        times = {"since": self.since, "until": self.until}
-        told = {name: time and time.isoformat() for name, time in times.items()}
-        told |= {"connector": self.connector, "stage": self.stage, "exception": self.exception}
-        ids = {"id": list(self.ids)} if self.ids else {}
-        return {**{name: each for name, each in told.items() if each is not None}, **ids}
-
-
-class Letters(Asking):
-    """The part of a client that looks after dead letters."""
-
-    def letter_groups(self, chosen: LetterChoice) -> list[dict[str, Any]]:
+    def letter_groups(
+        self, chosen: LetterChoice, topic: str | None = None
+    ) -> list[dict[str, Any]]:
         """Return how many letters are open, by topic, connector and cause."""
-        return list(self.http.send("GET", "/v1/dead-letters", query=chosen.to_json()))
+        found = self.http.send("GET", "/v1/dead-letters", query=chosen.to_json())
+        return [group for group in found if topic in {None, group["topic"]}]
 
     def letters(
         self, topic: str, chosen: LetterChoice, *, limit: int = 20
     ) -> list[dict[str, Any]]:
         """Return the open letters of a topic, the oldest first, at most 1000."""
         query = {**chosen.to_json(), "limit": str(limit)}
-        return list(self.http.send("GET", _path(topic), query=query))
+        found = self.http.send("GET", _letters_of(topic), query=query)
+        # What is null here would be taken for a repair, where it is sent back.
+        return [_not_none(**letter) for letter in found]
 
     def discard_letters(self, topic: str, chosen: LetterChoice, *, every: bool = False) -> int:
         """Close letters; the topic keeps them. Return how many.
@@ -395,8 +364,8 @@ class Letters(Asking):
         Without a choice all are meant, and ``every`` has to say so.
         """
         body = {**chosen.to_json(), **({"all": True} if every else {})}
-        told = self.http.send("POST", f"{_path(topic)}/discard", body=body)
-        return int(told["discarded"])
+        done = self.http.send("POST", f"{_letters_of(topic)}/discard", body=body)
+        return int(done["discarded"])
 
     def replay_letters(
         self,
@@ -415,9 +384,22 @@ class Letters(Asking):
             body["repaired"] = [
                 {part: each[part] for part in _REPAIRED if part in each} for each in repaired
             ]
-        path = f"/v1{path_of(name)}/dead-letters/replay"
-        return dict(self.of_connector(name, "POST", path, body))
+        return dict(self._v1(name, "POST", "/dead-letters/replay", body))
+
+    def _v1(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: object = None,
+        query: Mapping[str, str | list[str]] | None = None,
+    ) -> Any:
+        return self.of_connector(name, method, path, body, query, root="/v1")
 
 
-def _path(topic: str) -> str:
+def _not_none(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _letters_of(topic: str) -> str:
     return f"/v1/dead-letters/{quote(topic, safe='')}"

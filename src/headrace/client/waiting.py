@@ -53,24 +53,20 @@ class Wait:
         client: The server.
         goal: What they are to be.
         within: How long it may take.
-        told: Called with each status that differs from the one before, and with None for a
-            connector that is gone.
+        on_change: Called with each status that differs from the one before, and with None for
+            a connector that is gone.
         every: How long to wait between two looks.
         steady: How long RUNNING has to last, and a failure.
         stale: How long a state that is as before the change has to stay.
-        clock: Gives seconds that only grow.
-        sleep: Waits for as many seconds.
     """
 
     client: Client
     goal: Goal
     within: timedelta = timedelta(seconds=60)
-    told: Callable[[str, ConnectorStatus | None], None] = lambda _name, _status: None
+    on_change: Callable[[str, ConnectorStatus | None], None] = lambda _name, _status: None
     every: timedelta = timedelta(milliseconds=200)
     steady: timedelta = timedelta(seconds=1)
     stale: timedelta = timedelta(seconds=3)
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
     _before: dict[str, ConnectorStatus | None] = field(default_factory=dict)
 
     def started(self, names: Collection[str]) -> None:
@@ -85,10 +81,10 @@ class Wait:
             TooLateError: It takes longer.
             NotThereError: One is not there any more, and was not to be deleted.
         """
-        begun = self.clock()
+        begun = time.monotonic()
         seen: dict[str, _Seen] = {}
         while True:
-            now = self.clock()
+            now = time.monotonic()
             for name, status in self._look(names).items():
                 before = seen.get(name)
                 if before is None or before.status != status:
@@ -96,13 +92,13 @@ class Wait:
                     first = known and status == self._before[name]
                     seen[name] = _Seen(status, now, stale=first)
                     if not first:
-                        self.told(name, status)
+                        self.on_change(name, status)
             waiting = [name for name in names if not self._settled(name, seen[name], now)]
             if not waiting:
                 return {name: each.status for name, each in seen.items()}
             if now - begun > self.within.total_seconds():
                 raise self._too_late(waiting, seen)
-            self.sleep(self.every.total_seconds())
+            time.sleep(self.every.total_seconds())
 
     def _look(self, names: Collection[str]) -> Mapping[str, ConnectorStatus | None]:
         if len(names) > _FEW:
@@ -138,8 +134,8 @@ class Wait:
         shown = ", ".join(f"{name} is {_state(seen[name].status)}" for name in waiting[:5])
         more = f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""  # noqa: PLR2004 - as above
         seconds = self.within.total_seconds()
-        wanted = self.goal.value.lower()
-        problem = f"Not {wanted} within {seconds:g} s: {shown}{more}."
+        state = self.goal.value.lower()
+        problem = f"Not {state} within {seconds:g} s: {shown}{more}."
         fix = "It may still come: see headrace connector status, or wait longer with --timeout."
         return TooLateError(problem, fix=fix)
 
@@ -154,11 +150,8 @@ class _Seen:
 def _state(status: ConnectorStatus | None) -> str:
     if status is None:
         return "not there"
-    tasks: dict[str, int] = {}
-    for task in status.tasks:
-        tasks[task.state] = tasks.get(task.state, 0) + 1
-    shown = ", ".join(f"{count} {state}" for state, count in tasks.items())
-    return f"{status.state} (tasks: {shown})" if shown else f"{status.state} without tasks"
+    tasks = status.task_states
+    return f"{status.state} (tasks: {tasks})" if tasks else f"{status.state} without tasks"
 
 
 def _failed(status: ConnectorStatus) -> ConnectorFailedError:

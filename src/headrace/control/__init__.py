@@ -1,10 +1,9 @@
-"""Decides: reads definitions, checks them, plans their tasks, and changes what is wanted.
+"""Decides: reads definitions, checks them, plans their tasks, and changes target states.
 
-In it: validation, planning, offsets, versions, the runtime's own keys, and what a server shows
-of itself: health, log, backups, counts. Never: a running task, Spark or HTTP.
+In it: validation, planning, `offsets.py` (seen and altered; workers commit them), versions,
+counts, the runtime's own keys. Never: a running task, Spark or HTTP.
 """
 
-from headrace.control.backups import Backup, Backups
 from headrace.control.config_infos import (
     config_infos,
     definition_of,
@@ -16,6 +15,9 @@ from headrace.control.connectors import (
     Bulk,
     BulkAction,
     BulkResult,
+    ConfigChange,
+    ConfigVersionNotFoundError,
+    ConfigVersions,
     ConnectorFilter,
     Connectors,
     ConnectorView,
@@ -23,6 +25,12 @@ from headrace.control.connectors import (
 )
 from headrace.control.converters import ConverterPlan
 from headrace.control.counts import BALANCE, Tallies, Tally
+from headrace.control.definition_forms import (
+    from_rocketmq,
+    in_rocketmq_words,
+    target_state,
+    to_rocketmq,
+)
 from headrace.control.files import (
     Served,
     check_names,
@@ -32,9 +40,7 @@ from headrace.control.files import (
     read_documents,
     served,
 )
-from headrace.control.health import Finding, Health, HealthState, store_look
-from headrace.control.offset_changes import Offset, OffsetChange, OffsetEffect, OffsetUpdate
-from headrace.control.offsets import Offsets
+from headrace.control.offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
 from headrace.control.planning import (
     REPLAYS,
     OpenPlan,
@@ -44,10 +50,8 @@ from headrace.control.planning import (
     TaskPlan,
     plan_tasks,
     replay_plan,
+    try_transforms,
 )
-from headrace.control.rocketmq_form import from_rocketmq, in_rocketmq_words, to_rocketmq
-from headrace.control.server_log import LogChoice, LogLine, LogPlace, ServerLog
-from headrace.control.trial import try_transforms
 from headrace.control.unfinished_batches import (
     BatchTargets,
     GivenUp,
@@ -56,17 +60,10 @@ from headrace.control.unfinished_batches import (
     UnfinishedBatches,
 )
 from headrace.control.validation import Findings, check_definition
-from headrace.control.versions import (
-    ConfigChange,
-    ConfigVersionNotFoundError,
-    ConfigVersions,
-)
 
 __all__ = [
     "BALANCE",
     "REPLAYS",
-    "Backup",
-    "Backups",
     "BatchTargets",
     "Bulk",
     "BulkAction",
@@ -78,15 +75,9 @@ __all__ = [
     "ConnectorView",
     "Connectors",
     "ConverterPlan",
-    "Finding",
     "Findings",
     "GivenUp",
-    "Health",
-    "HealthState",
     "Holding",
-    "LogChoice",
-    "LogLine",
-    "LogPlace",
     "Offset",
     "OffsetChange",
     "OffsetEffect",
@@ -94,7 +85,6 @@ __all__ = [
     "Offsets",
     "OpenPlan",
     "Served",
-    "ServerLog",
     "SinkPlan",
     "SourcePlan",
     "StepPlan",
@@ -120,7 +110,7 @@ __all__ = [
     "replay_plan",
     "secrets_of",
     "served",
-    "store_look",
+    "target_state",
     "to_rocketmq",
     "try_transforms",
 ]

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.control.definition_forms import chain_names, from_kafka
 from headrace.control.validation import Findings, check_definition
-from headrace.model import PluginNotFoundError
-from headrace.plugins import HIDDEN
+from headrace.model import ConfigVersion, Connector, Definition, PluginNotFoundError, TaskConfig
+from headrace.plugins import HIDDEN, Registry
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.sdk.config import (
     ConfigDef,
     ConfigInfos,
+    ConfigKey,
     ConfigType,
     ConfigValue,
-    evolution_config,
 )
 from headrace.sdk.converter import RecordPart
 from headrace.sdk.sensitive import is_sensitive, masked, secrets_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from headrace.model import ConfigVersion, Connector, Definition, TaskConfig
-    from headrace.plugins import Registry
-    from headrace.sdk.config import ConfigKey
 
 
 def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
@@ -40,8 +34,8 @@ def config_infos(config: Mapping[str, str], registry: Registry) -> ConfigInfos:
     """
     plugin = config.get("connector.class", "")
     if not plugin:
-        given = ", ".join(f"{key!r}" for key in config)
-        problem = f"Connector config with the keys {given} contains no connector type"
+        names = ", ".join(f"{key!r}" for key in config)
+        problem = f"Connector config with the keys {names} contains no connector type"
         raise ConfigError(problem, field="connector.class", fix="Name the plugin.")
     keys = _keys(plugin, config, registry)
     values, unresolved = registry.references.values(config)
@@ -74,7 +68,7 @@ def _keys(plugin: str, config: Mapping[str, str], registry: Registry) -> ConfigD
     reads = registry.reads(plugin)
     common = source_def() if reads else sink_def()
     own = (registry.source(plugin) if reads else registry.sink(plugin)).config_def()
-    keys = common.merged(own).merged(evolution_config())
+    keys = common.merged(own)
     for alias in chain_names(config, "transforms"):
         group = f"Transforms: {alias}"
         keys = keys.embed(f"transforms.{alias}.", group, 0, _step_keys(alias, config, registry))
@@ -141,7 +135,6 @@ def _without_secrets(value: ConfigValue, registry: Registry) -> ConfigValue:
 
 
 def _checked(config: Mapping[str, str], registry: Registry) -> Findings:
-    """Return what a check of the whole definition finds, beyond single keys."""
     try:
         definition = from_kafka({"config": dict(config)}, registry.reads)
     except ConfigErrors as several:
@@ -156,17 +149,17 @@ def _with_others(
 ) -> list[ConfigValue]:
     """Return the values with errors of keys of which none is told yet."""
     by_name = {value.name: value for value in values}
-    told = {name for name, value in by_name.items() if value.errors}
+    known = {name for name, value in by_name.items() if value.errors}
     for error in errors:
         name = error.field or "name"
-        if name not in told:
+        if name not in known:
             value = by_name.get(name, ConfigValue(name=name, visible=False))
             more = ConfigError(error.problem, fix=error.fix, field=name)
             by_name[name] = replace(value, errors=(*value.errors, more))
     return list(by_name.values())
 
 
-_KEPT = 4096
+_CACHED = 4096
 """How many masked configurations are kept: consoles ask for all of them again and again."""
 Configured = TypeVar("Configured", "Connector", "ConfigVersion")
 
@@ -181,37 +174,34 @@ class Masks:
     """
 
     def __init__(self, registry: Registry) -> None:
-        """Know the keys of these plugins."""
         self._registry = registry
-        self._masked = lru_cache(maxsize=_KEPT)(self._mask)
+        self._masked = lru_cache(maxsize=_CACHED)(self._mask)
 
     def shown(self, config: Mapping[str, str]) -> dict[str, str]:
         """Return a configuration with `[hidden]` in place of its passwords."""
         return dict(self._masked(tuple(config.items())))
 
     def of(self, found: Configured) -> Configured:
-        """Return a connector, or a version of its configuration, to be shown."""
         return replace(found, config=self.shown(found.config))
 
     def of_task(self, task: TaskConfig, connector: Mapping[str, str]) -> TaskConfig:
-        """Return a task to be shown, given the configuration of its connector."""
         plugin = connector.get("connector.class", "")
         shown = self.shown({**task.config, "connector.class": plugin})
         return replace(task, config={key: shown[key] for key in task.config})
 
-    def restored(self, given: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+    def restored(self, sent: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
         """Return a configuration with what is kept in place of what was shown.
 
         So whoever reads a configuration, changes it and sends it back, changes no password.
         Raises ConfigError where nothing is kept.
         """
-        shown = self.shown(kept)
+        shown = self.shown(stored)
         config = {
-            key: kept[key] if key in kept and value == shown[key] else value
-            for key, value in given.items()
+            key: stored[key] if key in stored and value == shown[key] else value
+            for key, value in sent.items()
         }
         for key, value in config.items():
-            if HIDDEN in value and kept.get(key) != value:
+            if HIDDEN in value and stored.get(key) != value:
                 problem = f"{HIDDEN} stands for a stored value, but none is stored."
                 raise ConfigError(problem, field=key, fix="Write the value, or a reference.")
         return config
@@ -246,7 +236,6 @@ def _is_secret(key: str, keys: Mapping[str, ConfigKey]) -> bool:
 
 
 def _defined(config: Mapping[str, str], registry: Registry) -> Mapping[str, ConfigKey]:
-    """Return the keys that the plugins of a configuration define, as far as they are there."""
     found: dict[str, ConfigKey] = {}
     with suppress(HeadraceError):
         found |= all_keys(config, registry).keys

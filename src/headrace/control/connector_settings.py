@@ -6,17 +6,22 @@ work as they are; what Kafka Connect lacks has groups or places of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.model import RestartKeys, ToleranceLimits, TopicRetention
+from headrace.evolution import EvolutionSettings
+from headrace.model import (
+    Definition,
+    RestartKeys,
+    ToleranceLimits,
+    TopicRetention,
+    topic_matcher,
+)
 from headrace.sdk import ConfigError, ReadLimit
 from headrace.sdk.config import (
-    CaseInsensitiveValidString,
     ConfigDef,
     ConfigType,
     Importance,
@@ -29,15 +34,11 @@ from headrace.sdk.config import (
     Settings,
     ValidString,
     Width,
-    evolution_config,
     invalid,
     setting,
 )
 from headrace.sdk.config.validators import unique
-from headrace.sdk.config.values import java_regex, shown
-
-if TYPE_CHECKING:
-    from headrace.model import Definition
+from headrace.sdk.config.values import shown
 
 DEFAULT_HEADER_CONVERTER = "SimpleHeaderConverter"
 """What converts headers where keys or values are converted; Kafka Connect's default."""
@@ -69,12 +70,12 @@ def _text(props: Mapping[str, Any], key: str) -> str:
 
 def _topics_rule(props: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Exactly one of the two keys that name topics is set."""
-    given = [key for key in (_TOPICS, _REGEX) if _text(props, key)]
-    if len(given) == 1:
+    named = [key for key in (_TOPICS, _REGEX) if _text(props, key)]
+    if len(named) == 1:
         return
     problem = (
         f"{_TOPICS} and {_REGEX} are mutually exclusive options, but both are set."
-        if given
+        if named
         else f"Must configure one of {_TOPICS} or {_REGEX}"
     )
     for key in (_TOPICS, _REGEX):
@@ -110,10 +111,15 @@ def _dead_letter_rule(props: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 def _matches(pattern: str, topic: str) -> bool:
     try:
-        return bool(pattern) and java_regex(pattern).fullmatch(topic) is not None
-    except re.error:
+        return bool(pattern) and topic_matcher(pattern)(topic) is not None
+    except ConfigError:
         # The key's own check tells of it.
         return False
+
+
+def _check_pattern(name: str, value: object) -> None:
+    Regex().check(name, value)
+    topic_matcher(str(value).strip())
 
 
 class CommonSettings(Settings, group="Common"):
@@ -405,7 +411,7 @@ class SourceSettings(Settings):
     exactly_once_support: str = setting(
         "required rejects a connector that does not support exactly-once delivery.",
         default="requested",
-        validator=CaseInsensitiveValidString("REQUIRED", "REQUESTED"),
+        validator=ValidString("REQUIRED", "REQUESTED", any_case=True),
         width=Width.SHORT,
         display_name="Exactly once support",
         group="Exactly Once Support",
@@ -415,7 +421,7 @@ class SourceSettings(Settings):
         "What is written in one transaction: one poll, one interval, or as the connector "
         "defines it.",
         default="poll",
-        validator=CaseInsensitiveValidString("INTERVAL", "POLL", "CONNECTOR"),
+        validator=ValidString("INTERVAL", "POLL", "CONNECTOR", any_case=True),
         width=Width.SHORT,
         display_name="Transaction Boundary",
         group="Exactly Once Support",
@@ -481,9 +487,10 @@ class SinkSettings(Settings, group="Common"):
         order=4,
     )
     topics_regex: str = setting(
-        "A regular expression for the whole names of the topics to read.",
+        "A regular expression for the whole names of the topics to read, without look-arounds "
+        "and back references.",
         default="",
-        validator=Regex(),
+        validator=Lambda(_check_pattern, Regex.text),
         importance=Importance.HIGH,
         width=Width.LONG,
         display_name="Topics regex",
@@ -503,15 +510,9 @@ class ErrorPolicy:
     """What happens to records that fail, and to a task whose system is away.
 
     Args:
-        tolerant: Whether a task goes on when a record fails.
         dead_letter_topic: Where failed records go then; None: they are skipped.
-        context_headers: Whether dead letters have Kafka Connect's headers.
-        log: Whether failed records are logged.
-        log_messages: Whether the log says which they are.
-        limits: How many may fail.
         retry_timeout: How long temporary failures are retried; None for ever.
         retry_given: Whether the definition says that itself.
-        retry_delay_max: The longest wait between two tries.
     """
 
     tolerant: bool
@@ -626,4 +627,5 @@ def sink_def() -> ConfigDef:
 
 def _shared() -> ConfigDef:
     common = CommonSettings.config_def().merged(ErrorSettings.config_def())
-    return evolution_config(common.merged(BatchSettings.config_def()))
+    batches = common.merged(BatchSettings.config_def())
+    return batches.merged(EvolutionSettings.config_def())

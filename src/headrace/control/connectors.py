@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import unicodedata
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import structlog
 
 from headrace.control.config_infos import Masks, config_infos, definition_of, secrets_of
-from headrace.control.offsets import AnyPlace
 from headrace.model import (
+    ConfigVersion,
     Connector,
     ConnectorKind,
     ConnectorState,
+    ConnectorStatus,
+    Definition,
+    EventKind,
     PluginNotFoundError,
     Stamp,
     TargetState,
+    TaskConfig,
     TaskId,
     TaskState,
     TaskStatus,
 )
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
+from headrace.sdk.errors import Category
 from headrace.store import (
     ConnectorChangedError,
     ConnectorExistsError,
     ConnectorNotFoundError,
+    ConnectorStore,
+    Store,
     TaskNotFoundError,
     existing,
 )
@@ -38,10 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.control.offsets import Places
-    from headrace.model import ConnectorStatus, Definition, EventKind, TaskConfig
     from headrace.plugins import PluginInfo, Registry
-    from headrace.store import ConnectorStore, Store
+    from headrace.topics import TopicPlaces
 
 log = structlog.get_logger(__name__)
 
@@ -79,23 +84,22 @@ class ConnectorView:
 class Connectors:
     """The connectors of an installation. Any thread may use it.
 
+    Whatever names a connector raises ConnectorNotFoundError where there is none, and
+    TaskNotFoundError where the task it names is missing.
+
     Args:
-        wanted: Where what is wanted of connectors is kept.
-        state: Where the state of tasks is kept.
-        registry: The installed plugins.
-        clock: Gives the present, aware.
         changed: Called after each change, so that workers look at once.
+        places: The positions that the topics of sinks have; None where none is checked.
         workers: Gives the names of the workers that run them.
-        places: The topics that sinks stand in.
     """
 
-    wanted: ConnectorStore
-    state: Store
+    store: ConnectorStore
+    task_store: Store
     registry: Registry
     clock: Callable[[], datetime]
     changed: Callable[[], None] = lambda: None
     workers: Callable[[], Sequence[str]] = tuple
-    places: Places = field(default_factory=AnyPlace)
+    places: TopicPlaces | None = None
 
     @cached_property
     def masks(self) -> Masks:
@@ -103,16 +107,13 @@ class Connectors:
         return Masks(self.registry)
 
     def names(self) -> list[str]:
-        """Return the names of all connectors, sorted."""
-        return [each.name for each in self.wanted.connectors()]
+        return [each.name for each in self.store.connectors()]
 
     def all(self) -> list[Connector]:
-        """Return all connectors, by name."""
-        return [self.masks.of(each) for each in self.wanted.connectors()]
+        return [self.masks.of(each) for each in self.store.connectors()]
 
     def get(self, name: str) -> Connector:
-        """Return a connector. Raises ConnectorNotFoundError."""
-        return self.masks.of(existing(name, self.wanted.connector(name)))
+        return self.masks.of(existing(name, self.store.connector(name)))
 
     def plugin_of(self, connector: Connector) -> PluginInfo | None:
         """Return a connector's plugin; None if it is not installed."""
@@ -122,21 +123,18 @@ class Connectors:
             return None
 
     def version_of(self, connector: Connector) -> str:
-        """Return the version of a connector's plugin; empty if it is not installed."""
         plugin = self.plugin_of(connector)
         return "" if plugin is None else plugin.version
 
     def tasks(self, name: str) -> Sequence[TaskConfig]:
-        """Return the planned tasks of a connector. Raises ConnectorNotFoundError."""
         config = self.get(name).config
-        return [self.masks.of_task(each, config) for each in self.wanted.tasks(name)]
+        return [self.masks.of_task(each, config) for each in self.store.tasks(name)]
 
     def all_tasks(self) -> Mapping[str, Sequence[TaskConfig]]:
-        """Return the planned tasks of all connectors, by name."""
         configs = {each.name: each.config for each in self.all()}
         return {
             name: [self.masks.of_task(each, configs.get(name, {})) for each in tasks]
-            for name, tasks in self.wanted.all_tasks().items()
+            for name, tasks in self.store.all_tasks().items()
         }
 
     def views(self) -> list[ConnectorView]:
@@ -144,41 +142,27 @@ class Connectors:
 
         However many there are, the store is asked four times.
         """
-        connectors, tasks = self.all(), self.wanted.all_tasks()
-        statuses = self.state.statuses()
-        owners = {lease.task: lease.owner for lease in self.state.leases()}
+        connectors, tasks = self.all(), self.store.all_tasks()
+        statuses = self.task_store.statuses()
+        owners = {lease.task: lease.owner for lease in self.task_store.leases()}
         return [_seen(each, tasks.get(each.name, ()), statuses, owners) for each in connectors]
 
     def chosen(self, chosen: ConnectorFilter) -> list[ConnectorView]:
-        """Return the connectors that a filter takes, by name."""
         views = self.views()
         return [each for each in views if chosen.takes(each, self.plugin_of(each.connector))]
 
     def view(self, name: str) -> ConnectorView:
-        """Return a connector with the states of its tasks. Raises ConnectorNotFoundError."""
         found = self.get(name)
-        statuses = self.state.statuses(name)
-        owners = {lease.task: lease.owner for lease in self.state.leases(name)}
-        return _seen(found, self.wanted.tasks(name), statuses, owners)
+        statuses = self.task_store.statuses(name)
+        owners = {lease.task: lease.owner for lease in self.task_store.leases(name)}
+        return _seen(found, self.store.tasks(name), statuses, owners)
 
     def task(self, name: str, number: int) -> TaskView:
-        """Return the state of one task. Raises ConnectorNotFoundError or TaskNotFoundError."""
         for task in self.view(name).tasks:
             if task.number == number:
                 return task
         problem = f"Connector {name} has no task {number}."
         raise TaskNotFoundError(problem)
-
-    @staticmethod
-    def target(text: str | None) -> TargetState | None:
-        """Read what a caller wants of a connector, in whatever case. Raises ConfigError."""
-        if text is None:
-            return None
-        if text.upper() not in list(TargetState):
-            problem = f"Invalid initial_state {text!r}."
-            fix = f"Use one of: {', '.join(TargetState)}."
-            raise ConfigError(problem, field="initial_state", fix=fix)
-        return TargetState(text.upper())
 
     def definition(self, config: Mapping[str, str]) -> Definition:
         """Return what a configuration defines; nothing is stored, and it needs no name.
@@ -187,7 +171,7 @@ class Connectors:
         """
         name = config.get("name") or "preview"
         _check_name(name)
-        kind, checked = self._checked(name, config, self.wanted.connector(name))
+        kind, checked = self._checked(name, config, self.store.connector(name))
         unborn = Connector(name, "", kind, checked, 1, TargetState.RUNNING)
         return definition_of(unborn, self.registry)
 
@@ -196,10 +180,10 @@ class Connectors:
     ) -> Connector:
         """Add a connector. Raises ConnectorExistsError, or what is wrong with it."""
         _check_name(name)  # the store cannot look for all that is none
-        kind, checked = self._checked(name, config, self.wanted.connector(name))
+        kind, checked = self._checked(name, config, self.store.connector(name))
         stamp = Stamp(self.clock(), by)
-        wanted = target or TargetState.RUNNING
-        made = self.wanted.create(name, kind, checked, wanted, stamp)
+        initial = target or TargetState.RUNNING
+        made = self.store.create(name, kind, checked, initial, stamp)
         self.changed()
         return self.masks.of(made)
 
@@ -218,8 +202,8 @@ class Connectors:
         Raises ConnectorNotFoundError, or what is wrong with it then.
         """
 
-        def merged(kept: Connector | None) -> Mapping[str, str]:
-            both = {**self.masks.of(existing(name, kept)).config, **changes}
+        def merged(stored: Connector | None) -> Mapping[str, str]:
+            both = {**self.masks.of(existing(name, stored)).config, **changes}
             return {key: value for key, value in both.items() if value is not None}
 
         return self._rewrite(name, merged, by)[0]
@@ -232,31 +216,29 @@ class Connectors:
     ) -> tuple[Connector, bool]:
         """Give a connector what is made of what it has; make it if it is not there.
 
-        Others may change it while that is checked, which takes its time: then it is made anew,
+        Others may change it while that is checked, which takes its time: then it is made again,
         of what it has by then.
         """
         while True:
-            kept = self.wanted.connector(name)
-            kind, checked = self._checked(name, rewritten(kept), kept)
+            stored = self.store.connector(name)
+            kind, checked = self._checked(name, rewritten(stored), stored)
             stamp = Stamp(self.clock(), by)
             with suppress(ConnectorExistsError, ConnectorNotFoundError, ConnectorChangedError):
-                if kept is None:
+                if stored is None:
                     running = TargetState.RUNNING
-                    found = self.wanted.create(name, kind, checked, running, stamp)
+                    found = self.store.create(name, kind, checked, running, stamp)
                 else:
-                    found = self.wanted.configure(name, kind, checked, stamp, kept)
+                    found = self.store.configure(name, kind, checked, stamp, stored)
                 self.changed()
-                return self.masks.of(found), kept is None
+                return self.masks.of(found), stored is None
 
     def set_target(self, name: str, target: TargetState, by: str) -> Connector:
-        """Say what is wanted of a connector. Raises ConnectorNotFoundError."""
-        found = self.wanted.set_target(name, target, Stamp(self.clock(), by))
+        found = self.store.set_target(name, target, Stamp(self.clock(), by))
         self.changed()
         return self.masks.of(found)
 
     def delete(self, name: str, by: str) -> None:
-        """Forget a connector; its tasks end. Raises ConnectorNotFoundError."""
-        self.wanted.delete(name, Stamp(self.clock(), by))
+        self.store.delete(name, Stamp(self.clock(), by))
         self.changed()
 
     def restart(
@@ -276,23 +258,21 @@ class Connectors:
         itself = failed or not only_failed
         if itself or chosen:
             stamp = Stamp(self.clock(), by)
-            self.wanted.request_restart(name, chosen, stamp, connector=itself)
+            self.store.request_restart(name, chosen, stamp, connector=itself)
             self.changed()
         return view.restarting(chosen, itself=itself)
 
     def restart_task(self, name: str, number: int, by: str) -> None:
-        """Restart one task. Raises ConnectorNotFoundError or TaskNotFoundError."""
-        self.wanted.request_restart(name, [number], Stamp(self.clock(), by), connector=False)
+        self.store.request_restart(name, [number], Stamp(self.clock(), by), connector=False)
         self.changed()
 
     def record_event(
         self, kind: EventKind, by: str, detail: Mapping[str, object], connector: str = ""
     ) -> None:
-        """Make an event of what somebody did that changes no row of a connector."""
-        self.wanted.add_event(kind, Stamp(self.clock(), by), detail, connector)
+        self.store.add_event(kind, Stamp(self.clock(), by), detail, connector)
 
     def _checked(
-        self, name: str, config: Mapping[str, str], kept: Connector | None
+        self, name: str, config: Mapping[str, str], stored: Connector | None
     ) -> tuple[ConnectorKind, dict[str, str]]:
         """Return the kind of a connector and its configuration with its name.
 
@@ -309,8 +289,8 @@ class Connectors:
                 f"URL ({name})"
             )
             raise ConfigError(problem, field="name", fix="Use one name.")
-        given = self.masks.restored(config, {} if kept is None else kept.config)
-        named = {**given, "name": name}
+        restored = self.masks.restored(config, {} if stored is None else stored.config)
+        named = {**restored, "name": name}
         self.registry.references.secrets.remember(secrets_of(named, self.registry))
         infos = config_infos(named, self.registry)
         if infos.errors:
@@ -340,7 +320,6 @@ def _seen(
     statuses: Mapping[TaskId, TaskStatus],
     owners: Mapping[TaskId, str],
 ) -> ConnectorView:
-    """Return a connector with those of its tasks that are planned."""
     tasks = []
     for task in planned:
         key = TaskId(connector.name, task.number)
@@ -355,8 +334,6 @@ class ConnectorFilter:
 
     Args:
         names: Patterns of names, as file names have them: ``*``, ``?`` and ``[a-z]``.
-        kinds: What they copy between.
-        states: How they are.
         task_states: How at least one of their tasks is.
         plugins: Their plugins, by name, alias or class.
     """
@@ -370,23 +347,19 @@ class ConnectorFilter:
     def takes(self, view: ConnectorView, plugin: PluginInfo | None) -> bool:
         """Return whether a connector is chosen; ``plugin`` is None if it is not installed."""
         found = view.connector
+        names = {found.config.get("connector.class", "")}
+        if plugin is not None:
+            names |= {plugin.name, plugin.class_path, *plugin.aliases}
         return (
             (not self.names or any(fnmatchcase(found.name, each) for each in self.names))
             and (not self.kinds or found.kind in self.kinds)
             and (not self.states or view.status.state in self.states)
-            and (not self.task_states or self._has_task(view))
-            and (not self.plugins or bool(_names(view, plugin) & {*self.plugins}))
+            and (
+                not self.task_states
+                or any(task.status.state in self.task_states for task in view.tasks)
+            )
+            and (not self.plugins or not names.isdisjoint(self.plugins))
         )
-
-    def _has_task(self, view: ConnectorView) -> bool:
-        return any(task.status.state in self.task_states for task in view.tasks)
-
-
-def _names(view: ConnectorView, plugin: PluginInfo | None) -> set[str]:
-    names = {view.connector.config.get("connector.class", "")}
-    return (
-        names if plugin is None else names | {plugin.name, plugin.class_path, *plugin.aliases}
-    )
 
 
 class BulkAction(StrEnum):
@@ -413,7 +386,6 @@ class BulkResult:
     Args:
         view: How it was before.
         done: Whether what was asked is done, or will be by its worker.
-        error: Why not.
     """
 
     view: ConnectorView
@@ -426,7 +398,6 @@ class Bulk:
     """One thing to do.
 
     Args:
-        action: What.
         tasks: Whether a restart takes the tasks along.
         only_failed: Whether a restart leaves alone what has not failed.
     """
@@ -442,26 +413,100 @@ class Bulk:
 
         One that fails, as it was deleted meanwhile, does not keep the others from it.
         """
-        views = connectors.chosen(chosen)
-        if dry:
-            return [BulkResult(view) for view in views]
-        return [self._done(view, self._doing(connectors, view, by)) for view in views]
+        results = []
+        for view in connectors.chosen(chosen):
+            error = None if dry else self._error_of(connectors, view.connector.name, by)
+            results.append(BulkResult(view, done=not dry and error is None, error=error))
+        return results
 
-    def _doing(
-        self, connectors: Connectors, view: ConnectorView, by: str
-    ) -> Callable[[], object]:
-        name = view.connector.name
-        if self.action is BulkAction.DELETE:
-            return lambda: connectors.delete(name, by)
-        if self.action is BulkAction.RESTART:
-            more = {"tasks": self.tasks, "only_failed": self.only_failed}
-            return lambda: connectors.restart(name, by, **more)
-        return lambda: connectors.set_target(name, _TARGETS[self.action], by)
-
-    @staticmethod
-    def _done(view: ConnectorView, do: Callable[[], object]) -> BulkResult:
+    def _error_of(self, connectors: Connectors, name: str, by: str) -> HeadraceError | None:
         try:
-            do()
+            if self.action is BulkAction.DELETE:
+                connectors.delete(name, by)
+            elif self.action is BulkAction.RESTART:
+                connectors.restart(name, by, tasks=self.tasks, only_failed=self.only_failed)
+            else:
+                connectors.set_target(name, _TARGETS[self.action], by)
         except HeadraceError as error:
-            return BulkResult(view, error=error)
-        return BulkResult(view, done=True)
+            return error
+        return None
+
+
+class ConfigVersionNotFoundError(HeadraceError):
+    """The connector has had no configuration of that number."""
+
+    code: ClassVar[str] = "connector.version_not_found"
+    category: ClassVar[Category] = Category.CONFIG
+
+
+@dataclass(frozen=True)
+class ConfigChange:
+    """A key that differs between two configurations; None where one does not have it."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class ConfigVersions:
+    """The configurations of an installation's connectors. Any thread may use it."""
+
+    connectors: Connectors
+
+    def all(self, name: str) -> Sequence[ConfigVersion]:
+        return [self.connectors.masks.of(each) for each in self._stored(name)]
+
+    def get(self, name: str, number: int) -> ConfigVersion:
+        return self.connectors.masks.of(self._find(name, number))
+
+    def _stored(self, name: str) -> Sequence[ConfigVersion]:
+        return existing(name, self.connectors.store.versions(name) or None)
+
+    def _find(self, name: str, number: int) -> ConfigVersion:
+        versions = self._stored(name)
+        for version in versions:
+            if version.version == number:
+                return version
+        problem = f"Connector {name} has no configuration version {number}."
+        fix = f"Use a version from {versions[-1].version} to {versions[0].version}."
+        raise ConfigVersionNotFoundError(problem, fix=fix, field="version")
+
+    def changes(self, name: str, before: int, after: int) -> list[ConfigChange]:
+        """Return the keys that differ between two, by name; a changed password is hidden twice.
+
+        Raises ConnectorNotFoundError or ConfigVersionNotFoundError.
+        """
+        first, then = self._find(name, before).config, self._find(name, after).config
+        shown = [self.connectors.masks.shown(each) for each in (first, then)]
+        return [
+            replace(each, before=shown[0].get(each.key), after=shown[1].get(each.key))
+            for each in differences(first, then)
+        ]
+
+    def steps(self, name: str) -> list[tuple[ConfigVersion, list[str]]]:
+        """Return all, newest first, with the keys that each changed."""
+        versions = self._stored(name)
+        older: list[Mapping[str, str]] = [*(each.config for each in versions[1:]), {}]
+        return [
+            (
+                self.connectors.masks.of(each),
+                [change.key for change in differences(before, each.config)],
+            )
+            for each, before in zip(versions, older, strict=True)
+        ]
+
+    def restore(self, name: str, number: int, by: str) -> Connector:
+        """Give a connector a configuration that it has had, as its next version.
+
+        The one that it has changes nothing. It is checked again: plugins may have changed.
+        Raises ConnectorNotFoundError, ConfigVersionNotFoundError, or what is wrong with it.
+        """
+        return self.connectors.configure(name, self._find(name, number).config, by)[0]
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[ConfigChange]:
+    """Return the keys that differ, by name."""
+    keys = sorted({*before, *after})
+    changes = (ConfigChange(key, before.get(key), after.get(key)) for key in keys)
+    return [change for change in changes if change.before != change.after]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.control.config_keys import below, errors_at, unknown_keys
 from headrace.control.connector_settings import DEFAULT_HEADER_CONVERTER
-from headrace.sdk import ConfigError, ConfigErrors
+from headrace.sdk import ConfigError, ConfigErrors, Converter
 from headrace.sdk.converter import CONVERTER_TYPE, RecordPart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headrace.model import Definition, PluginSpec, StepSpec
     from headrace.plugins import References, Registry
-    from headrace.sdk import Converter
     from headrace.sdk.config import Config
 
 
@@ -25,13 +23,7 @@ CONVERTER_PREFIXES = tuple(f"{part}.converter." for part in RecordPart)
 
 @dataclass(frozen=True)
 class ConverterPlan:
-    """A configured converter for one part.
-
-    Args:
-        part: The part.
-        plugin: Its class.
-        config: Its own keys.
-    """
+    """A configured converter for one part."""
 
     part: RecordPart
     plugin: type[Converter]
@@ -61,38 +53,23 @@ def plan_converters(definition: Definition, registry: Registry) -> tuple[Convert
         try:
             config = plugin.config_def().parse(converter_props(definition, part))
         except ConfigErrors as several:
-            raise ConfigErrors(
-                ConfigError(error.problem, fix=error.fix, field=_at(part, error.field))
-                for error in several.errors
-            ) from several
+            raise errors_at(several.errors, f"{part}.converter") from several
         plans.append(ConverterPlan(part, plugin, config))
     return tuple(plans)
 
 
-def unknown_keys(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
+def unknown_converter_keys(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
     """Yield the keys that no converter knows; all of its converters must be good."""
     for plan in plan_converters(definition, registry):
-        keys = plan.plugin.config_def()
-        for name, close in keys.unknown(converter_props(definition, plan.part)):
-            known = ", ".join(keys.keys) or "none"
-            fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
-            yield ConfigError("Unknown key.", field=_at(plan.part, name), fix=fix)
+        keys, props = plan.plugin.config_def(), converter_props(definition, plan.part)
+        yield from unknown_keys(keys, props, f"{plan.part}.converter")
 
 
 def converter_props(definition: Definition, part: RecordPart) -> dict[str, str]:
     """Return a converter's keys, without their prefix."""
-    prefix = f"{part}.converter."
-    props = {
-        key.removeprefix(prefix): value
-        for key, value in definition.common.items()
-        if key.startswith(prefix)
-    }
+    props = below(definition.common, f"{part}.converter.")
     props.pop("plugin.version", None)
     return props | {CONVERTER_TYPE: part.value}
-
-
-def _at(part: RecordPart, key: str | None) -> str:
-    return ".".join(piece for piece in (f"{part}.converter", key) if piece)
 
 
 def resolved(definition: Definition, references: References) -> Definition:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.control.planning import REPLAYS
-from headrace.model import Counts, TaskId
+from headrace.model import Batch, Counts, TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from headrace.control.connectors import ConnectorFilter, Connectors
-    from headrace.model import Batch
 
 
 BALANCE = "read = written + filtered + rejected"
@@ -25,7 +25,6 @@ class Tally:
     """What became of the records of one connector.
 
     Args:
-        connector: Its name.
         tasks: The counts of each task that has ever run, by number.
         replays: Those of its dead letters that were sent again; they were rejected before.
     """
@@ -37,7 +36,7 @@ class Tally:
     @property
     def total(self) -> Counts:
         """Return the sum over all tasks, without replays."""
-        return _sum(self.tasks.values())
+        return reduce(Counts.plus, self.tasks.values(), Counts())
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,9 @@ class Tallies:
     connectors: Connectors
 
     def of(self, name: str, since: datetime | None = None) -> Tally:
-        """Return those of one connector. Raises ConnectorNotFoundError.
-
-        Args:
-            name: The connector.
-            since: Only batches that began then or later, as far as the store keeps them.
-        """
+        """Return those of one connector; since a time, as far as the store keeps batches."""
         self.connectors.get(name)
-        state = self.connectors.state
+        state = self.connectors.task_store
         found = state.all_totals(name)
         if since is not None:
             found = {task: state.counts_since(task, since) for task in found}
@@ -66,7 +60,7 @@ class Tallies:
         However many there are, the store is asked a constant number of times.
         """
         found: dict[str, dict[TaskId, Counts]] = {}
-        for task, counts in self.connectors.state.all_totals().items():
+        for task, counts in self.connectors.task_store.all_totals().items():
             found.setdefault(task.connector, {})[task] = counts
         names = [view.connector.name for view in self.connectors.chosen(chosen)]
         return [_tally(name, found.get(name, {})) for name in names]
@@ -77,17 +71,10 @@ class Tallies:
         Raises ConnectorNotFoundError.
         """
         self.connectors.get(name)
-        return self.connectors.state.batches(TaskId(name, number), limit)
+        return self.connectors.task_store.batches(TaskId(name, number), limit)
 
 
 def _tally(name: str, found: Mapping[TaskId, Counts]) -> Tally:
     tasks = {task.number: counts for task, counts in sorted(found.items())}
     replays = tasks.pop(REPLAYS, Counts())
     return Tally(name, tasks, replays)
-
-
-def _sum(each: Iterable[Counts]) -> Counts:
-    total = Counts()
-    for counts in each:
-        total = total.plus(counts)
-    return total

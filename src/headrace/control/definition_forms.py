@@ -1,17 +1,17 @@
-"""The forms of a definition: Kafka Connect's flat map of texts, and our own with sections."""
+"""The forms of a definition: Kafka Connect's, RocketMQ Connect's, and our own sections."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from headrace.control.config_keys import below
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.control.converters import CONVERTER_PREFIXES
-from headrace.model import Definition, PluginSpec, StepSpec
+from headrace.model import Definition, PluginSpec, StepSpec, TargetState
 from headrace.sdk import ConfigError, ConfigErrors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
@@ -36,6 +36,18 @@ def text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(text(item) for item in value)
     return str(value)
+
+
+def target_state(value: object, field: str) -> TargetState | None:
+    """Read a target state, in whatever case; None if it is not given. Raises ConfigError."""
+    if value is None:
+        return None
+    state = text(value).upper()
+    if state not in list(TargetState):
+        fix = f"Use one of: {', '.join(TargetState)}."
+        problem = f"Invalid {field} {value!r}."
+        raise ConfigError(problem, field=field, fix=fix)
+    return TargetState(state)
 
 
 MAX_STEPS = 200
@@ -103,7 +115,7 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
     steps = []
     defined = chain_names(config, "predicates")
     for alias in chain_names(config, "transforms"):
-        own = _own(config, f"transforms.{alias}.")
+        own = below(config, f"transforms.{alias}.")
         kind = own.pop("type", "")
         predicate = own.pop("predicate", None)
         negate = own.pop("negate", "false").lower() == "true"
@@ -112,7 +124,7 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
         if not kind:
             fix = "Name the transform."
             errors.append(ConfigError(problem="Has no type.", field=f"{place}.type", fix=fix))
-        of_predicate = _own(config, f"predicates.{predicate}.") if predicate else {}
+        of_predicate = below(config, f"predicates.{predicate}.") if predicate else {}
         predicate_kind = of_predicate.pop("type", None)
         if predicate and (predicate not in defined or not predicate_kind):
             problem = f"No predicate is called {predicate!r}."
@@ -133,14 +145,6 @@ def kafka_steps(config: Mapping[str, str]) -> tuple[StepSpec, ...]:
     if errors:
         raise ConfigErrors(errors)
     return tuple(steps)
-
-
-def _own(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {
-        key.removeprefix(prefix): value
-        for key, value in config.items()
-        if key.startswith(prefix)
-    }
 
 
 def chain_names(config: Mapping[str, str], key: str) -> list[str]:
@@ -269,8 +273,15 @@ def from_sections(document: Mapping[str, Any]) -> list[Definition]:
     sections = document.get("sinks", document.get("sink", []))
     sections = sections if isinstance(sections, list) else [sections]
     sinks = [reader.plugin(value, f"sinks[{n}]") for n, value in enumerate(sections)]
-    of_sinks = [_sink_steps(reader, value, n) for n, value in enumerate(sections)]
-    topics = _topics(document)
+    of_sinks = [
+        reader.steps(
+            value.get("transforms") if isinstance(value, dict) else None,
+            f"sinks[{n}].transforms",
+        )
+        for n, value in enumerate(sections)
+    ]
+    named = document.get("topics", document.get("topic")) or []
+    topics = tuple(map(str, named if isinstance(named, list) else [named]))
     steps = reader.steps(document.get("transforms"), "transforms")
     _check_sections(reader, source, sinks, topics, of_sinks)
     if "predicates" in document:
@@ -293,16 +304,6 @@ def from_sections(document: Mapping[str, Any]) -> list[Definition]:
     return definitions
 
 
-def _sink_steps(reader: _Reader, value: object, number: int) -> tuple[StepSpec, ...]:
-    steps = value.get("transforms") if isinstance(value, dict) else None
-    return reader.steps(steps, f"sinks[{number}].transforms")
-
-
-def _topics(document: Mapping[str, Any]) -> tuple[str, ...]:
-    value = document.get("topics", document.get("topic")) or []
-    return tuple(str(topic) for topic in (value if isinstance(value, list) else [value]))
-
-
 def _check_sections(
     reader: _Reader,
     source: PluginSpec | None,
@@ -319,3 +320,105 @@ def _check_sections(
     if source is not None and not topics and any(of_sinks):
         fix = "Move them to the top, or add a topic: between the source and the sinks."
         reader.fail("sinks", "A direct copy has one chain of transforms.", fix)
+
+
+_TOPIC, _TOPICS = "connect.topicname", "connect.topicnames"
+_KEYS = {
+    "max.tasks": "tasks.max",
+    _TOPIC: "topic",
+    _TOPICS: "topics",
+    "errors.deadletterqueue.context.properties.enable": (
+        "errors.deadletterqueue.context.headers.enable"
+    ),
+    "consume.from.where": "topics.start",
+}
+_OTHER_KEYS = {
+    "max-task": "tasks.max",
+    "max.task": "tasks.max",
+    "connect-topicname": "topic",
+}
+"""What its documents call some keys beside the names in its code."""
+_BACK = {ours: theirs for theirs, ours in _KEYS.items()}
+_STARTS = {"CONSUME_FROM_FIRST_OFFSET": "earliest", "CONSUME_FROM_LAST_OFFSET": "latest"}
+_ENDS = {ours: theirs for theirs, ours in _STARTS.items()}
+_DIRECT = "connector.direct.enable"
+
+
+def from_rocketmq(sent: Mapping[str, str], is_source: Callable[[str], bool]) -> dict[str, str]:
+    """Return a configuration in Kafka Connect's words, in which Headrace keeps it.
+
+    Keys that are the same in both, a plugin's own and Kafka Connect's, stay as they are.
+
+    Raises:
+        ConfigError: It has no class, a sink has no topics, or it asks for what is not there.
+        PluginNotFoundError: The class is not there.
+    """
+    plugin = sent.get("connector.class", "")
+    if not plugin:
+        problem = "Request config key: connector.class"
+        raise ConfigError(problem, field="connector.class", fix="Name the plugin.")
+    if sent.get(_DIRECT, "").lower() == "true":
+        problem = "A copy without a topic in between cannot be made by this API."
+        fix = "Leave it out, and create a source and a sink of its topic."
+        raise ConfigError(problem, field=_DIRECT, fix=fix)
+    config = {_kafka_key(key, sent): _kafka_value(key, text) for key, text in sent.items()}
+    if not is_source(plugin) and not {"topics", "topics.regex"} & config.keys():
+        problem = f"Config {_TOPICS} cannot be empty"
+        raise ConfigError(problem, field=_TOPICS, fix="Name the topics that it reads.")
+    return config
+
+
+def to_rocketmq(config: Mapping[str, str]) -> dict[str, str]:
+    """Return a configuration as RocketMQ Connect words it; its name is not among its keys."""
+    return {
+        _rocketmq_key(key, config): _rocketmq_value(key, text)
+        for key, text in config.items()
+        if key != "name"
+    }
+
+
+def in_rocketmq_words(text: str, config: Mapping[str, str]) -> str:
+    """Return a key, or a sentence about some, with RocketMQ Connect's names of keys."""
+    steps = names(config.get("transforms", ""))
+    shown = _BACK | {f"transforms.{step}.type": f"transforms.{step}.class" for step in steps}
+    if text in shown:
+        return shown[text]
+    # A word such as `topic` may be just that in a sentence.
+    dotted = "|".join(re.escape(key) for key in shown if "." in key)
+    return re.sub(rf"(?<![\w.])({dotted})(?![\w.]\w)", lambda found: shown[found[0]], text)
+
+
+def _kafka_key(key: str, sent: Mapping[str, str]) -> str:
+    known = _KEYS.get(key) or _OTHER_KEYS.get(key)
+    return known or _step_key(key, sent, "class", "type")
+
+
+def _rocketmq_key(key: str, config: Mapping[str, str]) -> str:
+    if key in _BACK and (key != "topics.start" or config[key] in _ENDS):
+        return _BACK[key]
+    return _step_key(key, config, "type", "class")
+
+
+def _step_key(key: str, config: Mapping[str, str], had: str, has: str) -> str:
+    """Return the key of a transform's class with its other ending, and any other as it is."""
+    step = key.removeprefix("transforms.").removesuffix(f".{had}")
+    is_class = key == f"transforms.{step}.{had}" and step in names(config.get("transforms", ""))
+    return f"transforms.{step}.{has}" if is_class else key
+
+
+def _kafka_value(key: str, text: str) -> str:
+    if key == _TOPICS:
+        return ",".join(each.strip() for each in text.split(";") if each.strip())
+    if key == "consume.from.where":
+        if text not in _STARTS:
+            problem = f"Invalid start position {text!r}."
+            fix = f"Use one of: {', '.join(_STARTS)}."
+            raise ConfigError(problem, field=key, fix=fix)
+        return _STARTS[text]
+    return text
+
+
+def _rocketmq_value(key: str, text: str) -> str:
+    if key == "topics":
+        return ";".join(names(text))
+    return _ENDS.get(text, text) if key == "topics.start" else text

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
@@ -15,18 +17,10 @@ from ruamel.yaml.events import (
     ScalarEvent,
 )
 
-from headrace.control.definition_forms import flat, from_kafka, from_sections, text
-from headrace.model import PluginNotFoundError, TargetState
-from headrace.plugins import PluginKind
+from headrace.control.definition_forms import flat, from_kafka, from_sections, target_state
+from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
+from headrace.plugins import PluginKind, Registry
 from headrace.sdk import ConfigError, ConfigErrors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from headrace.model import Definition, PluginSpec, StepSpec
-    from headrace.plugins import Registry
-
 
 _Read = TypeVar("_Read")
 _MAX_NODES = 100_000
@@ -204,7 +198,6 @@ class Served:
     """A connector as a server is to have it.
 
     Args:
-        name: Its name.
         config: Its configuration, as texts, with the name.
         state: What it is to be: RUNNING, PAUSED or STOPPED; None where that is left alone.
         initial_state: What it is to be when it is made.
@@ -264,21 +257,9 @@ def _enclosed(document: Mapping[str, object]) -> Served:
     return Served(
         name=name,
         config={**flat(inner), "name": name},
-        state=_state(document, "state"),
-        initial_state=_state(document, "initial_state"),
+        state=target_state(document.get("state"), "state"),
+        initial_state=target_state(document.get("initial_state"), "initial_state"),
     )
-
-
-def _state(document: Mapping[str, object], key: str) -> str | None:
-    value = document.get(key)
-    if value is None:
-        return None
-    state = text(value).upper()
-    if state not in list(TargetState):
-        fix = f"Use one of: {', '.join(TargetState)}."
-        problem = f"Invalid state {value!r}."
-        raise ConfigError(problem, field=key, fix=fix)
-    return state
 
 
 def _flattened(definition: Definition, registry: Registry) -> Served:

@@ -1,22 +1,15 @@
-"""Offsets as objects that can be looked at and, while nothing runs, changed."""
+"""Offsets: seen, changed while nothing runs, and what a change does to the data."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.control.config_infos import definition_of
-from headrace.control.offset_changes import (
-    Offset,
-    OffsetChange,
-    OffsetUpdate,
-    changes_between,
-    own_offset,
-    shown_offsets,
-    task_of,
-)
 from headrace.control.planning import REPLAYS
 from headrace.evolution import plugin_keys
 from headrace.model import ConnectorKind, ConnectorState, Stamp, TargetState, TaskId
@@ -24,7 +17,7 @@ from headrace.sdk import ConfigError, Position, SourceConnector, StateError
 from headrace.store import ConnectorChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from headrace.control.connectors import Connectors
@@ -36,22 +29,201 @@ if TYPE_CHECKING:
     Place = tuple[datetime, Position]
 
 
+class OffsetEffect(StrEnum):
+    """What becomes of the records between two offsets of a partition.
+
+    What is read again belongs to new batches, so that only a target that overwrites what it
+    has by a key is the same afterwards (Guarantee 2 is about one batch, run twice).
+    """
+
+    REPEATED = "repeated"
+    SKIPPED = "skipped"
+    UNKNOWN = "unknown"
+
+
+_WORDS = {
+    OffsetEffect.REPEATED: "is read again, and doubled where the target adds what it gets",
+    OffsetEffect.SKIPPED: "is left out, and never arrives",
+    OffsetEffect.UNKNOWN: "may be read again or left out; only the source knows",
+}
+
+
+@dataclass(frozen=True)
+class OffsetChange:
+    """A partition whose offset changes; None stands for the beginning.
+
+    ``is_back`` says that it goes back for certain, whatever its offsets look like.
+    """
+
+    partition: Json
+    before: Json | None
+    after: Json | None
+    is_back: bool = False
+
+    @property
+    def effect(self) -> OffsetEffect:
+        if self.after is None or self.is_back:
+            return OffsetEffect.REPEATED
+        if self.before is None:
+            return OffsetEffect.SKIPPED
+        differing = self._differing
+        if len(differing) != 1 or not all(type(value) is int for value in differing[0]):
+            return OffsetEffect.UNKNOWN
+        [(old, new)] = differing
+        assert isinstance(old, int)
+        assert isinstance(new, int)
+        return OffsetEffect.REPEATED if new < old else OffsetEffect.SKIPPED
+
+    @property
+    def meaning(self) -> str:
+        places = [_place(each) for each in (self.before, self.after)]
+        partition = _place(self.partition)
+        between = f"{places[0]} and {places[1]}"
+        if len(self._differing) > 1:
+            between = "the offset that it had and the one that it has now"
+        return f"Between {between} of {partition}, what there is {_WORDS[self.effect]}."
+
+    @property
+    def _differing(self) -> list[tuple[object, object]]:
+        if self.before is None or self.after is None:
+            return []
+        keys = self.before.keys() | self.after.keys()
+        pairs = [(self.before.get(key), self.after.get(key)) for key in keys]
+        return [(old, new) for old, new in pairs if old != new]
+
+
+@dataclass(frozen=True)
+class OffsetUpdate:
+    """A change of a connector's offsets that was made.
+
+    Args:
+        id: The number of its event.
+        action: ``alter``, ``reset``, ``rewind``, ``undo`` or ``give-up``.
+    """
+
+    id: int
+    action: str
+    at: datetime
+    by: str
+    changes: Sequence[OffsetChange]
+
+
+def changes_between(
+    before: Iterable[Offset], after: Iterable[Offset], *, is_back: bool = False
+) -> list[OffsetChange]:
+    """Return the partitions that differ, in a fixed order."""
+    old, new = _by_partition(before), _by_partition(after)
+    found = []
+    for key, seen in sorted({**old, **new}.items(), key=lambda pair: pair[0].to_json()):
+        here, there = (
+            None if each is None else each.offset for each in (old.get(key), new.get(key))
+        )
+        if here != there:
+            found.append(OffsetChange(seen.partition, here, there, is_back))
+    return found
+
+
+def _by_partition(offsets: Iterable[Offset]) -> Mapping[Position, Offset]:
+    return {Position.of(each.partition, {}): each for each in offsets}
+
+
+def _place(value: Json | None) -> str:
+    if value is None:
+        return "the beginning"
+    return ", ".join(f"{key} {each}" for key, each in value.items())
+
+
+_TOPIC, _PARTITION, _OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+_WHOLE = f"Set {_OFFSET} to an integer of at least 0: the next offset to read."
+Json: TypeAlias = "Mapping[str, Any]"
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Where a connector stands in one partition of what it reads.
+
+    Args:
+        partition: The partition, in the source's own words; a topic's as Kafka Connect has it.
+        offset: The offset; None stands for the beginning.
+    """
+
+    partition: Json
+    offset: Json | None
+
+
+def shown_offsets(connector: Connector, position: Position) -> Iterator[Offset]:
+    """Yield where a task stands, partition by partition."""
+    own = {"topic": f"{connector.name}.capture"}
+    for partition, offset in position.items():
+        if partition == own:
+            continue  # how far its chain has read what it captured
+        if connector.kind is ConnectorKind.SINK and "version" in offset:
+            # Kafka's offset is the next to be read, ours the last version that was; one that
+            # was read in part is the next still.
+            whole = "index" not in offset
+            yield Offset(
+                {_TOPIC: partition["topic"], _PARTITION: 0},
+                {_OFFSET: int(offset["version"]) + whole},
+            )
+        else:
+            yield Offset(dict(partition), dict(offset))
+
+
+def own_offset(connector: Connector, requested: Offset) -> tuple[Json, Json | None]:
+    """Return a partition and its offset in our own words."""
+    if connector.kind is not ConnectorKind.SINK:
+        return requested.partition, requested.offset
+    if not {_TOPIC, _PARTITION} <= requested.partition.keys():
+        problem = (
+            "The partition for a sink connector offset must contain the keys "
+            f"'{_TOPIC}' and '{_PARTITION}'"
+        )
+        fix = f'Write it as {{"{_TOPIC}": "TOPIC", "{_PARTITION}": 0}}.'
+        raise ConfigError(problem, field="partition", fix=fix)
+    topic, number = requested.partition[_TOPIC], requested.partition[_PARTITION]
+    if not isinstance(topic, str) or str(number) != "0":
+        problem = f"{topic!r} has no partition {number!r}: every topic has one, of number 0."
+        raise ConfigError(problem, field="partition", fix=f"Set {_PARTITION} to 0.")
+    partition = {"topic": topic}
+    if requested.offset is None:
+        return partition, None
+    if _OFFSET not in requested.offset:
+        problem = (
+            "The offset for a sink connector should either be null or contain the key "
+            f"'{_OFFSET}'"
+        )
+        raise ConfigError(problem, field="offset", fix=_WHOLE)
+    value = requested.offset[_OFFSET]
+    try:
+        number = int(str(value))
+    except ValueError:
+        problem = (
+            "Failed to parse the following Kafka offset value in the provided offsets: "
+            f"'{value}'. Offset values for sink connectors need to be integers."
+        )
+        raise ConfigError(problem, field="offset", fix=_WHOLE) from None
+    if number < 0:
+        problem = f"Invalid offset {number}; expected an integer of at least 0."
+        raise ConfigError(problem, field="offset", fix=_WHOLE)
+    return partition, {"version": number - 1}
+
+
+def task_of(name: str, positions: Mapping[TaskId, Position], partition: Json) -> TaskId:
+    """Return the task that stands in a partition; the first for one that none has begun."""
+    for task, position in sorted(positions.items()):
+        if position.offset(partition) is not None:
+            return task
+    return min(positions, default=TaskId(name, 0))
+
+
 def stood_at(
     to: datetime, task: TaskId, stands: Position, state: Store, changes: Sequence[Place]
 ) -> Position:
     """Return where a task stood at a time, or earlier where that is not known as exactly.
 
-    Where the clock was put back the first of the times that are alike counts.
-
-    Args:
-        to: The time.
-        task: The task.
-        stands: Where it stands now.
-        state: Where its batches are.
-        changes: When people let it go on from where since it was made, oldest first.
-
-    Raises:
-        ConfigError: Nothing is known that is as old.
+    Where the clock was put back the first of the times that are alike counts. ``changes`` says
+    when people have altered where it stands since it was made, oldest first. Raises ConfigError
+    where nothing is known that is as old.
     """
     places: list[Place] = []
     is_newest = True
@@ -97,7 +269,6 @@ class Offsets:
     connectors: Connectors
 
     def view(self, name: str) -> list[Offset]:
-        """Return where a connector stands. Raises ConnectorNotFoundError."""
         return _all_shown(self.connectors.get(name), self._positions(name))
 
     def alter(self, name: str, offsets: Sequence[Offset], by: str) -> list[OffsetChange]:
@@ -130,7 +301,6 @@ class Offsets:
         return self._move(found, altered, by, "alter")
 
     def reset(self, name: str, by: str) -> list[OffsetChange]:
-        """Make a stopped connector begin anew."""
         found = self._stopped(name)
         return self._move(found, lambda them: dict.fromkeys(them, Position()), by, "reset")
 
@@ -146,11 +316,15 @@ class Offsets:
             problem = f"{to.isoformat()} is in the future."
             raise ConfigError(problem, field="to", fix="Use a time in the past.")
 
-        moves = [event for event in self._events(name) if event.kind == _EVENT]
+        moves = self._events(name)
+        changes: dict[TaskId, list[Place]] = {}
+        for event in moves:
+            for task, position in _places(event, "after").items():
+                changes.setdefault(task, []).append((event.at, position))
 
         def rewound(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
             return {
-                task: self._at(found, task, each, to, _changes(moves, task))
+                task: self._at(found, task, each, to, changes.get(task, []))
                 for task, each in positions.items()
             }
 
@@ -169,16 +343,14 @@ class Offsets:
         """
         found = self._stopped(name)
 
-        def undone(positions: Mapping[TaskId, Position]) -> Mapping[TaskId, Position]:
-            return self._undone(found, positions, force=force)
-
+        undone = partial(self._undone, found, force=force)
         return self._move(found, undone, by, "undo")
 
     def _undone(
         self, found: Connector, positions: Mapping[TaskId, Position], *, force: bool
     ) -> Mapping[TaskId, Position]:
         name = found.name
-        last = self._last(name)
+        last = next((each for each in reversed(self._events(name)) if _moves(each)), None)
         if last is None:
             problem = f"The offsets of connector {name} have not been changed."
             raise StateError(problem, fix="There is nothing to undo.")
@@ -188,13 +360,14 @@ class Offsets:
             changes = changes_between(
                 _all_shown(found, positions), _all_shown(found, {**positions, **before})
             )
-            told = " ".join(each.meaning for each in changes)
-            problem = f"Connector {name} has moved data since its offsets were changed. {told}"
+            meaning = " ".join(each.meaning for each in changes)
+            problem = (
+                f"Connector {name} has moved data since its offsets were changed. {meaning}"
+            )
             raise StateError(problem, fix="Force it if that is what you want.")
         return before
 
     def history(self, name: str) -> list[OffsetUpdate]:
-        """Return the changes that were made, newest first. Raises ConnectorNotFoundError."""
         found = self.connectors.get(name)
         return [_update(found, event) for event in reversed(self._events(name))]
 
@@ -205,7 +378,7 @@ class Offsets:
 
     def _positions(self, name: str) -> dict[TaskId, Position]:
         """Return where the tasks stand that read what the connector reads."""
-        positions = self.connectors.state.positions(name)
+        positions = self.connectors.task_store.positions(name)
         # How far the chain behind a capture has read stays: what the capture reads again is
         # appended again.
         behind = {"topic": f"{name}.capture"}
@@ -216,10 +389,10 @@ class Offsets:
         }
 
     def _check(self, found: Connector, position: Position) -> None:
-        """Ask the connector, and the topics of a sink, whether they could go on from there."""
-        if found.kind is ConnectorKind.SINK:
+        places = self.connectors.places
+        if found.kind is ConnectorKind.SINK and places is not None:
             for partition, offset in position.items():
-                self.connectors.places.check(partition["topic"], int(offset["version"]))
+                places.check(partition["topic"], int(offset["version"]))
         plugin, config = self._plugin(found)
         plugin.alter_offsets(config, position)
 
@@ -232,13 +405,13 @@ class Offsets:
         *,
         is_back: bool = False,
     ) -> list[OffsetChange]:
-        """Change where a connector stands; anew, if somebody else has changed it meanwhile."""
+        """Change where a connector stands; again, if somebody else has changed it meanwhile."""
         while True:
             before = self._positions(found.name)
             positions = moved(before)
             stamp = Stamp(self.connectors.clock(), by)
             with suppress(ConnectorChangedError):
-                self.connectors.wanted.set_positions(
+                self.connectors.store.set_positions(
                     found.name, positions, stamp, action, before
                 )
                 after = {**before, **positions}
@@ -252,47 +425,39 @@ class Offsets:
         task: TaskId,
         position: Position,
         to: datetime,
-        changes: Sequence[tuple[datetime, Position]],
+        changes: Sequence[Place],
     ) -> Position:
         """Return where a task goes that stands at a position; a sink never goes forward."""
         if found.kind is ConnectorKind.SINK:
-            before = self.connectors.places.before
+            places = self.connectors.places
+            assert places is not None
             return Position(
                 (partition, {"version": version} if version < offset["version"] else offset)
                 for partition, offset in position.items()
-                for version in [before(partition["topic"], to)]
+                for version in [places.before(partition["topic"], to)]
             )
         source, config = self._plugin(found)
         assert issubclass(source, SourceConnector)
         there = source.position_at(config, position, to)
         if there is not None:
             return position.merged(there)
-        stood = stood_at(to, task, position, self.connectors.state, changes)
+        stood = stood_at(to, task, position, self.connectors.task_store, changes)
         source.alter_offsets(config, stood)
         return stood
 
     def _plugin(self, found: Connector) -> tuple[type[Plugin], Config]:
-        """Return a connector's class with its parsed configuration.
-
-        Raises what is wrong with the configuration.
-        """
         registry = self.connectors.registry
-        kept = self.connectors.wanted.connector(found.name)  # with its passwords
-        definition = definition_of(kept or found, registry)
+        stored = self.connectors.store.connector(found.name)  # with its passwords
+        definition = definition_of(stored or found, registry)
         spec = definition.source or definition.sinks[0]
         find = registry.sink if definition.source is None else registry.source
         plugin: type[Plugin] = find(spec.plugin)
         return plugin, plugin.config_def().parse(plugin_keys(spec.config))
 
-    def _last(self, name: str) -> Event | None:
-        changes = (each for each in reversed(self._events(name)) if _moves(each))
-        return next(changes, None)
-
     def _events(self, name: str) -> list[Event]:
-        """Return the changes of its offsets since the connector was made, oldest first."""
         found: list[Event] = []
         after = 0
-        while page := self.connectors.wanted.events(after, _PAGE, name, (_MADE, _EVENT)):
+        while page := self.connectors.store.events(after, _PAGE, name, (_MADE, _EVENT)):
             for event in page:
                 if event.kind == _MADE:
                     found.clear()  # they were those of another of that name
@@ -300,12 +465,6 @@ class Offsets:
                     found.append(event)
             after = page[-1].id
         return found
-
-
-def _changes(events: Iterable[Event], task: TaskId) -> list[tuple[datetime, Position]]:
-    """Return when a task was let go on from where."""
-    made = [(event.at, _places(event, "after")) for event in events]
-    return [(at, after[task]) for at, after in made if task in after]
 
 
 def _moves(event: Event) -> bool:
@@ -329,12 +488,11 @@ def require_stopped(found: Connector) -> None:
 
 
 def _places(event: Event, when: str) -> dict[TaskId, Position]:
-    """Return where tasks stood before or after a change."""
-    told: object = event.detail[when]
-    assert isinstance(told, dict)
+    positions: object = event.detail[when]
+    assert isinstance(positions, dict)
     return {
         TaskId(event.connector, int(number)): Position.from_json(text)
-        for number, text in told.items()
+        for number, text in positions.items()
     }
 
 
@@ -351,24 +509,3 @@ def _all_shown(found: Connector, positions: Mapping[TaskId, Position]) -> list[O
     return [
         shown for _, each in sorted(positions.items()) for shown in shown_offsets(found, each)
     ]
-
-
-class Places(Protocol):
-    """Knows which versions topics have. Any thread may use it."""
-
-    def check(self, name: str, version: int) -> None:
-        """Raise ConfigError where a reader could not stand behind a version of a topic."""
-
-    def before(self, name: str, time: datetime) -> int:
-        """Return the newest version of a topic from before a time. Raises ConfigError."""
-
-
-class AnyPlace:
-    """Takes any place, where no topics can be looked into."""
-
-    def check(self, name: str, version: int) -> None:
-        """See Places."""
-
-    def before(self, name: str, time: datetime) -> int:
-        problem = f"The contents of topic {name} at {time.isoformat()} are unknown."
-        raise ConfigError(problem, field="to", fix="Alter the offsets instead.")

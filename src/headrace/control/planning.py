@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace.control.config_keys import errors_at
 from headrace.control.connector_settings import CommonConfig, parse_common
 from headrace.control.converters import ConverterPlan, plan_converters, resolved
-from headrace.control.validation import check_access
+from headrace.control.definition_forms import flat, kafka_steps, section_steps
+from headrace.control.validation import check_access, check_steps
 from headrace.evolution import evolution_of, plugin_keys
-from headrace.model import TaskId
+from headrace.model import Definition, PluginSpec, StepSpec, TaskId
 from headrace.sdk import (
     CaptureSource,
     ConfigError,
     ConfigErrors,
+    Connector,
+    ConnectorContext,
+    Predicate,
     SinkConnector,
     SourceConnector,
+    Transform,
 )
 from headrace.sdk.schema_evolution import EvolutionPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from headrace.model import Definition, PluginSpec, StepSpec
     from headrace.plugins import Registry
-    from headrace.sdk import Connector, ConnectorContext, Predicate, Transform
     from headrace.sdk.config import Config
-
 
 REPLAYS = -1
 """The number of the task that replays dead letters."""
@@ -45,12 +47,10 @@ class SourcePlan:
 
     @property
     def parsed(self) -> Config:
-        """Return the task's configuration, parsed."""
         return self.connector.config_def().parse(self.config)
 
     @property
     def is_capture(self) -> bool:
-        """Return whether the task polls what cannot be read again."""
         return issubclass(self.connector.task_class(self.parsed), CaptureSource)
 
 
@@ -77,16 +77,11 @@ class TaskPlan:
     """All that is needed to run a task.
 
     Args:
-        id: The task.
         source: The plugin it reads; None reads ``from_topic``.
         sinks: The plugins it writes; empty writes ``to_topic``.
         stream: The topic that its records carry.
-        from_topic: The topic it reads, if any.
         to_topic: The topic it writes, if any.
-        steps: The chain.
-        common: The runtime's keys.
         evolution: What is done in ``to_topic`` when the schema of the records changes.
-        converters: What makes bytes of the parts of records on the topic, and back.
         chain: Names its transforms and converters, as a digest of how they are configured.
         identity: Its connector's in the store, if that may be removed while the task runs.
     """
@@ -151,14 +146,11 @@ def replay_plan(plan: TaskPlan) -> TaskPlan:
 class OpenPlan:
     """Plans the tasks of a checked definition, again and again; one thread uses it.
 
-    Each plan looks up the values of the definition's references anew. Its source's connector
-    is started by the first plan, and anew where its own values have changed; it lives until
+    Each plan looks up the values of the definition's references again. Its source's connector
+    is started by the first plan, and again where its own values have changed; it lives until
     ``close``: it may ask its context for a new plan when it notices a new table, say.
 
     Args:
-        definition: What to run.
-        registry: Where its plugins are.
-        context: What the connector may ask of the runtime.
         topics_matching: Gives the existing topics that match a regular expression.
     """
 
@@ -173,8 +165,7 @@ class OpenPlan:
     def plans(self, readers: Mapping[str, int] | None = None) -> list[TaskPlan]:
         """Return the tasks as they are to be now.
 
-        Args:
-            readers: The numbers of a sink's tasks that have read a topic before, by topic.
+        ``readers`` has the numbers of a sink's tasks that have read a topic before, by topic.
         """
         definition = self._resolved = resolved(self.definition, self.registry.references)
         check_access(definition, self.registry)
@@ -205,7 +196,6 @@ class OpenPlan:
         return self.topics_matching(parse_common(definition).topics_regex or "")
 
     def close(self) -> None:
-        """Stop the connector."""
         source, self._source = self._source, None
         if source is not None:
             source.stop()
@@ -292,10 +282,7 @@ def _parsed(connector: Connector, spec: PluginSpec) -> Config:
     try:
         return connector.config_def().parse(plugin_keys(spec.config))
     except ConfigErrors as several:
-        raise ConfigErrors(
-            ConfigError(error.problem, fix=error.fix, field=spec.field(error.field))
-            for error in several.errors
-        ) from several
+        raise errors_at(several.errors, spec.place) from several
 
 
 def plan_steps(steps: Sequence[StepSpec], registry: Registry) -> list[StepPlan]:
@@ -313,3 +300,63 @@ def _step(step: StepSpec, registry: Registry) -> StepPlan:
     predicate = registry.predicate(step.predicate)
     of_predicate = predicate.config_def().parse(step.predicate_config)
     return StepPlan(made, predicate(step.predicate_alias, of_predicate), step.negate)
+
+
+Engine = Callable[[Sequence[StepPlan], Sequence[object]], list[dict[str, Any]]]
+"""Runs a chain over records, and gives for each what each step made of it."""
+
+
+def try_transforms(
+    request: Mapping[str, Any], registry: Registry, engine: Engine
+) -> dict[str, Any]:
+    """Run a chain over sample records, without a connector.
+
+    Args:
+        request: ``{"config": {...}, "records": [...]}``. The config holds ``transforms`` as
+            a connector's does, in Kafka Connect's form or as a list of sections; its other
+            keys do not matter, so that a connector's whole config will do.
+        registry: Where the plugins are.
+        engine: What runs it.
+
+    Returns:
+        ``{"results": [...]}``, one for each record, see `headrace.dataplane.trial`.
+
+    Raises:
+        ConfigErrors: The request or the chain is not valid; all that is wrong at once.
+    """
+    config, records = _request(request)
+    chain = resolved(Definition("chain", steps=_steps(config)), registry.references)
+    steps = chain.steps
+    if errors := check_steps(steps, registry).errors:
+        raise errors_at(errors)
+    return {"results": engine(plan_steps(steps, registry), records)}
+
+
+def _request(request: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[object]]:
+    config, records = request.get("config"), request.get("records")
+    errors = []
+    if not isinstance(config, dict):
+        fix = "Pass the keys of the chain, starting with transforms."
+        errors.append(ConfigError("Expected an object.", field="config", fix=fix))
+    if not isinstance(records, list):
+        fix = 'Pass objects such as {"value": ...}.'
+        errors.append(ConfigError("Expected a list.", field="records", fix=fix))
+    if errors:
+        raise ConfigErrors(errors)
+    assert isinstance(config, dict)
+    assert isinstance(records, list)
+    return config, records
+
+
+def _steps(config: Mapping[str, Any]) -> tuple[StepSpec, ...]:
+    inner = config.get("config")
+    keys = inner if isinstance(inner, dict) and "transforms" not in config else config
+    if not keys.get("transforms"):
+        fix = "Name them, as in transforms=a and transforms.a.type=Cast."
+        raise ConfigErrors([ConfigError("Has no steps.", field="transforms", fix=fix)])
+    if isinstance(keys["transforms"], list) and not all(
+        isinstance(name, str) and f"transforms.{name}.type" in flat(keys)
+        for name in keys["transforms"]
+    ):
+        return section_steps(keys["transforms"])
+    return kafka_steps(flat(keys))

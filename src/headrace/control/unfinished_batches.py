@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.control.offset_changes import shown_offsets
-from headrace.control.offsets import require_stopped
-from headrace.model import BatchState, Stamp, TaskId
-from headrace.sdk import StateError
+from headrace.control.offsets import require_stopped, shown_offsets
+from headrace.model import Batch, BatchState, Connector, Stamp, TaskId
+from headrace.sdk import Position, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.control.connectors import Connectors
-    from headrace.model import Batch, Connector
-    from headrace.sdk import Position
 
 
 class Holding(StrEnum):
@@ -34,7 +31,6 @@ class TargetView:
 
     Args:
         name: The class of its sink.
-        holds: Whether it holds the batch.
         why: Why that is not known, or which part it holds, if so.
     """
 
@@ -51,10 +47,8 @@ class BatchTargets(Protocol):
     ) -> Sequence[TargetView]:
         """Return whether each target of a batch's task holds the batch; never raises.
 
-        Args:
-            connector: The connector, with its passwords.
-            batch: The batch.
-            topics: The topics and streams that its records may have.
+        The connector has its passwords; the topics and streams are those that the batch's
+        records may have.
         """
 
 
@@ -63,11 +57,8 @@ class GivenUp:
     """A batch that was given up, or would be.
 
     Args:
-        batch: The batch.
         skipped: Whether its records are left out, and not read again.
-        targets: What its task's targets said.
         done: Whether it was done.
-        meaning: What that does to its records.
     """
 
     batch: Batch
@@ -97,50 +88,40 @@ class UnfinishedBatches:
         """Forget the unfinished batch of a stopped connector, whose records cannot be read.
 
         The task then plans a new batch from where this one began or, to ``skip`` its records,
-        from where it ended. Its id stays used.
-
-        Args:
-            task: The task.
-            batch_id: The batch, which must be its unfinished one.
-            by: Who asks for it.
-            skip: Whether its records are left out.
-            force: Do it although a target holds the batch, or cannot be asked.
-            dry_run: Dry run: only return what would be done.
+        from where it ended. Its id stays used. With ``dry_run`` nothing is done.
 
         Raises:
-            ConnectorNotFoundError: There is no such connector.
-            StateError: It is not stopped, that is not its unfinished batch, or a target holds
-                the batch or cannot be asked.
+            StateError: It is not stopped, that is not its unfinished batch or, unless forced,
+                a target holds the batch or cannot be asked.
         """
         found = self.connectors.get(task.connector)
         require_stopped(found)
         batch = self._unfinished(task, batch_id)
-        targets = self._asked(found, batch)
+        name = found.name
+        stored = self.connectors.store.connector(name)  # with its passwords
+        topics = {
+            *self.connectors.store.topics(name),
+            *self.connectors.task_store.schemas(name),
+        }
+        targets = self.targets.ask(stored or found, batch, sorted(topics))
         meaning = _meaning(found, batch, skip=skip)
         if not dry_run:
             if not force:
                 _check(batch, targets)
             stamp = Stamp(self.connectors.clock(), by)
-            self.connectors.wanted.give_up(task, batch_id, stamp, skip=skip)
+            self.connectors.store.give_up(task, batch_id, stamp, skip=skip)
         return GivenUp(batch, skip, targets, not dry_run, meaning)
 
     def _unfinished(self, task: TaskId, batch_id: int) -> Batch:
-        newest = self.connectors.state.batches(task, 1)
+        newest = self.connectors.task_store.batches(task, 1)
         if not newest or newest[0].id != batch_id or newest[0].state is BatchState.FINISHED:
             problem = f"Batch {batch_id} is not an unfinished batch of task {task}."
             fix = f"See headrace connector batches {task.connector} --task {task.number}."
             raise StateError(problem, field="batch", fix=fix)
         return newest[0]
 
-    def _asked(self, found: Connector, batch: Batch) -> Sequence[TargetView]:
-        name = found.name
-        kept = self.connectors.wanted.connector(name)  # with its passwords
-        topics = {*self.connectors.wanted.topics(name), *self.connectors.state.schemas(name)}
-        return self.targets.ask(kept or found, batch, sorted(topics))
-
 
 def _check(batch: Batch, targets: Sequence[TargetView]) -> None:
-    """Refuse to give up what is written, or may be."""
     held = [each.name for each in targets if each.holds is Holding.YES]
     parts = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.PART]
     fix = (
@@ -178,6 +159,6 @@ def _meaning(found: Connector, batch: Batch, *, skip: bool) -> str:
 def _places(found: Connector, position: Position) -> str:
     texts = []
     for each in shown_offsets(found, position):
-        told = {**each.partition, **(each.offset or {})}
-        texts.append(", ".join(f"{key} {value}" for key, value in told.items()))
+        fields = {**each.partition, **(each.offset or {})}
+        texts.append(", ".join(f"{key} {value}" for key, value in fields.items()))
     return "; ".join(texts) or "the beginning"

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from headrace.control.config_keys import below, errors_at, unknown_keys
 from headrace.control.connector_settings import (
     DEAD_LETTERS,
     common_def,
     common_props,
     parse_common,
 )
-from headrace.control.converters import CONVERTER_PREFIXES, resolvable, unknown_keys
-from headrace.evolution import evolution_keys, plugin_keys
-from headrace.model import Definition, PluginNotFoundError
-from headrace.plugins import PluginTimeoutError, within
-from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
-from headrace.sdk.config import ConfigType, Meaning, Password, evolution_config
+from headrace.control.converters import (
+    CONVERTER_PREFIXES,
+    resolvable,
+    unknown_converter_keys,
+)
+from headrace.evolution import EvolutionSettings, evolution_keys, plugin_keys
+from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
+from headrace.plugins import PluginTimeoutError, References, Registry, within
+from headrace.sdk import ConfigError, ConfigErrors, Connector, HeadraceError
+from headrace.sdk.config import (
+    Config,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Meaning,
+    Password,
+)
 from headrace.sdk.converter import RecordPart
 from headrace.sdk.topicname import is_topic_name, topic_name_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from headrace.model import PluginSpec, StepSpec
-    from headrace.plugins import References, Registry
-    from headrace.sdk import Connector
-    from headrace.sdk.config import ConfigDef, ConfigKey
-
 
 _TEMPLATE = re.compile(r"\$\{(?:(?!\$\{)[^}])*\}|\$\d+|\\(?=.)")
 """What stands for something else in a template of names."""
@@ -114,27 +118,22 @@ def _names(text: str) -> list[str]:
 
 
 def _values(definition: Definition, registry: Registry) -> Iterator[_Value]:
-    """Yield the keys of a definition's plugins that have a value."""
     source = definition.source
     for spec in ([] if source is None else [source], definition.sinks):
         for each in spec:
             find: Callable[..., type] = registry.source if each is source else registry.sink
             yield from _of(find, each.plugin, plugin_keys(each.config), each.field)
     for step in definition.steps:
-        yield from _of_step(step, registry)
+        name = step.transform.partition("$")[0]
+        yield from _of(registry.transform, name, step.config, f"{step.place}.{{}}".format)
+        if step.predicate is not None:
+            field = f"predicates.{step.predicate_alias}.{{}}".format
+            yield from _of(registry.predicate, step.predicate, step.predicate_config, field)
     for part in RecordPart:
         prefix = f"{part}.converter"
-        given = _below(definition.common, f"{prefix}.")
-        name = definition.common.get(prefix, "")
-        yield from _of(registry.converter, name, given, f"{prefix}.{{}}".format)
-
-
-def _of_step(step: StepSpec, registry: Registry) -> Iterator[_Value]:
-    name = step.transform.partition("$")[0]
-    yield from _of(registry.transform, name, step.config, f"{step.place}.{{}}".format)
-    if step.predicate is not None:
-        prefix = f"predicates.{step.predicate_alias}.{{}}".format
-        yield from _of(registry.predicate, step.predicate, step.predicate_config, prefix)
+        if converter := definition.common.get(prefix):
+            props = below(definition.common, f"{prefix}.")
+            yield from _of(registry.converter, converter, props, f"{prefix}.{{}}".format)
 
 
 def _of(
@@ -143,8 +142,6 @@ def _of(
     config: Mapping[str, str],
     field: Callable[[str], str],
 ) -> Iterable[_Value]:
-    if not name:
-        return []
     try:
         definition: ConfigDef = find(name).config_def()  # type: ignore[attr-defined]  # all plugins have it
     except HeadraceError:
@@ -154,12 +151,6 @@ def _of(
         for key in definition.keys.values()
         if (text := str(config.get(key.name) or "")).strip()
     ]
-
-
-def _below(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {
-        key.removeprefix(prefix): text for key, text in config.items() if key.startswith(prefix)
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +211,15 @@ class _Check:
         keys, props = common_def(self._definition), common_props(self._definition)
         self._parse(keys, props, "")
         if self._definition.strict:
-            prefixes = ("errors.", "topic.creation.", *CONVERTER_PREFIXES)
+            prefixes = ("topic.creation.", *CONVERTER_PREFIXES)
             self._unknown(keys, props, "", prefixes=prefixes)
 
     def converters(self) -> None:
         found = self.errors if self._definition.strict else self.warnings
         try:
-            found.extend(unknown_keys(self._definition, self._registry))
+            found.extend(unknown_converter_keys(self._definition, self._registry))
         except ConfigErrors as several:
-            self._extend(several.errors, "")
+            self.errors += several.errors
         except (ConfigError, PluginNotFoundError) as error:
             self.errors.append(error)
 
@@ -243,14 +234,15 @@ class _Check:
         config = self._parse(keys, props, spec.place)
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
         if config is not None:
-            limit, parsed = self._registry.check_timeout, keys.parse(props)
+            limit = self._registry.check_timeout
             try:
-                wrong = within(limit, "headrace-check", lambda: [*plugin.check(parsed)])
+                if wrong := within(limit, "headrace-check", lambda: [*plugin.check(config)]):
+                    self.errors += errors_at(wrong, spec.place).errors
             except PluginTimeoutError:
                 self.errors.append(PluginTimeoutError(limit, field=place))
-            else:
-                self._extend(wrong, spec.place)
-        self._section(evolution_config(), evolution_keys(spec.config), spec.place)
+        keys, props = EvolutionSettings.config_def(), evolution_keys(spec.config)
+        self._parse(keys, props, spec.place)
+        self._unknown(keys, props, spec.place)
 
     def meanings(self) -> None:
         """Check paths, code and names of topics, of keys of which nothing is wrong yet."""
@@ -260,10 +252,6 @@ class _Check:
             *wrong_topics(self._definition, self._registry),
         ]
         self.errors += [error for error in found if error.field not in fields]
-
-    def _section(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> None:
-        self._parse(keys, props, place)
-        self._unknown(keys, props, place)
 
     def step(self, step: StepSpec) -> None:
         name, _, part = step.transform.partition("$")
@@ -290,11 +278,11 @@ class _Check:
             problem = "Negate needs a predicate."
             self.errors.append(ConfigError(problem, field=f"{step.place}.negate", fix=fix))
 
-    def _parse(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> object | None:
+    def _parse(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> Config | None:
         try:
             config = keys.parse(props)
         except ConfigErrors as several:
-            self._extend(several.errors, place)
+            self.errors += errors_at(several.errors, place).errors
             return None
         passwords = (each.value for each in config.values() if isinstance(each, Password))
         self._registry.references.secrets.remember(passwords)
@@ -308,16 +296,4 @@ class _Check:
         prefixes: Sequence[str] = (),
     ) -> None:
         found = self.errors if self._definition.strict else self.warnings
-        for name, close in keys.unknown(props, prefixes=prefixes):
-            known = ", ".join(keys.keys) or "none"
-            fix = f"Did you mean {close}?" if close else f"Known keys: {known}."
-            found.append(ConfigError(problem="Unknown key.", field=_at(place, name), fix=fix))
-
-    def _extend(self, errors: Iterable[ConfigError], place: str) -> None:
-        for error in errors:
-            field = _at(place, error.field)
-            self.errors.append(ConfigError(error.problem, fix=error.fix, field=field))
-
-
-def _at(place: str, field: str | None) -> str:
-    return ".".join(part for part in (place, field) if part)
+        found += unknown_keys(keys, props, place, prefixes)

@@ -6,8 +6,12 @@ its name.
 
 from headrace.dataplane.chain import Step, constant_topic
 from headrace.dataplane.conversion import ConvertingReader, PartConverter
-from headrace.dataplane.dead_letter_queue import Claimed, DeadLetterFilter, DeadLetterQueue
-from headrace.dataplane.dead_letter_replay import ReplayReader
+from headrace.dataplane.dead_letter_queue import (
+    Claimed,
+    DeadLetterFilter,
+    DeadLetterQueue,
+    ReplayReader,
+)
 from headrace.dataplane.dead_letters import DeadLetterWriter
 from headrace.dataplane.delivery import refused_of, sink_marks
 from headrace.dataplane.flow import Flow

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.dataplane.code_rows import CodeRows, takes_spared
+from headrace.dataplane.code_rows import CodeRows, takes_unchanged
 from headrace.dataplane.delivery import held_receipt, refused_of
 from headrace.dataplane.predicate_merge import merged_where
 from headrace.dataplane.python_frames import map_in_arrow, with_texts, with_variants
@@ -25,54 +26,43 @@ from headrace.dataplane.topic_sinks import (
     rows_in,
     topic_mark,
 )
+from headrace.model import Batch
 from headrace.sdk import (
     ArrowTransform,
     CodeTransform,
     ConfigError,
+    FrameSink,
     FrameTransform,
+    Mark,
+    Predicate,
     RecordExpr,
     RecordTransform,
     Schema,
+    SinkBatch,
+    StagedWrite,
+    Transform,
     TransformBatch,
     UnfitRecordError,
     ValueExpr,
 )
-from headrace.sdk.expressions import ERROR_TYPE
-from headrace.sdk.sink import RECORD_ID
+from headrace.sdk.location import Location
+from headrace.sdk.sink import RECORD_ID, Refused
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.sdk.sqltext import literal, literal_text, quote
-from headrace.sdk.transform import TypedTransform
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
-    from headrace.model import Batch
-    from headrace.sdk import FrameSink, Mark, Predicate, SinkBatch, StagedWrite, Transform
-    from headrace.sdk.location import Location
-    from headrace.sdk.sink import Refused
-    from headrace.sdk.transform import Types
+from headrace.sdk.transform import TypedTransform, Types
 
 
 def run_code(
     records: RecordFrame, transform: CodeTransform, condition: str, batch: TransformBatch
 ) -> RecordFrame:
-    """Return the records after a step of code.
-
-    Args:
-        records: The records before it.
-        transform: The code.
-        condition: SQL that is true for the records that the step is meant for.
-        batch: What they belong to.
-    """
+    """Return the records after a step of code."""
     shape, transform = records.shape, transform.running
     if shape.value.schema is None:
         return records
     output = transform.output(shape.value.schema)
-    if condition != "true" and not takes_spared(output, shape.value.schema):
+    if condition != "true" and not takes_unchanged(output, shape.value.schema):
         raise ConfigError(
-            problem="gives the value another shape, but its predicate spares some records.",
+            problem="gives the value another shape, but its predicate leaves out some records.",
             field=f"transforms.{transform.alias}.predicate",
             fix="Let it keep all fields and add only such as may be null, remove the "
             "predicate, or send these records to a topic of their own.",
@@ -95,7 +85,7 @@ def run_code(
             **settled,
         ),
         "position" if records.position else None,
-        records.kept,
+        records.carried,
     )
 
 
@@ -124,23 +114,14 @@ def _ran(
 
 
 def _columns(records: RecordFrame) -> dict[str, str]:
-    shape = records.shape
-    columns = {"value": shape.value.sql()}
-    if shape.key.schema is not None:
-        columns["key"] = shape.key.sql()
-    columns |= {
-        "headers": shape.headers,
-        "timestamp": shape.timestamp,
-        "topic": shape.topic,
-        "partition": shape.partition,
-        "dropped": shape.dropped or "CAST(NULL AS STRING)",
-        "error": shape.error or f"CAST(NULL AS {ERROR_TYPE})",
-    }
-    if shape.offset is not None:
-        columns["offset"] = shape.offset
+    columns = records.parts() | records.outcome()
+    if records.shape.key.schema is None:
+        del columns["key"]
+    if records.shape.offset is not None:
+        columns["offset"] = records.shape.offset
     if records.position is not None:
         columns["position"] = records.position
-    return columns | {name: name for name in records.kept}
+    return columns | {name: name for name in records.carried}
 
 
 def _part(column: str, before: ValueExpr, schema: Schema | None) -> ValueExpr:
@@ -163,7 +144,6 @@ class Step:
     """A transform with the predicate that limits it.
 
     Args:
-        transform: What to do.
         predicate: To which records; None for all.
         negate: Whether to do it where the predicate is false.
     """
@@ -174,7 +154,6 @@ class Step:
 
     @property
     def uses_names(self) -> bool:
-        """Return whether the step holds SQL that names fields."""
         return self.transform.uses_names or bool(self.predicate and self.predicate.uses_names)
 
     def apply(self, shape: RecordExpr, types: Types | None = None) -> RecordExpr:
@@ -216,9 +195,7 @@ def apply_chain(
     Builds expressions; a job runs only where a step of code needs one for its state.
     Without a batch the records are taken for a first one.
     """
-    for step in steps:
-        records = _apply(records, step, batch or _FIRST)
-    return records
+    return chain_frames(records, steps, batch)[-1]
 
 
 def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFrame:
@@ -228,7 +205,7 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
             return _run_code(before, step, step.transform, batch)
         shape = step.apply(before.shape, before.types)
         if shape.shared and not before.is_flat:
-            # A struct that goes through two projections is made anew for each record.
+            # A struct that goes through two projections is built again for each record.
             before = before.named()
             shape = step.apply(before.shape, before.types)
         return replace(before, shape=shape).settled()
@@ -268,7 +245,7 @@ def _not_analysed(before: RecordFrame, step: Step, error: AnalysisException) -> 
 def constant_topic(steps: Sequence[Step], topic: str) -> str | None:
     """Return the topic that records of ``topic`` have after all steps; None if unknown.
 
-    Tells it without any record, and so only where no step looks at more than the topic.
+    It is found without any record, and so only where no step looks at more than the topic.
     """
     # Nothing is to be constant but the topic: a part that is not there is a tombstone.
     key = ValueExpr.of("key", Schema.string(optional=True))
@@ -310,7 +287,6 @@ class Routes:
         stream: The topic that they come with.
         own: The topic of the task, where a stream stays that no step has renamed.
         staging: A folder on the topics' file system to divide batches in.
-        batch: The batch, which some topics may hold.
     """
 
     stream: str
@@ -348,31 +324,7 @@ class Routes:
 
     def divided(self, sink: FrameSink) -> FrameSink:
         """Return a sink that takes records of many topics in one frame."""
-        if sink.takes_many_topics:
-            return sink
-        if isinstance(sink, TopicsWriter):
-            return _DividedTopics(sink, self)
-        return _Divided(sink, self)
-
-
-class _DividedTopics(SinkFront):
-    """Divides frames into topics."""
-
-    def __init__(self, writer: TopicsWriter, routes: Routes) -> None:
-        super().__init__(writer)
-        self._writer, self._routes = writer, routes
-
-    @override
-    def committed(self, mark: Mark, topic: str) -> str | None:
-        return None
-
-    @override
-    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        routes = self._routes
-        return self._writer.write_divided(frame, batch, routes.staging, self._holds)
-
-    def _holds(self, mark: Mark, topic: str) -> bool:
-        return held_receipt(self._writer, mark, topic, self._routes.batch) is not None
+        return sink if sink.takes_many_topics else _Divided(sink, self)
 
 
 class _Divided(SinkFront):
@@ -380,7 +332,7 @@ class _Divided(SinkFront):
 
     They are staged as Parquet first, so that the source is read once: reading it once for
     each topic costs more, and a source that gives other rows when it is read again would
-    lose some between two topics.
+    lose some between two topics. The files for a topic of ours are then in its own folder.
     """
 
     def __init__(self, sink: FrameSink, routes: Routes) -> None:
@@ -396,8 +348,9 @@ class _Divided(SinkFront):
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         staged = _StagedByTopic()
-        kept = frame.drop(*_voids(frame))
-        with ByTopic(kept, self._routes.staging, batch.mark) as by_topic:
+        topics = self._sink if isinstance(self._sink, TopicsWriter) else None
+        rows = topics.rows(frame, batch) if topics else frame.drop(*_voids(frame))
+        with ByTopic(rows, self._routes.staging, batch.mark) as by_topic:
             try:
                 for topic, folder in by_topic.folders.items():
                     mark = topic_mark(batch.mark, topic)
@@ -405,8 +358,10 @@ class _Divided(SinkFront):
                     receipt = held_receipt(self._sink, mark, topic, self._routes.batch)
                     if receipt is not None:
                         staged.hold(rows_in(folder), refused_in(receipt))
+                    elif topics is not None:
+                        staged.parts.append((topics.take(folder, rows, to), ()))
                     else:
-                        self._stage(_part_of_topic(frame, kept, topic, folder), to, staged)
+                        self._stage(_part_of_topic(frame, rows, topic, folder), to, staged)
             except BaseException:
                 staged.abort()
                 raise
@@ -439,7 +394,6 @@ class _StagedByTopic:
         return [*self.held_refused, *(each for _, found in self.parts for each in found)]
 
     def hold(self, rows: int, refused: Sequence[Refused]) -> None:
-        """Count a topic that holds the batch already."""
         self.held_rows += rows - len(refused)
         self.held_refused += refused
 
@@ -463,10 +417,10 @@ def _voids(frame: DataFrame) -> list[str]:
 
 
 def _part_of_topic(
-    frame: DataFrame, kept: DataFrame, topic: str, folder: Location
+    frame: DataFrame, staged: DataFrame, topic: str, folder: Location
 ) -> DataFrame:
     """Return the records of one topic, with the columns of ``frame``."""
-    part = frame.sparkSession.read.schema(kept.drop("topic").schema)
+    part = frame.sparkSession.read.schema(staged.drop("topic").schema)
     sqls = {"topic": literal(topic)} | dict.fromkeys(_voids(frame), "NULL")
     columns = [f"{sqls.get(name, name)} AS {name}" for name in frame.columns]
     return part.parquet(folder.spark_path).selectExpr(*columns)

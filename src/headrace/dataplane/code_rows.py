@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 
 from headrace.capture.rows import header_rows
 from headrace.dataplane.python_frames import records_of
+from headrace.evolution.apply_arrow import Slices, sieve
 from headrace.sdk import ArrowTransform, RecordError, RecordTransform, RetriableError, Type
 from headrace.sdk import Schema as RecordSchema
-from headrace.sdk.arrow import conform, to_array, to_arrow
+from headrace.sdk.arrow import conform, to_array, to_arrow_type
 from headrace.sdk.struct_exprs import check_variants
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RECORD = ("key", "value", "headers", "timestamp", "topic", "partition")
 _CHANGED = ("key", "value", "headers", "timestamp", "topic")
@@ -26,8 +24,8 @@ _AT_ONCE = 1000
 """How many records are objects at a time."""
 
 
-def takes_spared(output: RecordSchema, value: RecordSchema) -> bool:
-    """Return whether values that a predicate spares fit what a step makes of the others.
+def takes_unchanged(output: RecordSchema, value: RecordSchema) -> bool:
+    """Return whether values that a predicate leaves out fit what a step makes of the others.
 
     They do where the step keeps all fields and adds only such as may be null.
     """
@@ -44,22 +42,15 @@ def takes_spared(output: RecordSchema, value: RecordSchema) -> bool:
 
 @dataclass(frozen=True)
 class Worked:
-    """What became of some rows: ``kept`` has their numbers in ``row``."""
+    """What became of some rows: ``after`` has their numbers in ``row``."""
 
-    kept: list[pa.RecordBatch]
+    after: list[pa.RecordBatch]
     failed: dict[int, Exception]
 
 
 @dataclass(frozen=True)
 class CodeRows:
-    """Runs a step's code over rows. It is pickled, and used on executors.
-
-    Args:
-        transform: The code.
-        value: The values' schema before the step.
-        key: The keys' schema.
-        output: The values' schema after it.
-    """
+    """Runs a step's code over rows. It is pickled, and used on executors."""
 
     transform: ArrowTransform | RecordTransform
     value: RecordSchema
@@ -68,21 +59,23 @@ class CodeRows:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each batch after the step, without its column ``applies``."""
-        with _opened(self.transform):
+        try:
+            self.transform.open()
             for batch in batches:
                 yield self._through(batch)
-
-    def _work(self, rows: pa.RecordBatch) -> Worked:
-        if isinstance(self.transform, ArrowTransform):
-            return self._arrow(self.transform, rows)
-        return self._records(self.transform, rows)
+        finally:
+            self.transform.close()
 
     def _through(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         index = np.flatnonzero(batch.column("applies").to_numpy(zero_copy_only=False))
         names = [name for name in RECORD if name in batch.schema.names]
         some = batch.take(pa.array(index)).select(names)
-        worked = self._work(some.append_column("row", pa.array(np.arange(len(index)))))
-        rows = [part.column("row").to_numpy() for part in worked.kept]
+        some = some.append_column("row", pa.array(np.arange(len(index))))
+        if isinstance(self.transform, ArrowTransform):
+            worked = self._arrow(self.transform, some)
+        else:
+            worked = self._records(self.transform, some)
+        rows = [part.column("row").to_numpy() for part in worked.after]
         returned = index[np.concatenate([*rows, np.array([], dtype=np.int64)]).astype(np.int64)]
         if len(np.unique(returned)) != len(returned):
             raise RecordError(problem="A transform gave a row twice.", fix="Keep one of each.")
@@ -105,12 +98,12 @@ class CodeRows:
     def _merged(self, name: str, before: pa.Array, worked: Worked, take: pa.Array) -> pa.Array:
         kind = before.type
         if name == "value":
-            kind = _arrow(self.output)
-            if takes_spared(self.output, self.value):
-                before = _conformed(before, self.output)
-            else:  # a predicate spares none then, and the others are gone or rejected
+            kind = to_arrow_type(self.output)
+            if takes_unchanged(self.output, self.value):
+                before = _as(before, kind)
+            else:  # a predicate leaves out none then, and the others are gone or rejected
                 before = pa.nulls(len(before), kind)
-        after = [part.column(name) for part in worked.kept]
+        after = [part.column(name) for part in worked.after]
         return pa.concat_arrays([before, *(_as(a, kind) for a in after)]).take(take)
 
     def _errors(self, errors: pa.Array, bad: dict[int, Exception]) -> pa.Array:
@@ -130,21 +123,13 @@ class CodeRows:
 
     def _arrow(self, transform: ArrowTransform, rows: pa.RecordBatch) -> Worked:
         """Run an Arrow function, over halves of what it fails on."""
-        kept, failed = [], {}
-        waiting = [rows] if rows.num_rows else []
-        while waiting:
-            some = waiting.pop()
-            try:
-                kept.append(self._fitted(some, transform.transform(some)))
-            except RetriableError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-                if some.num_rows == 1:
-                    failed[some.column("row")[0].as_py()] = error
-                    continue
-                middle = some.num_rows // 2
-                waiting += [some.slice(middle), some.slice(0, middle)]
-        return Worked(kept, failed)
+
+        def run(some: Any) -> pa.RecordBatch:
+            return self._fitted(some.batch, transform.transform(some.batch))
+
+        # The author's code may raise anything.
+        after, failed = sieve(Slices(rows), run, Exception)
+        return Worked(after, dict(failed))
 
     def _fitted(self, rows: pa.RecordBatch, after: pa.RecordBatch) -> pa.RecordBatch:
         """Return what a function gave, with all columns and the declared types."""
@@ -167,48 +152,32 @@ class CodeRows:
 
     def _checked(self, values: pa.Array) -> pa.Array:
         """Return values of the declared type, in which texts for variants are JSON."""
-        fitted = _conformed(values, self.output)
+        fitted = _as(values, to_arrow_type(self.output))
         check_variants(fitted, self.output)
         return fitted
 
     def _records(self, transform: RecordTransform, rows: pa.RecordBatch) -> Worked:
-        kept: list[pa.RecordBatch] = []
+        after: list[pa.RecordBatch] = []
         failed: dict[int, Exception] = {}
         for start in range(0, rows.num_rows, _AT_ONCE):
             some = rows.slice(start, _AT_ONCE)
             done: list[tuple[int, Any]] = []
             for at, record in enumerate(records_of(some, self.value, self.key), start):
                 try:
-                    after = transform.transform(record)
-                    if after is not None:
-                        done.append((at, after))
+                    transformed = transform.transform(record)
+                    if transformed is not None:
+                        done.append((at, transformed))
                 except RetriableError:
                     raise
                 except Exception as error:  # noqa: BLE001 - the author's code may raise anything
                     failed[at] = error
-            self._gather(done, rows, kept, failed)
-        return Worked(kept, failed)
+            # Values of any kind may not fit in any way.
+            fitting, bad = sieve(done, lambda some: self._rows(some, rows), Exception)
+            after += fitting
+            failed |= {done[at][0]: error for at, error in bad}
+        return Worked(after, failed)
 
-    def _gather(
-        self,
-        done: list[tuple[int, Any]],
-        rows: pa.RecordBatch,
-        kept: list[pa.RecordBatch],
-        failed: dict[int, Exception],
-    ) -> None:
-        waiting = [done] if done else []
-        while waiting:
-            some = waiting.pop()
-            try:
-                kept.append(self._rows(some, rows))
-            except Exception as error:  # noqa: BLE001 - values of any kind may not fit in any way
-                if len(some) == 1:
-                    failed[some[0][0]] = error
-                    continue
-                middle = len(some) // 2
-                waiting += [some[middle:], some[:middle]]
-
-    def _rows(self, some: list[tuple[int, Any]], rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _rows(self, some: Sequence[tuple[int, Any]], rows: pa.RecordBatch) -> pa.RecordBatch:
         records = [record for _, record in some]
         optional = self.output.replaced(optional=True)
         columns: dict[str, Any] = {"row": pa.array([at for at, _ in some], pa.int64())}
@@ -225,29 +194,7 @@ class CodeRows:
         return pa.RecordBatch.from_pydict(columns)
 
 
-def _arrow(schema: RecordSchema) -> pa.DataType:
-    return to_arrow(_value_only(schema)).field("value").type
-
-
-def _value_only(schema: RecordSchema) -> RecordSchema:
-    return RecordSchema.struct({"value": schema.replaced(optional=True)})
-
-
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     # Arrow's own cast refuses a null struct whose fields are required.
     target = pa.schema([pa.field("it", kind)])
     return conform(pa.RecordBatch.from_pydict({"it": values}), target).column(0)
-
-
-def _conformed(values: pa.Array, schema: RecordSchema) -> pa.Array:
-    target = to_arrow(_value_only(schema))
-    return conform(pa.RecordBatch.from_pydict({"value": values}), target).column(0)
-
-
-@contextmanager
-def _opened(transform: ArrowTransform | RecordTransform) -> Iterator[None]:
-    try:
-        transform.open()
-        yield
-    finally:
-        transform.close()

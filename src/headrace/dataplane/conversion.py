@@ -5,46 +5,40 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.dataplane.packed import over_parts
 from headrace.dataplane.python_frames import map_in_arrow, with_variants
-from headrace.dataplane.records import declared, frame_schema
-from headrace.dataplane.sources import TopicSource
-from headrace.sdk import ConfigError, Schema, ValueExpr
-from headrace.sdk.arrow import conform, from_arrow, to_arrow, to_arrow_field
+from headrace.dataplane.records import RecordFrame, declared, frame_schema
+from headrace.dataplane.sources import SourceFrame, SourceReader, TopicSource
+from headrace.sdk import ConfigError, Converter, Position, Schema, ValueExpr
+from headrace.sdk.arrow import conform, from_arrow, to_arrow, to_arrow_field, to_arrow_type
 from headrace.sdk.converter import (
     ArrowCall,
     ArrowDecoder,
+    Decoded,
     ExpressionDecoder,
+    Fault,
+    Group,
     HeaderConverter,
     RecordPart,
     is_raw,
 )
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace.sdk.transform import DATA_EXCEPTION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from headrace.dataplane.records import RecordFrame
-    from headrace.dataplane.sources import SourceFrame, SourceReader
-    from headrace.sdk import Converter, Position
-    from headrace.sdk.converter import Decoded, Fault, Group
-
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +50,8 @@ FAULT = Schema.struct(
 """Why a part could not be converted: the class of the error and its message."""
 
 _PIECE = "path string, schema binary, rows bigint"
-_FAULT_TYPE = pa.struct([("exception", pa.string()), ("message", pa.string())])
+_FAULT_TYPE = to_arrow_type(FAULT)
+_FAULT_SQL = sql_type(FAULT)
 
 
 def fault_column(part: str) -> str:
@@ -76,7 +71,7 @@ class Decoding:
     Args:
         decoders: By part; the column ``raw_<part>`` has its bytes.
         known: The schema that is remembered for a part, if one is.
-        folder: A folder of its own, on a file system that all executors share.
+        folder: A folder for this alone, on a file system that all executors share.
     """
 
     decoders: Mapping[str, ArrowDecoder]
@@ -231,16 +226,11 @@ def _without_raw(batch: pa.RecordBatch, part: str, faults: pa.Array) -> pa.Recor
 
 def _divided(rest: pa.RecordBatch, decoded: Mapping[str, Decoded]) -> Iterator[pa.RecordBatch]:
     """Divide rows so that each piece has one schema for each part."""
-    pieces: list[tuple[pa.RecordBatch, Mapping[str, Decoded]]] = [(rest, decoded)]
-    for part in decoded:
-        pieces = [
-            (divided, {})
-            for piece, _ in pieces
-            for divided in _with_part(piece, part, decoded[part])
-        ]
-    for piece, _ in pieces:
-        names = [name for name in piece.schema.names if name != _ROW]
-        yield piece.select(names)
+    pieces = [rest]
+    for part, found in decoded.items():
+        pieces = [more for piece in pieces for more in _with_part(piece, part, found)]
+    for piece in pieces:
+        yield piece.select([name for name in piece.schema.names if name != _ROW])
 
 
 _ROW = "__row"
@@ -316,17 +306,12 @@ def _faulted(batch: pa.RecordBatch, misfits: Mapping[str, str]) -> pa.RecordBatc
     return batch
 
 
-_FAULT = "struct<exception:string,message:string>"
-
-
 @dataclass(frozen=True)
 class PartConverter:
     """A converter at work on one part.
 
     Args:
-        part: The part.
         name: The class that errors name.
-        converter: The configured plugin.
     """
 
     part: RecordPart
@@ -376,7 +361,7 @@ def _encoded(records: RecordFrame, each: PartConverter) -> RecordFrame:
 
 
 def _untouched(records: RecordFrame, part: ValueExpr, name: str) -> str | None:
-    """Return the column that the whole part still is; to build a struct anew costs more."""
+    """Return the column that the whole part still is; to build a struct again costs more."""
     field = frame_schema(records.frame).field(name)
     return name if field and part == ValueExpr.of(name, field.schema) else None
 
@@ -424,7 +409,6 @@ class ConvertingReader:
         return replace(data, frame=self._converted(spark, data.frame))
 
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
-        """Raise what is known to be wrong with the range itself, see SourceReader."""
         if isinstance(self._source, TopicSource):
             self._source.explain(spark, start, end)
 
@@ -520,7 +504,7 @@ class ConvertingReader:
 
 
 class _Tokens:
-    """Finds what tells the schemas of each batch, in a job over its bytes.
+    """Finds the tokens that identify the schemas of each batch, in a job over its bytes.
 
     Nearly all batches of a topic have one token, that of the batch before. To look for others
     takes half of the time that it takes to group all of them.
@@ -536,7 +520,7 @@ class _Tokens:
         usual = self._usual.pop(part, None)
         others = "token IS NOT NULL" if usual is None else f"token <> X'{usual.hex()}'"
         found = frame.selectExpr(f"{sql} AS token").where(others).groupBy("token").count()
-        rows = {_frozen(token): count for token, count in found.collect()}
+        rows = {bytes(t) if isinstance(t, bytearray) else t: n for t, n in found.collect()}
         most = max(rows, key=lambda token: rows[token], default=None)
         if usual is None and isinstance(most, bytes):
             self._usual[part] = most
@@ -544,10 +528,6 @@ class _Tokens:
             self._usual[part] = usual
         # Where there were others, the next batch is asked for all, to see which is usual.
         return sorted(rows if usual is None else {usual, *rows})
-
-
-def _frozen(token: Any) -> Any:
-    return bytes(token) if isinstance(token, bytearray) else token
 
 
 def _by_expression(
@@ -589,13 +569,13 @@ def _called(call: ArrowCall) -> Column:
 
 def _fault(faults: Sequence[Fault]) -> str:
     if not faults:
-        return f"CAST(NULL AS {_FAULT})"
+        return f"CAST(NULL AS {_FAULT_SQL})"
     cases = " ".join(
         f"WHEN {fault.condition} THEN named_struct('exception', {literal(fault.exception)}, "
         f"'message', {fault.message})"
         for fault in faults
     )
-    return f"CAST(CASE {cases} END AS {_FAULT})"
+    return f"CAST(CASE {cases} END AS {_FAULT_SQL})"
 
 
 def _error_case(each: PartConverter, columns: Sequence[str]) -> str:

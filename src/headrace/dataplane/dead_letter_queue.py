@@ -1,33 +1,45 @@
-"""Looks into a dead-letter topic, and remembers which letters are replayed or discarded."""
+"""Looks into a dead-letter topic, and replays or discards what is in it."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.sources import TopicSource
+from headrace.dataplane.json_sql import CORRUPT, parse_sql, value_sql
+from headrace.dataplane.python_frames import map_in_arrow
+from headrace.dataplane.records import ERROR, NO_ERROR
+from headrace.dataplane.sources import SourceFrame, TopicSource
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import TopicNotFoundError
 from headrace.sdk import (
     ConfigError,
+    Lag,
     Mark,
     Position,
     ReadLimit,
     Schema,
     StaleEpochError,
     StateError,
+    check_range,
 )
+from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import stage_parquet
+from headrace.sdk.location import Location
+from headrace.sdk.sparktypes import schema_from_json, to_spark_json
 from headrace.sdk.sqltext import literal
+from headrace.sdk.transform import DATA_EXCEPTION
 from headrace.topics import (
     LETTERS,
     Topic,
@@ -36,15 +48,8 @@ from headrace.topics import (
     parse_start,
     topic_row_schema,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from headrace.sdk.location import Location
-    from headrace.topics.log import Commit
-
+from headrace.topics.log import Commit
+from headrace.topics.rows import HEADERS
 
 ID = "id"
 """Names a letter in its topic: the version that brought it, and its offset there."""
@@ -76,7 +81,7 @@ def checked_repairs(spark: SparkSession, file: Path) -> DataFrame:
     """Read lines that were exported and repaired: what they say of each letter.
 
     Columns: ``id``, ``new_key``, ``new_value`` (JSON; null where a line has none) and
-    ``new_headers``. Raises ConfigError when a line is no JSON, or two name one letter.
+    ``new_headers``. Raises ConfigError when a line is not JSON, or two name one letter.
     """
     parsed = spark.read.text(str(file)).where("trim(value) <> ''")
     parsed = parsed.selectExpr("try_parse_json(value) AS line")
@@ -99,13 +104,12 @@ def checked_repairs(spark: SparkSession, file: Path) -> DataFrame:
 
 
 def _as_json(part: str) -> str:
-    """Return SQL of a letter's key or value; text that is no record is quoted."""
+    """Return SQL of a letter's key or value; text that is not a record is quoted."""
     wrapped = f"to_json(named_struct('v', {part}))"
     quoted = f"substring({wrapped}, 6, length({wrapped}) - 6)"
     return f"IF({part} IS NULL, 'null', IF(cause.raw IS NULL, {part}, {quoted}))"
 
 
-_BLOCK_BYTES = 2**20
 _FOLDER = "~letters"
 """Beside the topics; "~" is not allowed in the name of a topic."""
 _TEXT = Schema.string(optional=True)
@@ -128,11 +132,9 @@ class DeadLetterFilter:
     """Which letters; what is None does not matter.
 
     Args:
-        connector: The connector that rejected them.
         stage: Kafka Connect's name of the stage.
         exception: The class of the error, with or without its package.
         since, until: When the batch began that rejected them: from, and before.
-        ids: The letters themselves.
     """
 
     connector: str | None = None
@@ -143,7 +145,6 @@ class DeadLetterFilter:
     ids: Sequence[str] = ()
 
     def sql(self) -> str:
-        """Return the condition."""
         found = ["true"]
         for name, value in (("connector", self.connector), ("stage", self.stage)):
             if value is not None:
@@ -166,7 +167,7 @@ class Claimed:
 
     Args:
         records: How many letters are on their way.
-        unrepaired: How many of those chosen are no record yet, and were left.
+        unrepaired: How many of those chosen are not records yet, and were left.
         unknown: How many lines of the file name a letter that is not open.
     """
 
@@ -181,13 +182,13 @@ class DeadLetterQueue:
     What is replayed or discarded is claimed in one transaction of a table beside the
     topics. A replay carries what is claimed for it, so that no letter goes twice, however
     often it is asked for or killed. A claim closes letters of the table that it was made of,
-    not those of a topic that was made anew.
+    not those of a topic that was created again.
     """
 
     def __init__(self, spark: SparkSession, topic: Topic, folder: Location) -> None:
         """Look into ``topic``; ``folder`` is that of all topics."""
         if not topic.exists() or topic.schema().field("cause") is None:
-            problem = f"{topic.name} is not a dead-letter topic, or has no letter yet."
+            problem = f"{topic.name} is not a dead-letter topic, or holds no letters yet."
             raise TopicNotFoundError(problem, field="TOPIC", fix="See `headrace dlq list`.")
         topic.prepare(LETTERS)  # it may be older than some of the columns
         self._spark = spark
@@ -215,10 +216,10 @@ class DeadLetterQueue:
             whole, count = Path(folder) / "all", 0
             with whole.open("wb") as output:
                 for part in sorted(Path(folder).glob("part-*")):
-                    with part.open("rb") as read:
-                        for block in iter(partial(read.read, _BLOCK_BYTES), b""):
-                            count += block.count(b"\n")
-                            output.write(block)
+                    with part.open("rb") as lines_of_part:
+                        for line in lines_of_part:
+                            count += 1
+                            output.write(line)
             whole.replace(file)
         return count
 
@@ -295,7 +296,7 @@ class DeadLetterQueue:
     def _paths(self) -> list[str]:
         log = self._claims.log
         commits = (log.commit(version) for version in range(log.newest() + 1))
-        # A topic that was made anew gives its letters the names of earlier ones. Claims of
+        # A topic that was created again gives its letters the names of earlier ones. Claims of
         # before they kept the table are taken to be of this one.
         mine = (c for c in commits if claim_in(c).get("table", self._table) == self._table)
         return [
@@ -388,3 +389,114 @@ def claim_in(commit: Commit) -> dict[str, Any]:
 def claims_of(topic: str, folder: Location) -> Topic:
     """Return the table of what is replayed and discarded of a dead-letter topic."""
     return Topic("~letters", folder / _FOLDER / topic)
+
+
+class ReplayReader:
+    """The claimed letters of one dead-letter topic, a claim at a time.
+
+    All letters of a claim come from one topic with one schema, and go to all sinks or to the
+    one that alone has refused them: the others have them. The position is the
+    newest claim that was replayed, so that the batch loop gives each claim once.
+    """
+
+    def __init__(self, topic: str, folder: Location, sinks: Sequence[str]) -> None:
+        """Read the claims on ``topic``.
+
+        Args:
+            topic: The dead-letter topic.
+            folder: That of all topics.
+            sinks: What the connector's sinks are called in marks.
+        """
+        self._claims = claims_of(topic, folder)
+        self._sinks = sinks
+        self._partition = {"replays": topic}
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        newest = self._claims.log.newest() if self._claims.exists() else -1
+        for version in range(self._version(start) + 1, newest + 1):
+            if self._claim(version).get("action") == "replay":
+                return Position.of(self._partition, {"claim": version})
+        return start
+
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
+
+    def ended(self, position: Position) -> bool:
+        """See SourceTask; only what was claimed before is replayed."""
+        return True
+
+    def acknowledge(self, position: Position) -> None:
+        """See ReplayableSource; claims stay, or their letters would be open again."""
+
+    def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        """See SourceReader.
+
+        Raises:
+            StateError: The one sink that the letters go to is not there any more.
+        """
+        check_range(start, end, [self._partition])
+        version = self._version(end)
+        claim = self._claim(version)
+        only, files = self._only_sink(claim), self._claims.log.commit(version).added
+        rows = spark.read.schema(
+            T.StructType.fromJson(to_spark_json(self._claims.schema()))
+        ).parquet(*((self._claims.location / file.path).spark_path for file in files))
+        frame = _records(rows, claim.get("key_schema"), str(claim["value_schema"]))
+        size = sum(file.size_bytes for file in files)
+        return SourceFrame(frame, size_bytes=size, topic=str(claim["topic"]), only_sink=only)
+
+    def _only_sink(self, claim: Mapping[str, Any]) -> str | None:
+        try:
+            return sink_of(claim, self._sinks)
+        except LookupError:
+            # Without its sink the batch would be empty, and its letters would be lost.
+            problem = (
+                f"A replay brings {claim['rows']} letters to a sink that the connector has no "
+                "more, or that cannot be distinguished from others."
+            )
+            fix = (
+                "Set the connector's sinks back to what they were until the replay is done, "
+                "or give up the batch of task -1 and leave its letters out."
+            )
+            raise StateError(problem, fix=fix) from None
+
+    def _claim(self, version: int) -> dict[str, Any]:
+        return claim_in(self._claims.log.commit(version))
+
+    def _version(self, position: Position) -> int:
+        offset = position.offset(self._partition)
+        return -1 if offset is None else int(offset["claim"])
+
+
+def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> DataFrame:
+    """Give letters the key and the value that they stand for, with all types."""
+    schemas = {"value": schema_from_json(value_schema).replaced(optional=True)}
+    if key_schema is not None:
+        schemas["key"] = schema_from_json(key_schema).replaced(optional=True)
+    parsed = [f"{parse_sql(part, schema)} AS {part}_" for part, schema in schemas.items()]
+    rows = rows.selectExpr("*", *parsed)
+    bad = " OR ".join(f"{part}_.{CORRUPT} IS NOT NULL" for part in schemas)
+    error = (
+        "named_struct('stage', 'VALUE_CONVERTER', 'plugin', 'replay', 'exception', "
+        f"{literal(DATA_EXCEPTION)}, 'message', 'The JSON does not fit the record.', "
+        "'raw', value)"
+    )
+    frame = rows.selectExpr(
+        *(f"{value_sql(f'{part}_', schema)} AS {part}" for part, schema in schemas.items()),
+        "headers",
+        "timestamp",
+        "partition",
+        f"IF({bad}, {error}, {NO_ERROR}) AS error",
+    )
+    whole = Schema.struct(
+        schemas
+        | {"headers": HEADERS, "timestamp": Schema.timestamp(optional=True)}
+        | {"partition": Schema.int32(optional=True), "error": ERROR}
+    )
+    arrow = to_arrow(whole)
+
+    def exact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Expressions forget what must not be null and what a type stands for.
+        return (conform(batch, arrow) for batch in batches)
+
+    return map_in_arrow(frame, exact, T.StructType.fromJson(to_spark_json(whole)))

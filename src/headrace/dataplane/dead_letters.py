@@ -7,16 +7,18 @@ records of the batch, and become dead letters.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.topic_sinks import fitted
-from headrace.model import MOST_LINES, Counts
-from headrace.sdk import DataLostError, Mark, SourceError, StaleEpochError, StateError
+from headrace.model import MOST_LINES, Batch, Counts, ErrorLog, TaskId
+from headrace.sdk import DataLostError, Mark, Schema, SourceError, StaleEpochError, StateError
 from headrace.sdk.delta import (
     AddedFile,
     discard_other_attempts,
@@ -27,17 +29,7 @@ from headrace.sdk.location import sync
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.sparktypes import schema_to_json
 from headrace.sdk.sqltext import literal
-from headrace.topics import LETTERS, letter_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from headrace.model import Batch, ErrorLog, TaskId
-    from headrace.sdk import Schema
-    from headrace.topics import Topic
-
+from headrace.topics import LETTERS, Topic, letter_headers
 
 _FIGURES = ("count(1)", "any_value(cause.message)")
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -55,48 +47,11 @@ class RejectedFrame:
             ``partition``, ``position``, ``raw_key`` and ``raw_value`` as the record
             came, ``error``, and ``chain_error``: that of the chain, null where only the sink
             refuses the record.
-        value: The schema of the values.
-        key: That of the keys.
     """
 
     frame: DataFrame
     value: Schema
     key: Schema | None
-
-
-@dataclass(frozen=True, slots=True)
-class LetterMarks:
-    """The marks of a batch's letters in the dead-letter topic.
-
-    Args:
-        chain: Of the letters of what the chain rejects, for all sinks alike. It is the same
-            whichever sink comes first: sinks may change while a batch is in doubt.
-        sink: Of those of what one sink refuses.
-    """
-
-    chain: Mark
-    sink: Mark
-
-
-@dataclass(frozen=True, slots=True)
-class LetterScope:
-    """LetterScope letters they are that are staged with one sink's part of a batch.
-
-    Args:
-        sink: The sink's number: what it refuses is to be replayed to it alone.
-        first: Whether its transaction takes the letters of what the chain rejects, which are
-            for all sinks and no other's.
-        alone: Whether the records go to this one of several sinks.
-    """
-
-    sink: int = 0
-    first: bool = True
-    alone: bool = False
-
-    @property
-    def of_chain(self) -> int | None:
-        """The only sink to which what the chain rejects is to be replayed; None for all."""
-        return self.sink if self.alone else None
 
 
 def changed_chain(where: str) -> StateError:
@@ -126,17 +81,7 @@ class Staged:
 
     @property
     def count(self) -> int:
-        """How many letters there are."""
         return sum(self.causes.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what ``from_json`` reads."""
-        return {"causes": self.causes, "files": [asdict(file) for file in self.files]}
-
-    @classmethod
-    def from_json(cls, figures: Mapping[str, Any]) -> Staged:
-        """Read what ``to_json`` gave."""
-        return cls(figures["causes"], [AddedFile(**file) for file in figures["files"]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +101,22 @@ class StagedDeadLetters:
         """For each cause, the message of some record."""
         return {**self.chain.examples, **self.sink.examples}
 
-    @property
-    def settled(self) -> bool:
-        """Whether an earlier attempt has appended any of them."""
-        return self.chain.settled or self.sink.settled
-
     def to_json(self) -> dict[str, Any]:
         """Return those that have files, for the sink's receipt."""
         parts = {"chain": self.chain, "sink": self.sink}
-        return {name: part.to_json() for name, part in parts.items() if part.files}
+        return {
+            name: {"causes": part.causes, "files": [asdict(file) for file in part.files]}
+            for name, part in parts.items()
+            if part.files
+        }
 
     @classmethod
     def from_json(cls, figures: Mapping[str, Any]) -> StagedDeadLetters:
-        """Read what ``to_json`` gave."""
-        return cls(**{name: Staged.from_json(part) for name, part in figures.items()})
+        parts = {
+            name: Staged(part["causes"], [AddedFile(**file) for file in part["files"]])
+            for name, part in figures.items()
+        }
+        return cls(**parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,12 +128,11 @@ class DeadLetterWriter:
     decides for both, and a batch that runs again appends what is missing.
 
     Args:
-        task: The task whose records it takes.
         topic: The dead-letter topic; None: they are counted, logged and skipped.
         appended: Called with the topic's name after each append.
         sinks: What the task's sinks are called in marks, by their numbers.
         context_headers: Whether letters have Kafka Connect's context headers.
-        log: Tells of rejected records; None is silent.
+        log: Logs rejected records; None logs none.
     """
 
     task: TaskId
@@ -196,44 +142,7 @@ class DeadLetterWriter:
     context_headers: bool = False
     log: ErrorLog | None = None
 
-    def stage(
-        self,
-        rejected: RejectedFrame,
-        marks: LetterMarks,
-        batch: Batch,
-        whose: LetterScope,
-        count: int,
-    ) -> StagedDeadLetters:
-        """Stage the rejected records, count them by cause, and log them.
-
-        Args:
-            rejected: The records.
-            marks: The batch's in the dead-letter topic.
-            batch: The batch.
-            whose: LetterScope letters they are.
-            count: How many records are rejected in all.
-
-        Raises:
-            StateError: The chain rejects others than those whose letters are there.
-        """
-        chained = self._rows(rejected, "chain_error IS NOT NULL", batch, whose.of_chain)
-        chain = self._settled(marks.chain, batch)
-        if chain is not None:
-            if self._counted(chained).causes != chain.causes:
-                raise changed_chain(self.topic.name if self.topic else "")
-        elif whose.first:
-            chain = self._staged(chained, marks.chain)
-        else:
-            chain = self._counted(chained)
-        if chain.count >= count:
-            return StagedDeadLetters(chain)
-        refused = self._settled(marks.sink, batch)
-        if refused is None:
-            rows = self._rows(rejected, "chain_error IS NULL", batch, whose.sink)
-            refused = self._staged(rows, marks.sink)
-        return StagedDeadLetters(chain, refused)
-
-    def _settled(self, mark: Mark, batch: Batch) -> Staged | None:
+    def settled(self, mark: Mark, batch: Batch) -> Staged | None:
         """Return letters that are in the topic: a sink without marks is written once more."""
         receipt = self.topic.receipt(mark) if self.topic is not None and batch.again else None
         if receipt is None:
@@ -241,7 +150,7 @@ class DeadLetterWriter:
         mark.require_range(receipt)
         return Staged(receipt_figures(receipt), settled=True)
 
-    def _staged(self, rows: DataFrame, mark: Mark) -> Staged:
+    def staged(self, rows: DataFrame, mark: Mark) -> Staged:
         files: Sequence[AddedFile] = ()
         if self.topic is not None:
             stored = self.topic.prepare(LETTERS)
@@ -255,29 +164,25 @@ class DeadLetterWriter:
             rows = rows.sparkSession.read.schema(rows.schema).parquet(
                 *((path / file.path).spark_path for file in files)
             )
-        counted = self._counted(rows)
+        counted = self.counted(rows)
         if self.log is not None and counted.count:
             shown = rows.selectExpr("cause.*", "timestamp").limit(MOST_LINES).collect()
-            self.log.tell([row.asDict() for row in shown], counted.count)
+            self.log.log([row.asDict() for row in shown], counted.count)
         return replace(counted, files=files)
 
-    def _counted(self, rows: DataFrame) -> Staged:
+    def counted(self, rows: DataFrame) -> Staged:
         grouped = rows.groupBy("cause.stage", "cause.exception")
         groups = grouped.agg(*(F.expr(sql) for sql in _FIGURES)).collect()
         causes = {f"{stage} {exception}": int(count) for stage, exception, count, _ in groups}
         examples = {f"{stage} {exception}": str(text) for stage, exception, _, text in groups}
         return Staged(causes, examples=examples)
 
-    def append(self, letters: StagedDeadLetters, marks: LetterMarks) -> None:
-        """Append staged letters once. Guarantee 4.
+    def append(self, staged: Staged, mark: Mark, *, shared: bool = False) -> None:
+        """Append staged letters once; ``shared`` are those that any sink may decide for.
 
-        Raises:
-            StaleEpochError: The topic has what this sink refused from another attempt.
+        Guarantee 4. Raises StaleEpochError when the topic has another attempt's, unless they
+        are shared.
         """
-        self._append(letters.chain, marks.chain, shared=True)
-        self._append(letters.sink, marks.sink)
-
-    def _append(self, staged: Staged, mark: Mark, *, shared: bool = False) -> None:
         if self.topic is None or not staged.files:
             return
         # The files may be those of an attempt before a crash: the sink's receipt names them,
@@ -311,16 +216,7 @@ class DeadLetterWriter:
             discard_other_attempts(self.topic.location, decided, folder=_FOLDER)
             self.appended(self.topic.name)
 
-    def discard(self, marks: LetterMarks, whose: LetterScope) -> None:
-        """Remove what was staged, but nothing that an earlier attempt has appended.
-
-        What the chain rejected is the first sink's, whose transaction may have come about.
-        """
-        for mark in (marks.chain, marks.sink) if whose.first else (marks.sink,):
-            if self.topic is not None and not self.topic.receipt(mark):
-                discard_staged(self.topic.location, mark, folder=_FOLDER)
-
-    def _rows(
+    def rows(
         self, rejected: RejectedFrame, which: str, batch: Batch, sink: int | None
     ) -> DataFrame:
         value, key = rejected.value, rejected.key
@@ -377,16 +273,21 @@ class DeadLetterPart:
     Args:
         letters: What becomes of rejected records; None where nothing is tolerated.
         mark: The batch's in the sink.
-        writer: Who writes, as marks name it, without the sink's name.
-        whose: Which of the task's sinks it is, and whose letters come with it.
+        writer: The application without the sink's name.
         chain: Names the chain of transforms and converters, as a digest.
+        sink: The sink's number: what it refuses is to be replayed to it alone.
+        first: Whether its transaction takes the letters of what the chain rejects, which are
+            for all sinks and no other's.
+        alone: Whether the records go to this one of several sinks.
     """
 
     letters: DeadLetterWriter | None
     mark: Mark
     writer: str
-    whose: LetterScope = field(default_factory=LetterScope)
     chain: str = ""
+    sink: int = 0
+    first: bool = True
+    alone: bool = False
 
     def settled(self, receipt: str) -> Counts:
         """Return the counts of a batch that the sink holds.
@@ -411,9 +312,30 @@ class DeadLetterPart:
         return bool(chain and self.chain) and chain != self.chain
 
     def stage(self, rejected: RejectedFrame, count: int, batch: Batch) -> StagedDeadLetters:
-        """Stage the letters of a batch of which so many records are rejected."""
-        assert self.letters is not None
-        letters = self.letters.stage(rejected, self._marks, batch, self.whose, count)
+        """Stage the letters of a batch of which so many records are rejected, and log them.
+
+        Raises:
+            StateError: The chain rejects others than those whose letters are there.
+        """
+        writer = self.letters
+        assert writer is not None
+        only_sink = self.sink if self.alone else None
+        chained = writer.rows(rejected, "chain_error IS NOT NULL", batch, only_sink)
+        chain = writer.settled(self.chain_mark, batch)
+        if chain is not None:
+            if writer.counted(chained).causes != chain.causes:
+                raise changed_chain(str(self._topic))
+        elif self.first:
+            chain = writer.staged(chained, self.chain_mark)
+        else:
+            chain = writer.counted(chained)
+        letters = StagedDeadLetters(chain)
+        if chain.count < count:
+            refused = writer.settled(self.sink_mark, batch)
+            if refused is None:
+                rows = writer.rows(rejected, "chain_error IS NULL", batch, self.sink)
+                refused = writer.staged(rows, self.sink_mark)
+            letters = StagedDeadLetters(chain, refused)
         again = sum(letters.causes.values())
         if again != count and not letters.sink.settled:
             problem = f"{count} records were rejected, but {again} were found again."
@@ -432,12 +354,19 @@ class DeadLetterPart:
     def append(self, letters: StagedDeadLetters) -> None:
         """Append the letters, now that the sink's transaction has decided for them."""
         if self.letters is not None:
-            self.letters.append(letters, self._marks)
+            self.letters.append(letters.chain, self.chain_mark, shared=True)
+            self.letters.append(letters.sink, self.sink_mark)
 
     def discard(self) -> None:
-        """Remove what was staged, as the sink's transaction does not come about."""
-        if self.letters is not None:
-            self.letters.discard(self._marks, self.whose)
+        """Remove what was staged, as the sink's transaction does not come about.
+
+        What the chain rejected is the first sink's, whose transaction may have come about, and
+        nothing is removed that an earlier attempt has appended.
+        """
+        topic = None if self.letters is None else self.letters.topic
+        for mark in (self.chain_mark, self.sink_mark) if self.first else (self.sink_mark,):
+            if topic is not None and not topic.receipt(mark):
+                discard_staged(topic.location, mark, folder=_FOLDER)
 
     @property
     def _topic(self) -> str | None:
@@ -445,11 +374,17 @@ class DeadLetterPart:
         return None if topic is None else topic.name
 
     @property
-    def _marks(self) -> LetterMarks:
-        return LetterMarks(
-            chain=replace(self.mark, application=f"{self.writer}/dlq"),
-            sink=replace(self.mark, application=f"{self.mark.application}/refused"),
-        )
+    def chain_mark(self) -> Mark:
+        """The mark of the letters of what the chain rejects, the same for all sinks.
+
+        It is the same whichever sink comes first: sinks may change while a batch is in doubt.
+        """
+        return replace(self.mark, application=f"{self.writer}/dlq")
+
+    @property
+    def sink_mark(self) -> Mark:
+        """The mark of the letters of what the sink refuses."""
+        return replace(self.mark, application=f"{self.mark.application}/refused")
 
 
 _UNREAD = "error.stage IN ('KEY_CONVERTER', 'VALUE_CONVERTER', 'HEADER_CONVERTER')"

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.dead_letters import DeadLetterPart, StagedDeadLetters
+from headrace.dataplane.dead_letters import DeadLetterPart, RejectedFrame, StagedDeadLetters
 from headrace.dataplane.failures import REJECTED
+from headrace.dataplane.records import RecordFrame
 from headrace.dataplane.refusals import record_id
 from headrace.dataplane.sinks import sink_title
-from headrace.model import Counts
-from headrace.sdk import Counting, Mark, SourceError, StateError
-from headrace.sdk.sink import RECORD_ID, Verified
+from headrace.evolution import Target
+from headrace.model import Batch, Counts
+from headrace.sdk import (
+    Counting,
+    FrameSink,
+    Mark,
+    RecordExpr,
+    Schema,
+    SourceError,
+    StagedWrite,
+    StateError,
+)
+from headrace.sdk.sink import RECORD_ID, Refused, Verified
 from headrace.sdk.sqltext import literal, quote
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from headrace.dataplane.records import RecordFrame
-    from headrace.evolution import Target
-    from headrace.model import Batch
-    from headrace.sdk import FrameSink, RecordExpr, Refusal, Schema, StagedWrite
-    from headrace.sdk.sink import Refused
-
 _FILTER = "filter:"
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyCommitted:
-    """What a sink holds of a batch that ran before.
-
-    Args:
-        counts: Those of its receipt.
-        other_chain: Whether other transforms or converters made the records.
-    """
-
-    counts: Counts
-    other_chain: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +38,7 @@ class SinkPart:
 
     Args:
         sink: What takes the records: the target's sink, or what divides them by topic for it.
-        target: Where they go.
         mark: The batch's in the sink.
-        letters: The part's dead letters.
     """
 
     sink: FrameSink
@@ -70,11 +55,8 @@ class SinkPart:
         """Return the receipt of a batch that the sink holds, None for one to be written."""
         return held_receipt(self.sink, self.mark, self.target.topic, batch)
 
-    def held(self, batch: Batch, rows: int | None) -> AlreadyCommitted | None:
-        """Return what the sink holds already of a batch of so many rows, if they are known."""
-        receipt = self.receipt(batch)
-        if receipt is None:
-            return None
+    def held(self, receipt: str, rows: int | None) -> Counts:
+        """Return the counts of a batch that the sink holds, of ``rows`` records if known."""
         read = Counts.from_receipt(receipt).read
         if receipt and rows is not None and read != rows:
             raise StateError(
@@ -84,8 +66,7 @@ class SinkPart:
                 fix="Set the policy for changes of schemas back to what it was until the "
                 "batch is finished.",
             )
-        other = self.letters.is_of_other_chain(receipt)
-        return AlreadyCommitted(self.letters.settled(receipt), other)
+        return self.letters.settled(receipt)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +76,15 @@ class StagedRows:
     Args:
         write: The good records; None where there is nothing to commit.
         counts: What becomes of all records.
-        schema: The schema that the sink was given; None where no record is good.
-        refusals: What the sink said beforehand that it refuses.
-        refused: The records that it refused on the way.
+        rejected: Reads those that are rejected, as they came.
+        schema: The schema that the sink was given; None where no record is good, and for
+            packed rows, which have many.
     """
 
     write: StagedWrite | None
     counts: Counts
+    rejected: Callable[[], RejectedFrame]
     schema: Schema | None = None
-    refusals: Sequence[Refusal] = ()
-    refused: Sequence[Refused] = ()
 
 
 @dataclass(frozen=True)
@@ -112,9 +92,6 @@ class StagedPart:
     """One sink's part of a batch, staged: nothing of it is visible before ``commit``.
 
     Args:
-        part: LetterScope it is.
-        rows: What the sink has staged.
-        letters: The dead letters of what is rejected.
         counts: What becomes of all records, with the causes that the letters have.
     """
 
@@ -145,7 +122,6 @@ class StagedPart:
         self.part.letters.append(self.letters)
 
     def abort(self) -> None:
-        """Remove what is staged."""
         if self.rows.write is not None:
             self.rows.write.abort()
         self.part.letters.discard()
@@ -156,7 +132,6 @@ class RowCount:
     """The count of one write, taken as cheaply as its balance allows.
 
     Args:
-        known: How many records the source says there are; None when it does not know.
         counting: Where the sink's count comes from.
         aliases: Those of the chain's transforms, for the counts of what they filter.
         seen: Spark's own count on the way, where those two are not enough.
@@ -199,13 +174,7 @@ class RowCount:
         return replace(records, frame=records.frame.observe(self.seen, *measures))
 
     def counts(self, records: RecordFrame, written: int, refused: int) -> Counts:
-        """Return the counts after the job.
-
-        Args:
-            records: What was given to ``over``.
-            written: How many the sink says that it wrote.
-            refused: How many it refused on the way.
-        """
+        """Return the counts after the job."""
         found = Counts()
         if self.seen is not None:
             try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -14,9 +15,6 @@ from headrace.capture import error_from_json
 from headrace.model import SparkMemoryError, ToleranceExceededError
 from headrace.sdk.errors import HeadraceError, SetupError, SinkError, error_class
 from headrace.sdk.storage import storage_error_of_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REJECTED = "HEADRACE-REJECTED "
 """What the plan raises at the first bad record when none is tolerated."""

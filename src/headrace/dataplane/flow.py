@@ -7,25 +7,25 @@ and the sinks differ (Guarantee 7).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from typing import TYPE_CHECKING
+from functools import cached_property, partial, reduce
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
-from headrace.dataplane.chain import Routes, apply_chain, constant_topic
-from headrace.dataplane.conversion import encoded
+from headrace.dataplane.chain import Routes, Step, apply_chain, constant_topic
+from headrace.dataplane.conversion import PartConverter, encoded
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
-    LetterScope,
+    DeadLetterWriter,
     RejectedFrame,
     StagedDeadLetters,
     changed_chain,
 )
 from headrace.dataplane.delivery import (
-    AlreadyCommitted,
     RowCount,
     SinkPart,
     StagedPart,
@@ -33,44 +33,29 @@ from headrace.dataplane.delivery import (
     check_balance,
     counted,
     good_rows,
-    held_receipt,
     refused_of,
     sink_marks,
 )
 from headrace.dataplane.failures import translated
 from headrace.dataplane.packed import PackedCopy
-from headrace.dataplane.records import record_frame
+from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
+from headrace.dataplane.sources import SourceFrame, SourceReader
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
-from headrace.model import Counts, TooManyRejectedError
+from headrace.model import Batch, Counts, TooManyRejectedError
 from headrace.sdk import (
     CodeTransform,
     DataLostError,
-    Mark,
+    FrameSink,
+    Position,
     RangeChangedError,
+    Schema,
     SinkBatch,
     StateError,
     TransformBatch,
 )
-from headrace.sdk.expressions import ERROR_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.dataplane.chain import Step
-    from headrace.dataplane.conversion import PartConverter
-    from headrace.dataplane.dead_letters import DeadLetterWriter
-    from headrace.dataplane.packed import Packed
-    from headrace.dataplane.records import RecordFrame
-    from headrace.dataplane.sources import SourceFrame, SourceReader
-    from headrace.model import Batch
-    from headrace.sdk import FrameSink, Position, Schema
-    from headrace.sdk.location import Location
-
-_NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
+from headrace.sdk.location import Location
 
 
 @dataclass(frozen=True)
@@ -78,8 +63,6 @@ class StreamFrame:
     """The records of one stream in one batch.
 
     Args:
-        frame: The records, as the source gave them.
-        topic: The topic or stream that they belong to.
         application: Names the task and the stream in marks.
         rows: How many there are, where the source knows.
         only_sink: What marks call the one sink that they go to; None for all.
@@ -99,15 +82,12 @@ class TransformedStream:
     """The records of one stream with the chain laid over them.
 
     Where the chain has code it runs once, for all sinks, for what is counted beforehand and
-    for the dead letters: it need not give the same twice. Its records are then kept.
+    for the dead letters: it need not give the same twice. Its records are then cached.
 
     Args:
-        stream: The stream.
         source: The records as they came.
-        records: The records after the chain.
-        routes: Where they go.
         topic: Their one topic; None where it depends on the data.
-        kept: Whether Spark keeps the records after the chain.
+        cached: Whether Spark caches the records after the chain.
     """
 
     stream: StreamFrame
@@ -115,7 +95,7 @@ class TransformedStream:
     records: RecordFrame
     routes: Routes
     topic: str | None
-    kept: bool = False
+    cached: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,11 +103,8 @@ class Flow:
     """Carries the batches of one task.
 
     Args:
-        spark: The worker's session.
         application: Names the task in marks, for ever.
         topic: The topic or stream that records of a single-stream source belong to.
-        source: The reader.
-        steps: The chain of transforms.
         sinks: Where the records go; each gets all of them.
         names: What each is called in marks, behind the application; nothing for one alone.
         chain: Names the transforms and converters, as a digest; nothing where it is not known.
@@ -188,6 +165,9 @@ class Flow:
                 fix="Set them back to what they were until the batch is finished.",
             )
         with translated(f"running batch {batch.id} of {batch.task}"):
+            for step in self.steps:
+                if isinstance(step.transform, CodeTransform):
+                    step.transform.running.begin(batch.id, batch.after)
             try:
                 data = self.source.read(self.spark, batch.start, batch.end)
             except (DataLostError, StateError):
@@ -196,7 +176,9 @@ class Flow:
                 raise
             with self._explained(batch):
                 if data.packed is not None and self._copies_packed:
-                    counts = self._copy(data.packed, batch)
+                    stage = PackedCopy(self.spark, data.packed, self.evolution, batch).stage
+                    parts = self._parts(batch, self.application, self.topic)
+                    counts = self._deliver(parts, stage, batch)
                 else:
                     counts = self._carry(self._streams(data), batch)
         return replace(counts, size_bytes=data.size_bytes)
@@ -204,52 +186,60 @@ class Flow:
     def _carry(self, streams: Sequence[StreamFrame], batch: Batch) -> Counts:
         """Lay the chain over the records of each stream, and deliver one after the other."""
         counts = Counts()
-        with ExitStack() as kept:
-            chains = [self._transform(stream, batch, kept) for stream in streams]
+        with ExitStack() as cached:
+            chains = [self._transform(stream, batch, cached) for stream in streams]
+            parts = [self._parts_of(transformed, batch) for transformed in chains]
             if len(chains) > 1:
-                self._check(chains, batch)
-            for transformed in chains:
+                self._check(chains, parts, batch)
+            for transformed, own in zip(chains, parts, strict=True):
                 # What sinks refuse is known only here, stream by stream: one may have to see
                 # what the one before it has made of its table.
-                counts = counts.plus(self._deliver(transformed, batch, before=counts))
+                stage, rows = partial(self._stage, transformed, batch), transformed.stream.rows
+                counts = counts.plus(self._deliver(own, stage, batch, rows, before=counts))
+                if transformed.cached:
+                    transformed.records.frame.unpersist()
         return counts
 
-    def _deliver(self, transformed: TransformedStream, batch: Batch, before: Counts) -> Counts:
+    def _deliver(
+        self,
+        parts: Sequence[SinkPart],
+        stage: Callable[[SinkPart], StagedRows],
+        batch: Batch,
+        rows: int | None = None,
+        *,
+        before: Counts | None = None,
+    ) -> Counts:
         """Write the records of a stream; return the counts when every sink has them for good.
 
         Guarantee 4: all sinks have staged their part, and it was judged, before any of it
         becomes visible in the first.
         """
-        parts = self._parts(transformed, batch)
-        held = [part.held(batch, transformed.stream.rows) for part in parts]
-        self._check_one_chain(parts, held)
-        none_good = self._none_good(transformed) if None in held else None
+        receipts = [(part, part.receipt(batch)) for part in parts]
+        others = [p for p, there in receipts if there and p.letters.is_of_other_chain(there)]
+        if others and any(there is None for _, there in receipts):
+            # Guarantee 4: what one chain rejects another may let through.
+            raise changed_chain(others[0].title)
+        held = [None if there is None else p.held(there, rows) for p, there in receipts]
         counts_of_sinks: list[Counts] = []
         staged: list[StagedPart] = []
         with ExitStack() as undo:
             for part, committed in zip(parts, held, strict=True):
                 if committed is not None:
-                    counts_of_sinks.append(committed.counts)
+                    counts_of_sinks.append(committed)
                     continue
-                if none_good is not None:
-                    rows = self._leave(part, none_good, batch)
-                else:
-                    rows = self._stage(transformed, part, batch)
-                if rows.write is not None:
-                    undo.callback(rows.write.abort)
+                done = stage(part)
+                if done.write is not None:
+                    undo.callback(done.write.abort)
                 undo.callback(part.letters.discard)
                 letters = StagedDeadLetters()
-                if rows.counts.rejected:
-                    rejected = self._rejected(transformed, part, rows, batch)
-                    letters = part.letters.stage(rejected, rows.counts.rejected, batch)
-                staged.append(StagedPart.of(part, rows, letters))
+                if done.counts.rejected:
+                    letters = part.letters.stage(done.rejected(), done.counts.rejected, batch)
+                staged.append(StagedPart.of(part, done, letters))
                 counts_of_sinks.append(staged[-1].counts)
             counts = Counts.of_sinks(counts_of_sinks)
             if staged:
-                self._check_limits(batch, before.plus(counts), staged)
+                self._check_limits(batch, (before or Counts()).plus(counts), staged)
             undo.pop_all()
-        if transformed.kept:
-            transformed.records.frame.unpersist()
         self._committing.set()
         self._commit(staged)
         return counts
@@ -284,35 +274,35 @@ class Flow:
         return streams
 
     def _transform(
-        self, stream: StreamFrame, batch: Batch, kept: ExitStack
+        self, stream: StreamFrame, batch: Batch, cached: ExitStack
     ) -> TransformedStream:
-        """Lay the chain over the records of a stream; ``kept`` ends what Spark keeps."""
+        """Lay the chain over the records of a stream; ``cached`` ends what Spark caches."""
         # The time of the intent, so that a batch that runs again gives the same records.
         begun = int(batch.begun.timestamp() * 1_000_000)
         came = record_frame(stream.frame, stream.topic, timestamp=f"timestamp_micros({begun})")
         routes = Routes(stream.topic, self.topic, self.staging, batch)
-        if not self._keeps(len(self._marks(stream, batch))):
+        if not self._caches(1 if stream.only_sink is not None else len(self.sinks)):
             records, topic = self._chained(came, stream, routes, batch)
             return TransformedStream(stream, came, records, routes, topic)
         whole = came if self.dead_letters is None else came.with_original()
         records, topic = self._chained(whole, stream, routes, batch)
         frame = records.frame.persist()
-        kept.callback(frame.unpersist)
+        cached.callback(frame.unpersist)
         records = replace(records, frame=frame)
-        return TransformedStream(stream, came, records, routes, topic, kept=True)
+        return TransformedStream(stream, came, records, routes, topic, cached=True)
 
     def _chained(
         self, records: RecordFrame, stream: StreamFrame, routes: Routes, batch: Batch
     ) -> tuple[RecordFrame, str | None]:
         """Return records after the chain, and their one topic if they have one."""
-        of = TransformBatch(batch.id, stream.topic, batch.begun, batch.after, stream.part)
+        of = TransformBatch(batch.id, stream.topic, batch.begun, stream.part)
         records = apply_chain(records, self.steps, of)
         if self.converters:
             records = encoded(records, self.converters)
         return routes.checked(records, self.sinks)
 
-    def _keeps(self, sinks: int) -> bool:
-        """Return whether the records after the chain are kept, dearer than expressions are.
+    def _caches(self, sinks: int) -> bool:
+        """Return whether the records after the chain are cached, dearer than expressions are.
 
         Code is as a rule dearer. What may differ from call to call must not be called again
         for the letters, or their causes are not those that were counted.
@@ -322,7 +312,12 @@ class Flow:
             return True
         return bool(code) and sinks > 1
 
-    def _check(self, chains: Sequence[TransformedStream], batch: Batch) -> None:
+    def _check(
+        self,
+        chains: Sequence[TransformedStream],
+        parts: Sequence[Sequence[SinkPart]],
+        batch: Batch,
+    ) -> None:
         """Let no stream be written where another one is not let through.
 
         Raises:
@@ -331,43 +326,60 @@ class Flow:
         """
         if self.evolution.may_reject:
             rehearsal = self.evolution.rehearsal()
-            for transformed in chains:
-                for part in (
-                    () if transformed.records.shape.unfit else self._parts(transformed, batch)
-                ):
+            for transformed, own in zip(chains, parts, strict=True):
+                for part in () if transformed.records.shape.unfit else own:
                     if part.receipt(batch) is None:
                         rehearsal.fitted(transformed.records.shape, part.target)
         if self.check_limits is not None and self.steps:
             surveyed = [counted(transformed.records, ()) for transformed in chains]
             self.check_limits(batch, reduce(Counts.plus, surveyed, Counts()))
 
-    def _parts(self, transformed: TransformedStream, batch: Batch) -> list[SinkPart]:
+    def _parts_of(self, transformed: TransformedStream, batch: Batch) -> list[SinkPart]:
         stream, topic = transformed.stream, transformed.topic
+        routes = transformed.routes if topic is None else None
+        at, only = topic or stream.topic, stream.only_sink
+        return self._parts(batch, stream.application, at, only_sink=only, routes=routes)
+
+    def _parts(
+        self,
+        batch: Batch,
+        application: str,
+        topic: str,
+        *,
+        only_sink: str | None = None,
+        routes: Routes | None = None,
+    ) -> list[SinkPart]:
+        """Return each sink's part of a stream.
+
+        Args:
+            batch: The batch.
+            application: Names the task and the stream in marks.
+            topic: The records' one topic, or the one that they come from.
+            only_sink: The one sink that they go to; None for all.
+            routes: Divides the records by topic; None where all have the same.
+        """
         parts: list[SinkPart] = []
-        for number, sink, mark in self._marks(stream, batch):
-            whose = LetterScope(number, first=not parts, alone=stream.only_sink is not None)
-            at, name = topic or stream.topic, self.names[number]
+        marks = sink_marks(application, self.sinks, self.names, batch)
+        if only_sink is not None:
+            marks = [marks[self.names.index(only_sink)]]
+        for number, sink, mark in marks:
+            letters = DeadLetterPart(
+                self.dead_letters,
+                mark,
+                application,
+                self.chain,
+                sink=number,
+                first=not parts,
+                alone=only_sink is not None,
+            )
             part = SinkPart(
-                sink=sink if topic else transformed.routes.divided(sink),
-                target=Target(sink, number, name, at, is_one=topic is not None),
+                sink=sink if routes is None else routes.divided(sink),
+                target=Target(sink, number, self.names[number], topic, is_one=routes is None),
                 mark=mark,
-                letters=DeadLetterPart(
-                    self.dead_letters, mark, stream.application, whose, self.chain
-                ),
+                letters=letters,
             )
             parts.append(part)
         return parts
-
-    def _check_one_chain(
-        self, parts: Sequence[SinkPart], held: Sequence[AlreadyCommitted | None]
-    ) -> None:
-        """Raise if some sink holds the batch of another chain, and some other does not."""
-        others = [
-            p for p, there in zip(parts, held, strict=True) if there and there.other_chain
-        ]
-        if others and None in held:
-            # Guarantee 4: what one chain rejects another may let through.
-            raise changed_chain(others[0].title)
 
     def _none_good(self, transformed: TransformedStream) -> Counts | None:
         """Return the counts of records of which a step can take none; None if any is good.
@@ -382,17 +394,16 @@ class Flow:
         tolerated = self.dead_letters is not None or not counts.rejected
         return counts if tolerated and counts.balanced else None
 
-    def _leave(self, part: SinkPart, counts: Counts, batch: Batch) -> StagedRows:
-        """Pass a batch of which no record is good: the sink gets its mark at most."""
-        check_balance(counts, batch)
-        write = part.sink.write_mark(self.spark, part.mark, part.target.topic)
-        return StagedRows(write=write, counts=counts)
-
     def _stage(
-        self, transformed: TransformedStream, part: SinkPart, batch: Batch
+        self, transformed: TransformedStream, batch: Batch, part: SinkPart
     ) -> StagedRows:
         """Give the sink the records that are good, in the schema that it is to have."""
         tolerant, sink = self.dead_letters is not None, part.sink
+        if (none_good := self._none_good(transformed)) is not None:
+            check_balance(none_good, batch)
+            marked = sink.write_mark(self.spark, part.mark, part.target.topic)
+            rejected = partial(self._rejected, transformed, batch)
+            return StagedRows(write=marked, counts=none_good, rejected=rejected)
         fitted = self._fitted(transformed.records, part.target)
         value, key = _schemas(fitted)
         policy = self.evolution.policy(part.target.number)
@@ -419,9 +430,13 @@ class Flow:
         except BaseException:
             write.abort()
             raise
-        return StagedRows(
-            write=write, counts=counts, schema=value, refusals=refusals, refused=refused
-        )
+
+        def of_sink(again: RecordFrame) -> RecordFrame:
+            again = refusing(self._fitted(again, part.target), refusals, part.title)
+            return with_refused(again, refused, part.title)
+
+        rejected = partial(self._rejected, transformed, batch, of_sink)
+        return StagedRows(write=write, counts=counts, rejected=rejected, schema=value)
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
         """Return the records with the schema that a target is to be given. No job runs."""
@@ -429,20 +444,22 @@ class Flow:
         return records if shape is records.shape else replace(records, shape=shape).settled()
 
     def _rejected(
-        self, transformed: TransformedStream, part: SinkPart, rows: StagedRows, batch: Batch
+        self,
+        transformed: TransformedStream,
+        batch: Batch,
+        of_sink: Callable[[RecordFrame], RecordFrame] = lambda records: records,
     ) -> RejectedFrame:
-        """Return what the chain rejected and the sink refused, as it came."""
+        """Return what the chain rejected and the sink refused, as it came.
+
+        ``of_sink`` rejects what the sink has refused.
+        """
         again = transformed.records
-        if not transformed.kept:
+        if not transformed.cached:
             whole = transformed.source.with_original()
             again = self._chained(whole, transformed.stream, transformed.routes, batch)[0]
-        again = again.keeping("__chain_error", again.shape.error or _NO_ERROR)
-        if rows.schema is not None:
-            again = self._fitted(again, part.target)
-        records = refusing(again, rows.refusals, part.title)
-        records = with_refused(records, rows.refused, part.title)
-        error = records.shape.error or _NO_ERROR
-        columns = [*records.original(), f"{error} AS error", "__chain_error AS chain_error"]
+        records = of_sink(again.keeping("__chain_error", again.outcome()["error"]))
+        error = f"{records.outcome()['error']} AS error"
+        columns = [*records.original(), error, "__chain_error AS chain_error"]
         frame = records.frame.selectExpr(*columns).where("error IS NOT NULL")
         return RejectedFrame(frame, *_schemas(transformed.source))
 
@@ -463,26 +480,6 @@ class Flow:
         into_topics = all(isinstance(sink, TopicWriter) for sink in self.sinks)
         return into_topics and not self.steps and not self.converters
 
-    def _copy(self, packed: Packed, batch: Batch) -> Counts:
-        """Copy packed rows into topics."""
-        each: list[Counts] = []
-        self._committing.set()
-        for number, sink, mark in sink_marks(self.application, self.sinks, self.names, batch):
-            assert isinstance(sink, TopicWriter)
-            whose = LetterScope(number, first=not each)
-            copy = PackedCopy(
-                spark=self.spark,
-                packed=packed,
-                topic=sink,
-                number=number,
-                evolution=self.evolution,
-                letters=DeadLetterPart(self.dead_letters, mark, self.application, whose),
-                batch=batch,
-                check_limits=self.check_limits,
-            )
-            each.append(copy.run())
-        return Counts.of_sinks(each)
-
     def _held_by_all(self, batch: Batch) -> Counts | None:
         """Return the counts of a batch that all sinks hold; None if any may not, or none has.
 
@@ -491,15 +488,12 @@ class Flow:
         if not batch.again:
             return None
         topic = constant_topic(self.steps, self.topic) or self.topic
-        each: list[Counts] = []
-        for number, sink, mark in sink_marks(self.application, self.sinks, self.names, batch):
-            receipt = held_receipt(sink, mark, topic, batch)
-            if receipt is None:
+        counts: list[Counts] = []
+        for part in self._parts(batch, self.application, topic):
+            if (receipt := part.receipt(batch)) is None:
                 return None
-            whose = LetterScope(number, first=not each)
-            letters = DeadLetterPart(self.dead_letters, mark, self.application, whose)
-            each.append(letters.settled(receipt))
-        return Counts.of_sinks(each)
+            counts.append(part.held(receipt, None))
+        return Counts.of_sinks(counts)
 
     @contextmanager
     def _explained(self, batch: Batch) -> Iterator[None]:
@@ -513,12 +507,6 @@ class Flow:
                 raise
         except RangeChangedError as error:  # one of several streams may be written by now
             raise DataLostError(error.problem, fix=error.fix) from error
-
-    def _marks(self, stream: StreamFrame, batch: Batch) -> list[tuple[int, FrameSink, Mark]]:
-        """Give each sink its number and a mark of its own: two of them may share a target."""
-        marks = sink_marks(stream.application, self.sinks, self.names, batch)
-        only = stream.only_sink
-        return marks if only is None else [marks[self.names.index(only)]]
 
     @property
     def _aliases(self) -> list[str]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from headrace.sdk import Schema, Type
-from headrace.sdk.sparktypes import to_ddl
-from headrace.sdk.sqltext import literal, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from headrace.sdk.sqltext import literal, quote, sql_type
 
 CORRUPT = "corrupt"
 """The field of a parsed text that says that it did not fit."""
@@ -24,7 +19,7 @@ _BEFORE, _AFTER = '{"v":', "}"
 def json_sql(column: str, schema: Schema | None) -> str:
     """Return SQL for a value of any type as JSON, and null for null.
 
-    Bytes are base64; a map whose keys are no texts is an array of key and value. Fields
+    Bytes are base64; a map whose keys are not texts is an array of key and value. Fields
     that are null are written, so that a person who repairs the text sees them.
     """
     if schema is None:
@@ -39,17 +34,12 @@ def json_sql(column: str, schema: Schema | None) -> str:
 
 
 def parse_sql(text: str, schema: Schema) -> str:
-    """Return SQL for a struct of ``v``, the parsed value, and ``CORRUPT``.
-
-    Args:
-        text: SQL of a STRING that ``json_sql`` gave, or that a person wrote.
-        schema: The value's.
-    """
+    """Return SQL for a struct of ``v``, the parsed value, and ``CORRUPT``."""
     parts = {
         "v": _written(schema).replaced(optional=True),
         CORRUPT: Schema.string(optional=True),
     }
-    ddl = to_ddl(Schema.struct(parts))
+    ddl = sql_type(Schema.struct(parts), variant="STRING")
     wrapped = f"concat({literal(_BEFORE)}, {text}, {literal(_AFTER)})"
     options = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}', {_FORMATS}"
     return f"from_json({wrapped}, {literal(ddl)}, map({options}))"

@@ -11,42 +11,33 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.dead_letters import RejectedFrame, StagedDeadLetters
-from headrace.dataplane.delivery import check_balance, held_receipt
-from headrace.dataplane.failures import not_tolerated
-from headrace.evolution.apply_arrow import MISFIT, misfit_rows, moved_rows
+from headrace.dataplane.dead_letters import RejectedFrame
+from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
+from headrace.dataplane.topic_sinks import TopicWriter
+from headrace.evolution import Evolution
+from headrace.evolution.apply_arrow import MISFIT, Moves, misfit_rows, moved_rows
 from headrace.evolution.apply_sql import PLUGIN, STAGE
-from headrace.model import Counts
-from headrace.sdk import Schema
+from headrace.model import Batch, Counts, ToleranceExceededError
+from headrace.sdk import Mark, Schema
 from headrace.sdk.arrow import conform, from_arrow, to_arrow
-from headrace.sdk.delta import AddedFile
+from headrace.sdk.delta import AddedFile, discard_staged, staging_folder
 from headrace.sdk.expressions import ERROR_TYPE
+from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json, to_spark_json
 from headrace.sdk.sqltext import literal
-from headrace.topics import packed_row_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.dataplane.dead_letters import DeadLetterPart
-    from headrace.dataplane.topic_sinks import TopicWriter
-    from headrace.evolution import Evolution
-    from headrace.evolution.apply_arrow import Moves
-    from headrace.model import Batch
-    from headrace.sdk.location import Location
-    from headrace.topics import RowRange
-
+from headrace.topics import RowRange, packed_row_schema
 
 _ROWS = to_arrow(packed_row_schema())
 _MOST_ROWS = 65_536
@@ -127,13 +118,13 @@ class Packed:
         return over_parts(spark, self.parts, refused, MISFIT)
 
     def stage(
-        self, spark: SparkSession, table: Location, folder: str, moves: Moves
+        self, spark: SparkSession, table: Location, mark: Mark, moves: Moves
     ) -> StagedPacked:
-        """Write packed rows as Parquet files in ``folder`` of ``table``. Runs a job.
+        """Write packed rows as Parquet files in the attempt's folder of ``table``. Runs a job.
 
         Rows of the schemas in ``moves`` are given others; those that cannot are counted.
         """
-        read, parts = self.read, dict(enumerate(self.parts))
+        read, parts, folder = self.read, dict(enumerate(self.parts)), staging_folder(mark)
 
         def staged(number: int) -> Iterator[pa.RecordBatch]:
             path = f"{folder}/part-{number:05d}-{uuid.uuid4().hex}.parquet"
@@ -199,7 +190,6 @@ class Stream:
     """One stream, or some of its rows.
 
     Args:
-        name: Its name.
         schema: A schema that all the rows fit into.
         rows: How many there are.
         runs: Where they are: the numbers of a part, and of a run of one schema in it.
@@ -213,7 +203,6 @@ class Stream:
     number: int = 0
 
     def plus(self, schema: Schema, rows: int, run: tuple[int, int]) -> Stream:
-        """Return it with one more run."""
         merged = evolve(self.schema, schema)
         runs = self.runs | {run}
         return replace(self, schema=merged, rows=self.rows + rows, runs=runs)
@@ -224,9 +213,6 @@ class StagedPacked:
     """Staged files.
 
     Args:
-        files: The files.
-        read: The records read from the source.
-        written: The records written to the files.
         brought: Each stream with each schema that rows of it had, in their order, once for
             each file.
         schemas: The same with the schemas that the rows have in the files.
@@ -244,11 +230,6 @@ class StagedPacked:
     def rejected(self) -> int:
         """Return how many records do not fit the schemas that they were to be given."""
         return self.read - self.written
-
-    def discard(self, table: Location) -> None:
-        """Remove the files."""
-        for file in self.files:
-            (table / file.path).delete()
 
 
 _STREAM = "stream string, schema binary, rows bigint, part bigint, run bigint"
@@ -390,75 +371,44 @@ _LETTER = [
 """What a packed row has nothing for."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PackedCopy:
-    """One batch of packed rows on its way into one topic.
-
-    Args:
-        spark: The worker's session.
-        packed: The rows.
-        topic: Where they go.
-        number: Which of the task's sinks that is.
-        evolution: What is done about changes of schemas.
-        letters: The dead letters of rows that do not fit.
-        batch: The batch.
-        check_limits: Raises when a batch brings more rejected records than are tolerated.
-    """
+    """One batch of packed rows, copied as they are into topics, without the JVM."""
 
     spark: SparkSession
     packed: Packed
-    topic: TopicWriter
-    number: int
     evolution: Evolution
-    letters: DeadLetterPart
     batch: Batch
-    check_limits: Callable[[Batch, Counts], None] | None
 
-    def run(self) -> Counts:
-        """Write the batch, unless the topic has it; return its counts when it is durable."""
-        mark, batch = self.letters.mark, self.batch
-        receipt = held_receipt(self.topic, mark, self.topic.own, batch)
-        if receipt is not None:
-            return self.letters.settled(receipt)
-        with ExitStack() as undo:
-            undo.callback(self.topic.discard_packed, mark)
-            done, moves = self._staged()
-            counts = Counts(done.read, done.written, rejected=done.rejected)
-            check_balance(counts, batch)
-            if self.check_limits is not None:
-                self.check_limits(batch, counts)
-            undo.callback(self.letters.discard)
-            letters = StagedDeadLetters()
-            if counts.rejected:
-                letters = self.letters.stage(self._rejected(moves), counts.rejected, batch)
-            undo.pop_all()
-        counts = replace(counts, causes=letters.causes)
-        # Guarantee 2: the receipt is in the transaction that makes the data visible.
-        staged = self.topic.staged_packed(mark, done.files, done.schemas)
-        staged.commit(self.letters.receipt(counts, letters))
-        self.letters.append(letters)
-        return counts
-
-    def _staged(self) -> tuple[StagedPacked, Moves]:
-        """Stage the rows with the schemas that they are to have.
+    def stage(self, part: SinkPart) -> StagedRows:
+        """Stage the rows for one topic, with the schemas that they are to have there.
 
         Which those are is known only once all rows have been seen. As a rule no row has to
         change, or all as in the batch before: then once is enough.
         """
-        table, folder = self.topic.packed_folder(self.letters.mark)
-        moves = self.evolution.guessed_moves(self.number)
-        done = self.packed.stage(self.spark, table, folder, moves)
-        needed = self.evolution.stream_moves(
-            self.topic.stream_schema, self.number, done.brought
-        )
-        if needed != {pair: moves[pair] for pair in done.brought if pair in moves}:
-            done.discard(table)
-            done = self.packed.stage(self.spark, table, folder, needed)
-        if done.rejected and self.letters.letters is None:
-            # Guarantee 4: a record that goes nowhere stops its task.
-            error = {"stage": STAGE, "plugin": PLUGIN, "exception": _ERROR}
-            raise not_tolerated(json.dumps(error | {"message": done.misfit}))
-        return done, needed
+        topic, number, mark = part.sink, part.target.number, part.mark
+        assert isinstance(topic, TopicWriter)
+        table = topic.packed_table()
+        moves = self.evolution.guessed_moves(number)
+        with ExitStack() as undo:
+            undo.callback(discard_staged, table, mark)
+            done = self.packed.stage(self.spark, table, mark, moves)
+            brought = done.brought
+            needed = self.evolution.stream_moves(topic.stream_schema, number, brought)
+            if needed != {pair: moves[pair] for pair in brought if pair in moves}:
+                discard_staged(table, mark)
+                done = self.packed.stage(self.spark, table, mark, needed)
+            if done.rejected and part.letters.letters is None:
+                # Guarantee 4: a record that goes nowhere stops its task.
+                raise ToleranceExceededError(
+                    stage=STAGE, plugin=PLUGIN, exception=_ERROR, message=done.misfit, record=""
+                )
+            counts = Counts(done.read, done.written, rejected=done.rejected)
+            check_balance(counts, self.batch)
+            undo.pop_all()
+        write = topic.staged(mark, done.files, schemas=done.schemas)
+        rejected = partial(self._rejected, needed)
+        return StagedRows(write=write, counts=counts, rejected=rejected)
 
     def _rejected(self, moves: Moves) -> RejectedFrame:
         begun = int(self.batch.begun.timestamp() * 1_000_000)

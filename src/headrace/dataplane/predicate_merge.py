@@ -7,19 +7,13 @@ step's own counts: a record that is left out and holds a value of the other type
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from headrace.evolution.diff import EXACT
-from headrace.sdk import RecordExpr, Schema, Type, ValueExpr
+from headrace.sdk import RecordExpr, Schema, Transform, Type, ValueExpr
 from headrace.sdk.sqltext import literal, sql_null, sql_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from headrace.sdk import Transform
-    from headrace.sdk.struct_exprs import Column
-
+from headrace.sdk.struct_exprs import Column
 
 _INTS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
 # For each type, those whose values it holds without a loss; the narrowest comes first.
@@ -32,14 +26,7 @@ _HOLDS: Mapping[Type, frozenset[Type]] = {
 
 @dataclass(frozen=True)
 class _Misfit:
-    """Spared values that the merged schema cannot hold.
-
-    Args:
-        sql: The value as it was.
-        what: What it is called.
-        new: What the step makes of the others.
-        old: What it is.
-    """
+    """Values that a predicate leaves out and the merged schema cannot hold."""
 
     sql: str
     what: str
@@ -76,8 +63,8 @@ def merged_where(
     for misfit in (*of_key, *of_value):
         held = f"NOT ({condition}) AND {misfit.sql} IS NOT NULL"
         message = (
-            f"{misfit.what} is of type {_name(misfit.old)} and the predicate spares it, but "
-            f"the records of its stream get type {_name(misfit.new)} by this step"
+            f"{misfit.what} is of type {_name(misfit.old)} and the predicate leaves it out, "
+            f"but the records of its stream get type {_name(misfit.new)} by this step"
         )
         shape = transform.rejecting(shape, held, literal(message))
     return shape

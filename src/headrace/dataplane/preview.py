@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from headrace.capture.capture import Gathering
-from headrace.capture.rows import Sorter, fit
-from headrace.dataplane.chain import chain_frames
+from headrace.capture.rows import Rejected, Sorter, fit
+from headrace.dataplane.chain import Step, chain_frames
 from headrace.dataplane.failures import translated
-from headrace.dataplane.records import RecordFrame, record_frame
-from headrace.dataplane.sources import SourceFrame
+from headrace.dataplane.records import ERROR, RecordFrame, record_frame
+from headrace.dataplane.sources import SourceFrame, SourceReader
 from headrace.sdk import CaptureSource, Position, ReadLimit, Schema
-from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow import to_arrow, to_arrow_type
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sparktypes import to_spark_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.capture.rows import Rejected
-    from headrace.dataplane.chain import Step
-    from headrace.dataplane.sources import SourceReader
-
 
 PATIENCE_SECONDS = 5.0
 """How long a preview waits for records that have not come yet."""
 _PAUSE_SECONDS = 0.1
 _QUIET_POLLS = 3
 """Empty polls after the first records until no more are expected."""
-_ERROR = pa.struct(
-    [pa.field(name, pa.string()) for name in ("stage", "plugin", "exception", "message", "raw")]
-)
+_ERROR = to_arrow_type(ERROR)
 
 
 def sample(spark: SparkSession, source: CaptureSource, topic: str, rows: int) -> SourceFrame:
@@ -136,7 +126,10 @@ def preview(
             frame = data.packed.rows(spark, found[0]).selectExpr("struct(*) AS value")
         if frame is None:
             return []
-        frames = chain_frames(record_frame(_few(spark, frame, rows), topic), steps)
+        few = frame.limit(rows)
+        # Read once, so that every stage shows the same rows.
+        frame = spark.createDataFrame(few.collect(), few.schema)
+        frames = chain_frames(record_frame(frame, topic), steps)
         names = ["source", *(step.transform.alias for step in steps)]
         return [_stage(name, records) for name, records in zip(names, frames, strict=True)]
 
@@ -150,15 +143,9 @@ def _data(
     end = source.latest(start, few)
     if end == start:
         # What was put there just now may have to come to rest; who asks for all waits.
-        source.latest(start, ReadLimit.unlimited())
+        source.latest(start, ReadLimit())
         end = source.latest(start, few)
     return source.read(spark, start, end)
-
-
-def _few(spark: SparkSession, frame: DataFrame, rows: int) -> DataFrame:
-    """Read the rows once, so that every stage shows the same ones."""
-    few = frame.limit(rows)
-    return spark.createDataFrame(few.collect(), few.schema)
 
 
 def _stage(name: str, records: RecordFrame) -> Stage:
@@ -185,10 +172,7 @@ def _fields(records: RecordFrame) -> dict[str, str]:
     if part.schema is None:
         return {}
     schema = part.schema if part.is_struct else Schema.struct({"value": part.schema})
-    types = {f["name"]: _type(f["type"]) for f in to_spark_json(schema)["fields"]}
+    kinds = {f["name"]: f["type"] for f in to_spark_json(schema)["fields"]}
+    types = {n: kind if isinstance(kind, str) else kind["type"] for n, kind in kinds.items()}
     variants = {f.name: "variant" for f in schema.fields if f.schema.name == VARIANT}
     return types | variants
-
-
-def _type(spark_type: str | dict[str, Any]) -> str:
-    return spark_type if isinstance(spark_type, str) else str(spark_type["type"])

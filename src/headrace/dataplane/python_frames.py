@@ -1,7 +1,7 @@
 """Frames on their way to Python and back: null lists, variants, and records as objects.
 
 Spark writes each null of a list or map through Arrow's `ListVector.setNull`, which writes the
-offsets of all nulls before it anew: a batch of 65,536 records without headers costs 300
+offsets of all nulls before it again: a batch of 65,536 records without headers costs 300
 microseconds a record, where empty lists cost 2. So null lists travel as empty ones, and beside
 them what was null.
 
@@ -12,11 +12,13 @@ from other texts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.records import declared
@@ -24,12 +26,7 @@ from headrace.sdk import Header, Record, Schema, Struct, Type
 from headrace.sdk.sqltext import literal, quote
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pyspark.sql import DataFrame
-
-    Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 _NULLS = "__nulls"
@@ -68,7 +65,6 @@ class _Node:
     parts: Mapping[str, _Node]
 
     def restored(self, array: pa.Array, masks: pa.StructArray) -> pa.Array:
-        """Return the array with its nulls."""
         if self.parts:
             children, fields = [], []
             for number, field in enumerate(array.type):
@@ -144,7 +140,7 @@ def with_variants(
 ) -> DataFrame:
     """Return the record frame with the JSON texts of its variants as variants.
 
-    Its schemas are those that are given: structs that were made anew have no names.
+    Its schemas are those that are given: structs that were built again have no names.
     """
     made = _replaced(frame, {"value": value, "key": key}, variants_of_texts)
     for name, schema in (("value", value), ("key", key)):

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from headrace.dataplane.sql import Sql, constant_text
 from headrace.sdk import RecordExpr, Schema, ValueExpr
 from headrace.sdk.connectjson import connect_json, connect_schema
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import literal, quote
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-_DEFAULTS = {
-    "headers": "CAST(NULL AS array<struct<key:string,value:string,type:string>>)",
-    "timestamp": "CAST(NULL AS TIMESTAMP)",
-    "partition": "CAST(NULL AS INT)",
-}
+ERROR = Schema.struct(
+    dict.fromkeys(
+        ("stage", "plugin", "exception", "message", "raw"), Schema.string(optional=True)
+    ),
+    optional=True,
+)
+"""Why a record was rejected, see ``ERROR_TYPE``."""
+NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
 _DECLARED = "headrace.connect"
 RAW_COLUMNS = ("raw_key", "raw_value")
 """The bytes that converters could not read; other records may have theirs or null."""
@@ -33,16 +34,15 @@ class RecordFrame:
     """Records as Spark sees them.
 
     Args:
-        frame: The data.
         shape: The record as SQL expressions over the columns of ``frame``.
         position: SQL expression of an array that orders the records, if known.
-        kept: Columns of ``frame`` that go along untouched.
+        carried: Columns of ``frame`` that go along untouched.
     """
 
     frame: DataFrame
     shape: RecordExpr
     position: str | None = None
-    kept: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     @property
     def is_flat(self) -> bool:
@@ -56,34 +56,25 @@ class RecordFrame:
 
     def with_original(self) -> RecordFrame:
         """Return the same records with all their parts also kept as they are now."""
-        shape = self.shape
-        now = {
-            "key": shape.key.sql(),
-            "value": shape.value.sql(),
-            "headers": shape.headers,
-            "timestamp": shape.timestamp,
-            "topic": shape.topic,
-            "partition": shape.partition,
-            "position": self.position or "CAST(NULL AS ARRAY<BIGINT>)",
-        }
+        now = self.parts() | {"position": self.position or "CAST(NULL AS ARRAY<BIGINT>)"}
         columns = set(self.frame.columns)
         for raw in RAW_COLUMNS:
             now[raw] = raw if raw in columns else "CAST(NULL AS BINARY)"
         names = {part: f"__original_{part}" for part in now}
         originals = [f"{sql} AS {names[part]}" for part, sql in now.items()]
         frame = self.frame.selectExpr("*", *originals)
-        return replace(self, frame=frame, kept=tuple(names.values()))
+        return replace(self, frame=frame, carried=tuple(names.values()))
 
     def keeping(self, name: str, sql: str) -> RecordFrame:
         """Return the same records with a column that goes along untouched."""
         frame = self.frame.selectExpr("*", f"{sql} AS {name}")
-        return replace(self, frame=frame, kept=(*self.kept, name))
+        return replace(self, frame=frame, carried=(*self.carried, name))
 
     def original(self) -> list[str]:
         """Return SQL of the parts that ``with_original`` kept, by the names of the parts."""
         prefix = "__original_"
-        kept = [name for name in self.kept if name.startswith(prefix)]
-        return [f"{name} AS {name.removeprefix(prefix)}" for name in kept]
+        originals = [name for name in self.carried if name.startswith(prefix)]
+        return [f"{name} AS {name.removeprefix(prefix)}" for name in originals]
 
     def settled(self) -> RecordFrame:
         """Return the same records with every expression computed to a column.
@@ -127,35 +118,39 @@ class RecordFrame:
         columns |= {f"__{name}": sql for name, sql in present.items()}
         if self.position is not None:
             columns["__position"] = self.position
-        columns |= {name: name for name in self.kept}
-        columns.setdefault("record", self._record())
+        columns |= {name: name for name in self.carried}
+        parts = self.parts()
+        record = (f"{literal(n)}, {parts[n]}" for n in ("topic", "key", "timestamp", "headers"))
+        columns.setdefault("record", f"named_struct({', '.join(record)})")
         named = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
         settled = {name: f"__{name}" for name in present} | fixed
         shape = RecordExpr(key=key, value=value, unfit=self.shape.unfit, shared=(), **settled)
         position = "__position" if self.position else None
-        return RecordFrame(self.frame.selectExpr(*named), shape, position, self.kept)
+        return RecordFrame(self.frame.selectExpr(*named), shape, position, self.carried)
 
-    def _record(self) -> str:
-        parts = {
-            "topic": self.shape.topic,
-            "key": self.shape.key.sql(),
-            "timestamp": self.shape.timestamp,
-            "headers": self.shape.headers,
+    def parts(self) -> dict[str, str]:
+        """Return the SQL of a record's parts, by their names."""
+        shape = self.shape
+        return {
+            "key": shape.key.sql(),
+            "value": shape.value.sql(),
+            "headers": shape.headers,
+            "timestamp": shape.timestamp,
+            "topic": shape.topic,
+            "partition": shape.partition,
         }
-        return f"named_struct({', '.join(f'{literal(n)}, {sql}' for n, sql in parts.items())})"
+
+    def outcome(self) -> dict[str, str]:
+        """Return the SQL of what has dropped a record, and of its error; both may be null."""
+        return {
+            "dropped": self.shape.dropped or "CAST(NULL AS STRING)",
+            "error": self.shape.error or NO_ERROR,
+        }
 
     def columns(self) -> list[str]:
         """Return the SQL of the columns that sinks get, for one last projection."""
-        shape = self.shape
-        return [
-            f"{shape.key.sql()} AS key",
-            f"{shape.value.sql()} AS value",
-            f"{shape.headers} AS headers",
-            f"{shape.timestamp} AS timestamp",
-            f"{shape.topic} AS topic",
-            f"{shape.partition} AS partition",
-            *([f"{self.position} AS position"] if self.position else []),
-        ]
+        columns = self.parts() | ({"position": self.position} if self.position else {})
+        return [f"{sql} AS {name}" for name, sql in columns.items()]
 
 
 def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) -> RecordFrame:
@@ -169,16 +164,19 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
     names = set(frame.columns)
     schema = frame_schema(frame)
     parts = {f.name: f.schema for f in schema.fields}
-    own = "timestamp" if "timestamp" in names else None
+    optional = ("partition", "headers", "timestamp", "error")
+    columns: dict[str, str] = {name: name for name in optional if name in names}
+    if timestamp is not None:
+        own = columns.get("timestamp")
+        columns["timestamp"] = f"coalesce({own}, {timestamp})" if own else timestamp
     shape = RecordExpr(
         key=_part("key", parts.get("key")),
         value=_part("value", parts["value"]),
         topic=literal(topic),
-        partition="partition" if "partition" in names else _DEFAULTS["partition"],
-        headers="headers" if "headers" in names else _DEFAULTS["headers"],
-        timestamp=" ".join(_timestamp(own, timestamp)),
         offset=_offset(frame) if "position" in names else None,
-        error="error" if "error" in names else None,
+        unfit=False,
+        shared=(),
+        **columns,
     )
     return RecordFrame(frame, shape, "position" if "position" in names else None)
 
@@ -227,12 +225,6 @@ def _schema(text: str) -> Schema:
         if declaration and (schema := connect_schema(json.loads(declaration))) is not None:
             schemas[name] = schema
     return plain.with_fields(schemas)
-
-
-def _timestamp(own: str | None, default: str | None) -> list[str]:
-    if own and default:
-        return [f"coalesce({own}, {default})"]
-    return [own or default or _DEFAULTS["timestamp"]]
 
 
 def _part(column: str, schema: Schema | None) -> ValueExpr:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.records import RecordFrame
-from headrace.sdk import RecordExpr, Type, ValueExpr
-from headrace.sdk.expressions import ERROR_TYPE
+from headrace.sdk import RecordExpr, Refusal, Schema, Type, ValueExpr
 from headrace.sdk.sink import RECORD_ID, Refused
 from headrace.sdk.sqltext import literal
 from headrace.sdk.struct_exprs import has_variant
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
-    from headrace.sdk import Refusal, Schema
-
 
 STAGE = "TASK_PUT"
 _REFUSED = "refused"
@@ -46,7 +38,7 @@ def without_refused(
 
 
 def receipt_with(receipt: str, refused: Sequence[Refused]) -> str:
-    """Return a receipt that also tells what its topic has refused."""
+    """Return a receipt that also has what its topic has refused."""
     if not refused:
         return receipt
     figures = json.loads(receipt) if receipt else {}
@@ -132,9 +124,8 @@ def _whole(records: RecordFrame) -> RecordFrame:
     shape = records.shape
     frame = records.frame.selectExpr(
         *records.columns(),
-        f"{shape.dropped or 'CAST(NULL AS STRING)'} AS {_DROPPED}",
-        f"{shape.error or f'CAST(NULL AS {ERROR_TYPE})'} AS {_ERROR}",
-        *records.kept,
+        *(f"{sql} AS __{name}" for name, sql in records.outcome().items()),
+        *records.carried,
     )
     whole = RecordExpr(
         key=_part("key", shape.key),
@@ -148,7 +139,7 @@ def _whole(records: RecordFrame) -> RecordFrame:
         unfit=shape.unfit,
     )
     position = None if records.position is None else "position"
-    return RecordFrame(frame, whole, position, records.kept)
+    return RecordFrame(frame, whole, position, records.carried)
 
 
 def _part(column: str, part: ValueExpr) -> ValueExpr:

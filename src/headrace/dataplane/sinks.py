@@ -6,40 +6,38 @@ import json
 import tempfile
 import uuid
 from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import structlog
+from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
 from headrace.dataplane.python_frames import map_in_arrow, records_of, with_texts
 from headrace.sdk import (
     BatchSink,
     FrameSink,
+    Mark,
+    Record,
     RecordSink,
+    Refusal,
     RejectedError,
     RetriableError,
     Schema,
     SinkBatch,
     SinkError,
+    SinkTask,
+    StagedWrite,
     Type,
 )
 from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.durability import durability, set_durability
+from headrace.sdk.durability import Durability, durability, set_durability
 from headrace.sdk.sink import RECORD_ID, Refused, class_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.sdk import Mark, Record, Refusal, SinkTask, StagedWrite
-    from headrace.sdk.durability import Durability
-
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +46,6 @@ class SinkFront(FrameSink):
     """Stands before another sink, and says of itself what the class of that one says."""
 
     def __init__(self, inner: FrameSink | BatchSink | RecordSink) -> None:
-        """Stand before ``inner``."""
         self.ordered = inner.ordered  # type: ignore[misc]  # the class attribute of this one sink
         self.takes_many_topics = inner.takes_many_topics  # type: ignore[misc]
         self.title = sink_title(inner)
@@ -58,7 +55,7 @@ class SinkFront(FrameSink):
 
 
 def sink_title(sink: FrameSink | BatchSink | RecordSink) -> str:
-    """Return the name of the sink's class, as dead letters tell it."""
+    """Return the name of the sink's class, as dead letters have it."""
     return sink.title if isinstance(sink, SinkFront) else class_name(type(sink))
 
 
@@ -92,25 +89,21 @@ class Spool:
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        """Keep ``batches``, which have ``schema``."""
         self._batches = batches
         self._schema = schema
         self._lengths: list[int] = []
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Make the file."""
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory("-headrace")))
         self._path = folder / "rows.arrow"
         self._writer = self._open.enter_context(pa.ipc.new_file(self._path, self._schema))
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove it."""
         self._open.close()
 
     def first(self) -> Iterator[pa.RecordBatch]:
-        """Give the rows as they come."""
         for batch in self._batches:
             self._writer.write_batch(batch)
             self._lengths.append(batch.num_rows)
@@ -257,7 +250,6 @@ class FrameGear(SinkFront):
     """A frame sink with ``rejects``, as one that verifies."""
 
     def __init__(self, sink: FrameSink) -> None:
-        """Stand before ``sink``."""
         super().__init__(sink)
         self.verifies = True  # type: ignore[misc]
         self._sink = sink
@@ -282,10 +274,10 @@ class FrameGear(SinkFront):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         if RECORD_ID not in frame.columns:  # nothing is tolerated
             return self._sink.write(frame, batch)
-        # Kept, as each attempt would compute the records anew, and count them again.
-        kept = frame.selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").persist()
+        # Each attempt would compute the records again, and count them again.
+        cached = frame.selectExpr("*", f"monotonically_increasing_id() AS {_NUMBER}").persist()
         try:
-            rows = _FrameRows.of(kept)
+            rows = _FrameRows.of(cached)
             attempts = _Attempts(self._sink, batch)
             bisection = PartBisection(self._sink, rows, attempts.write)
             try:
@@ -295,7 +287,7 @@ class FrameGear(SinkFront):
                 raise
             return _Staged(staged, rows.refused(bisection.refused))
         finally:
-            kept.unpersist()
+            cached.unpersist()
 
 
 class _Attempts:
@@ -332,7 +324,6 @@ class _FrameRows:
 
     @classmethod
     def of(cls, frame: DataFrame) -> _FrameRows:
-        """Compute the frame, and count its rows."""
         number = f"shiftright({_NUMBER}, {_PARTITION_BITS}) AS p"
         rows = sorted(
             tuple(row) for row in frame.selectExpr(number).groupBy("p").count().collect()
@@ -340,18 +331,18 @@ class _FrameRows:
         return cls(frame, [p for p, _ in rows], list(accumulate(n for _, n in rows)))
 
     def first(self) -> DataFrame:
-        return self._given("true")
+        return self._where("true")
 
     def finish(self) -> int:
         return self.ends[-1] if self.ends else 0
 
     def rows(self, start: int, end: int, without: Mapping[int, object]) -> DataFrame:
         if start >= end:
-            return self._given("false")
+            return self._where("false")
         holes = [str(self._number(n)) for n in without if start <= n < end]
         rest = f" AND {_NUMBER} NOT IN ({', '.join(holes)})" if holes else ""
         low, high = self._number(start), self._number(end - 1)
-        return self._given(f"{_NUMBER} BETWEEN {low} AND {high}{rest}")
+        return self._where(f"{_NUMBER} BETWEEN {low} AND {high}{rest}")
 
     def refused(self, errors: Mapping[int, Exception]) -> list[Refused]:
         """Return the rows that are refused by the ids of their records."""
@@ -362,7 +353,7 @@ class _FrameRows:
         found = self.frame.where(which).select(_NUMBER, RECORD_ID).collect()
         return [Refused.by(record, by_number[number]) for number, record in found]
 
-    def _given(self, condition: str) -> DataFrame:
+    def _where(self, condition: str) -> DataFrame:
         return self.frame.where(condition).drop(_NUMBER, RECORD_ID)
 
     def _number(self, row: int) -> int:
@@ -410,44 +401,20 @@ def as_frame_sink(sink: FrameSink | BatchSink | RecordSink) -> FrameSink:
 
 
 @dataclass(frozen=True)
-class _PartReports:
-    """What the executors say of their partitions."""
+class _Put:
+    """What the executors have put into a target: records cannot be taken back from there."""
 
     rows: int
-    messages: Sequence[dict[str, object]]
-    refusals: Sequence[Refused]
-
-    @classmethod
-    def by(cls, frame: DataFrame, run: Any) -> _PartReports:
-        parts = map_in_arrow(frame, run, _MESSAGE).collect()
-        refused = [Refused(*each) for part in parts for each in json.loads(part.refused)]
-        messages = [json.loads(part.message) for part in parts]
-        return cls(sum(part.rows for part in parts), messages, refused)
-
-    @staticmethod
-    def message(
-        message: Mapping[str, object], rows: int, refused: Sequence[Refused] = ()
-    ) -> pa.RecordBatch:
-        columns = {
-            "message": [json.dumps(dict(message))],
-            "rows": [rows],
-            "refused": [json.dumps([astuple(each) for each in refused])],
-        }
-        return pa.RecordBatch.from_pydict(columns)
-
-
-@dataclass(frozen=True)
-class _Put:
-    """What the executors have put into a target."""
-
-    reports: _PartReports
-
-    @property
-    def rows(self) -> int:
-        return self.reports.rows
+    found: Sequence[Refused]
 
     def refused(self) -> Sequence[Refused]:
-        return self.reports.refusals
+        return self.found
+
+    def commit(self, receipt: str) -> None:
+        """Nothing is left to do: ``flush`` returned on the executors."""
+
+    def abort(self) -> None:
+        """Nothing can be done: the gear delivers at least once."""
 
 
 @dataclass(frozen=True)
@@ -456,22 +423,36 @@ class _StagedParts(_Put):
 
     sink: BatchSink
     batch: SinkBatch
+    messages: Sequence[dict[str, object]]
 
+    @override
     def commit(self, receipt: str) -> None:
-        self.sink.commit(self.reports.messages, self.batch, receipt)
+        self.sink.commit(self.messages, self.batch, receipt)
 
+    @override
     def abort(self) -> None:
-        self.sink.abort(self.reports.messages, self.batch)
+        self.sink.abort(self.messages, self.batch)
 
 
-class _Delivered(_Put):
-    """Records that a record sink has already delivered."""
+def _run_parts(
+    frame: DataFrame, run: Any
+) -> tuple[int, list[Refused], list[dict[str, object]]]:
+    """Return how many rows the parts have written, what they refused, and their messages."""
+    parts = map_in_arrow(frame, run, _MESSAGE).collect()
+    refused = [Refused(*each) for part in parts for each in json.loads(part.refused)]
+    messages = [json.loads(part.message) for part in parts]
+    return sum(part.rows for part in parts), refused, messages
 
-    def commit(self, receipt: str) -> None:
-        """Nothing is left to do: ``flush`` returned on the executors."""
 
-    def abort(self) -> None:
-        """Records that were put cannot be taken back: the gear delivers at least once."""
+def _part_done(
+    message: Mapping[str, object], rows: int, refused: Sequence[Refused] = ()
+) -> pa.RecordBatch:
+    columns = {
+        "message": [json.dumps(dict(message))],
+        "rows": [rows],
+        "refused": [json.dumps([astuple(each) for each in refused])],
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 class _BatchGear(SinkFront):
@@ -488,23 +469,23 @@ class _BatchGear(SinkFront):
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
         frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
         tolerant = RECORD_ID in frame.columns
-        schema = to_arrow(_rows_schema(batch.schema))
-        part = _Part(self._sink, batch, schema, durability())
+        schema = batch.schema
+        if schema.type is not Type.STRUCT:
+            schema = Schema.struct({"value": schema})
+        part = _Part(self._sink, batch, to_arrow(schema), durability())
         value = "value.*" if batch.schema.type is Type.STRUCT else "value"
         rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
         try:
-            reports = _PartReports.by(rows, part.bisected if tolerant else part.written)
+            written, refused, messages = _run_parts(
+                rows, part.bisected if tolerant else part.written
+            )
         except Exception:
-            self._clear(batch)
+            try:
+                self._sink.abort([], batch)
+            except Exception:
+                log.warning("staged parts of a failed batch are not removed", exc_info=True)
             raise
-        return _StagedParts(reports, self._sink, batch)
-
-    def _clear(self, batch: SinkBatch) -> None:
-        """Let the sink remove the parts of a job that failed; what failed it is raised."""
-        try:
-            self._sink.abort([], batch)
-        except Exception:
-            log.warning("staged parts of a failed batch are not removed", exc_info=True)
+        return _StagedParts(written, refused, self._sink, batch, messages)
 
 
 @dataclass(frozen=True)
@@ -526,7 +507,7 @@ class _Part:
                 yield conform(part, self.schema)
 
         message = self._write(counted())
-        yield _PartReports.message(message, rows)
+        yield _part_done(message, rows)
 
     def bisected(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ids: list[pa.Array] = []
@@ -544,7 +525,7 @@ class _Part:
             Refused.by(all_ids[row].as_py(), error)
             for row, error in sorted(bisection.refused.items())
         ]
-        yield _PartReports.message(message, len(all_ids) - len(refused), refused)
+        yield _part_done(message, len(all_ids) - len(refused), refused)
 
     def _write(self, rows: Iterator[pa.RecordBatch]) -> Mapping[str, object]:
         set_durability(self.durability)  # an executor is a process of its own
@@ -579,19 +560,15 @@ class _RecordGear(SinkFront):
                     for row, error in put_records(sink, records).items():
                         refused.append(Refused.by(some.column(RECORD_ID)[row].as_py(), error))
             sink.flush()
-            yield _PartReports.message({}, rows - len(refused), refused)
+            yield _part_done({}, rows - len(refused), refused)
 
         frame = with_texts(frame, batch.schema, batch.key_schema)
         frame = _sorted(frame, ordered=self.ordered)
-        return _Delivered(
-            _PartReports.by(frame.select(*_RECORD, *([RECORD_ID] if tolerant else [])), run)
-        )
+        columns = [*_RECORD, RECORD_ID] if tolerant else _RECORD
+        rows, refused, _ = _run_parts(frame.select(*columns), run)
+        return _Put(rows, refused)
 
 
 def _sorted(frame: DataFrame, *, ordered: bool) -> DataFrame:
     """Return the frame as one partition in the records' order, for a sink that needs it."""
     return frame.repartition(1).sortWithinPartitions("position") if ordered else frame
-
-
-def _rows_schema(schema: Schema) -> Schema:
-    return schema if schema.type is Type.STRUCT else Schema.struct({"value": schema})

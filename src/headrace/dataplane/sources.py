@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+import pyarrow as pa
 import structlog
+from pyspark import Accumulator
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
 from headrace.dataplane.python_frames import with_variants
 from headrace.model import Backoff
-from headrace.sdk import RetriableError
+from headrace.sdk import (
+    FrameSource,
+    Lag,
+    Position,
+    ReadLimit,
+    RetriableError,
+    Split,
+    SplitSource,
+    StreamSplitSource,
+)
 from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
-    from pyspark import Accumulator
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.sdk import (
-        FrameSource,
-        Lag,
-        Position,
-        ReadLimit,
-        Split,
-        SplitSource,
-        StreamSplitSource,
-    )
-    from headrace.sdk.location import Location
-
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +43,7 @@ _LONGEST = timedelta(seconds=30)
 """A system that asks for more is waited for by the task, which holds no core meanwhile."""
 
 _Rows = TypeVar("_Rows")
+_Source = TypeVar("_Source", SplitSource, StreamSplitSource)
 
 
 def read_patiently(
@@ -92,7 +88,6 @@ class SplitRetries:
     """Lets executors read splits again, and counts over all of them how often."""
 
     def __init__(self, timeout: timedelta | None) -> None:
-        """Give up splits after ``timeout``."""
         self._timeout = timeout
         self._counter: Accumulator[int] | None = None
         self._logged = 0
@@ -121,7 +116,6 @@ class SourceFrame:
 
     Args:
         frame: Record columns; None when the range is empty, or when it is packed.
-        packed: The rows of many streams.
         size_bytes: Size of the input; 0 when unknown.
         rows: How many records there are, when the source knows without reading them.
         topic: The topic that the records came with; None for the task's own.
@@ -186,31 +180,23 @@ class FrameReader:
             raise not_tolerated(bad[0][0])
 
 
-class _RetryingReader:
+class _RetryingReader(Generic[_Source]):
     """What the two readers of splits share."""
 
-    def __init__(
-        self, source: SplitSource | StreamSplitSource, *, retry_timeout: timedelta | None = None
-    ) -> None:
-        """Read from ``source``; a split of a busy system again for ``retry_timeout``."""
+    def __init__(self, source: _Source, *, retry_timeout: timedelta | None = None) -> None:
+        self._source: _Source = source
         self._retries = SplitRetries(retry_timeout)
-        self._acknowledge = source.acknowledge
         self.latest = source.latest
         self.lag = source.lag
         self.ended = source.ended
 
     def acknowledge(self, position: Position) -> None:
         self._retries.log()
-        self._acknowledge(position)
+        self._source.acknowledge(position)
 
 
-class SplitReader(_RetryingReader):
+class SplitReader(_RetryingReader[SplitSource]):
     """A split source: one Spark partition reads one split."""
-
-    def __init__(self, source: SplitSource, *, retry_timeout: timedelta | None = None) -> None:
-        """Read from ``source``; a split of a busy system again for ``retry_timeout``."""
-        super().__init__(source, retry_timeout=retry_timeout)
-        self._source = source
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         source, schema = self._source, self._source.schema()
@@ -226,15 +212,8 @@ class SplitReader(_RetryingReader):
         return SourceFrame(frame, size_bytes=size, rows=source.rows(start, end))
 
 
-class StreamReader(_RetryingReader):
+class StreamReader(_RetryingReader[StreamSplitSource]):
     """A split source with many streams; its rows travel packed."""
-
-    def __init__(
-        self, source: StreamSplitSource, *, retry_timeout: timedelta | None = None
-    ) -> None:
-        """Read from ``source``; a split of a busy system again for ``retry_timeout``."""
-        super().__init__(source, retry_timeout=retry_timeout)
-        self._source = source
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         read = self._retries.patient(spark, self._source.read)
@@ -286,7 +265,7 @@ class TopicSource:
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
         """Raise RetriableError if files of the range were deleted while they were read.
 
-        Their rows are in other files by now. Whoever keeps the topic knows of the readers of
+        Their rows are in other files by now. The upkeep of a topic knows of the readers of
         its own store only. Raises DataLostError where retention has removed the rows.
         """
         if all(path.exists() for path in self._files):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
 from headrace.sdk.sqltext import literal_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame
 
 _TEXT = r"""(?:\b[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _COMMENT = r"(?:--[^\n]*|/\*.*?\*/)"

@@ -8,35 +8,43 @@ whatever the number of topics.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.dataplane.python_frames import with_texts
-from headrace.sdk import ConfigError, Counting, FrameSink, RetriableError
-from headrace.sdk.delta import discard_staged, stage_parquet, staged_files, staging_folder
+from headrace.model import TopicRetention
+from headrace.sdk import (
+    ConfigError,
+    Counting,
+    FrameSink,
+    Mark,
+    RetriableError,
+    Schema,
+    SinkBatch,
+    StagedWrite,
+)
+from headrace.sdk.delta import (
+    AddedFile,
+    discard_staged,
+    stage_parquet,
+    staged_files,
+    staging_folder,
+)
 from headrace.sdk.folders import folder_name
+from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import to_spark_json
-from headrace.topics import packed_row_schema, topic_row_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.model import TopicRetention
-    from headrace.sdk import Mark, Schema, SinkBatch, StagedWrite
-    from headrace.sdk.delta import AddedFile
-    from headrace.sdk.location import Location
-    from headrace.topics import Topic, Topics
+from headrace.topics import Topic, Topics, packed_row_schema, topic_row_schema
 
 MOST_TOPICS = 1000
-"""More topics in one batch are taken for a mistake, such as a field that tells rows apart."""
+"""More topics in one batch are taken for a mistake, such as a field that identifies rows."""
 
 _ATTEMPT = re.compile(r"(\d+)-(\d+)", re.ASCII)
 """The folder in which one attempt divides its batch: the batch's number and the epoch."""
@@ -81,96 +89,64 @@ class TopicWriter(FrameSink):
         self._appended = appended
         self._retention = retention
 
-    @property
-    def own(self) -> str:
-        """The topic that packed rows go to."""
-        return self._topic.name
+    def topic(self, name: str) -> Topic:
+        """Return the topic that records of this name go to."""
+        return self._topic
 
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
-        return self._topic.receipt(mark)
+        return self.topic(topic).receipt(mark)
 
     @override
     def known_schema(self, topic: str) -> Schema | None:
-        return self._topic.value_schema()
+        return self.topic(topic).value_schema()
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        topic = self.topic(batch.topic)
         brought = topic_row_schema(batch.schema, batch.key_schema)
         frame = with_texts(frame, batch.schema, batch.key_schema)
-        stored = self._topic.prepare(brought, self._retention)
+        stored = topic.prepare(brought, self._retention)
         rows = _topic_rows(frame, has_key=batch.key_schema is not None)
         if stored != brought:
             # A file with narrower types than the table's cannot always be read as those.
             rows = fitted(rows, stored)
-        files = stage_parquet(rows, self._topic.location, batch.mark)
-        return self._staged(batch.mark, files, sum(file.rows for file in files))
+        files = stage_parquet(rows, topic.location, batch.mark)
+        return self.staged(batch.mark, files, topic)
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        return self._staged(mark, (), 0) if self._topic.exists() else None
+        to = self.topic(topic)
+        return self.staged(mark, (), to) if to.exists() else None
 
-    def packed_folder(self, mark: Mark) -> tuple[Location, str]:
-        """Return where to stage packed rows: the table's folder, and one relative to it."""
+    def packed_table(self) -> Location:
+        """Return the folder of the table that packed rows are staged in."""
         self._topic.prepare(packed_row_schema(), self._retention)
-        return self._topic.location, staging_folder(mark)
-
-    def staged_packed(
-        self, mark: Mark, files: Sequence[AddedFile], schemas: Sequence[tuple[str, Schema]]
-    ) -> StagedWrite:
-        """Return files of packed rows as a staged write.
-
-        Args:
-            mark: The batch's.
-            files: What was put into the folder.
-            schemas: Each stream with each schema that rows of it have.
-        """
-        staged = self._staged(mark, files, sum(file.rows for file in files))
-        return replace(staged, schemas=schemas)
-
-    def discard_packed(self, mark: Mark) -> None:
-        """Remove what was put into the folder."""
-        discard_staged(self._topic.location, mark)
+        return self._topic.location
 
     def stream_schema(self, stream: str) -> Schema | None:
         """Return the newest schema of one of the streams that are packed in the topic."""
         newest = self._topic.history.newest(stream)
         return None if newest is None else newest.value
 
-    def _staged(
-        self, mark: Mark, files: Sequence[AddedFile], rows: int, *, topic: Topic | None = None
-    ) -> _Staged:
-        return _Staged(topic or self._topic, mark, files, rows, self._appended)
+    def staged(
+        self,
+        mark: Mark,
+        files: Sequence[AddedFile],
+        topic: Topic | None = None,
+        *,
+        schemas: Sequence[tuple[str, Schema]] = (),
+    ) -> StagedWrite:
+        """Return files in the attempt's folder as a staged write.
 
-
-@dataclass(frozen=True)
-class StagedTopics:
-    """What a batch staged for each of its topics.
-
-    Args:
-        writes: The topics' parts.
-        held: Rows of topics that hold the batch already.
-    """
-
-    writes: Sequence[StagedWrite]
-    held: int
-
-    @property
-    def rows(self) -> int:
-        return self.held + sum(write.rows for write in self.writes)
-
-    def commit(self, receipt: str) -> None:
-        """Make the topics' parts visible one by one, each under the topic's own mark.
-
-        Guarantee 2: when this ends in the middle, the batch runs again, and the topics that
-        hold their mark are left as they are.
+        Args:
+            mark: The batch's.
+            files: The files.
+            topic: Where they are; by default in the topic that packed rows go to.
+            schemas: Of packed rows, each stream with each schema that rows of it have.
         """
-        for write in self.writes:
-            write.commit(receipt)
-
-    def abort(self) -> None:
-        for write in self.writes:
-            write.abort()
+        rows = sum(file.rows for file in files)
+        return _Staged(topic or self._topic, mark, files, rows, self._appended, schemas)
 
 
 class TopicsWriter(TopicWriter):
@@ -192,78 +168,33 @@ class TopicsWriter(TopicWriter):
         self._topics = topics
 
     @override
-    def committed(self, mark: Mark, topic: str) -> str | None:
-        return self._topics.get(topic).receipt(mark)
+    def topic(self, name: str) -> Topic:
+        return self._topics.get(name)
 
-    @override
-    def known_schema(self, topic: str) -> Schema | None:
-        return self._topics.get(topic).value_schema()
-
-    @override
-    def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
-        topic = self._topics.get(batch.topic)
-        return TopicWriter(topic, self._appended, self._retention).write(frame, batch)
-
-    @override
-    def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
-        return TopicWriter(self._topics.get(topic), self._appended).write_mark(
-            spark, mark, topic
-        )
-
-    def write_divided(
-        self,
-        frame: DataFrame,
-        batch: SinkBatch,
-        staging: Location,
-        holds: Callable[[Mark, str], bool],
-    ) -> StagedTopics:
-        """Stage the records by their column ``topic``; names must be checked.
-
-        Args:
-            frame: The record columns.
-            batch: LetterScope mark each topic's is made from.
-            staging: A folder on the topics' file system.
-            holds: Whether a topic holds its part of the batch already.
-        """
-        brought = topic_row_schema(batch.schema, batch.key_schema)
+    def rows(self, frame: DataFrame, batch: SinkBatch) -> DataFrame:
+        """Return records as rows of topics, with the column ``topic``."""
         frame = with_texts(frame, batch.schema, batch.key_schema)
-        rows = _topic_rows(frame, "topic", has_key=batch.key_schema is not None)
-        writes: list[StagedWrite] = []
-        held = 0
-        with ByTopic(rows, staging, batch.mark) as by_topic:
-            for name, folder in by_topic.folders.items():
-                mark = topic_mark(batch.mark, name)
-                if holds(mark, name):
-                    held += rows_in(folder)
-                    continue
-                files = self._taken(rows.drop("topic"), name, folder, mark, brought)
-                topic = self._topics.get(name)
-                writes.append(
-                    self._staged(mark, files, sum(f.rows for f in files), topic=topic)
-                )
-        return StagedTopics(writes, held)
+        return _topic_rows(frame, "topic", has_key=batch.key_schema is not None)
 
-    def _taken(
-        self, rows: DataFrame, name: str, folder: Location, mark: Mark, brought: Schema
-    ) -> list[AddedFile]:
-        """Return the files of a topic, now in its own folder."""
-        topic = self._topics.get(name)
+    def take(self, folder: Location, rows: DataFrame, batch: SinkBatch) -> StagedWrite:
+        """Stage the files of a folder, which hold some of ``rows``, in the batch's topic."""
+        topic, mark, rows = self.topic(batch.topic), batch.mark, rows.drop("topic")
+        brought = topic_row_schema(batch.schema, batch.key_schema)
         stored = topic.prepare(brought, self._retention)
         if stored != brought:
-            spark = rows.sparkSession
-            part = spark.read.schema(rows.schema).parquet(folder.spark_path)
-            return stage_parquet(fitted(part, stored), topic.location, mark)
+            part = rows.sparkSession.read.schema(rows.schema).parquet(folder.spark_path)
+            files = stage_parquet(fitted(part, stored), topic.location, mark)
+            return self.staged(mark, files, topic)
         to = topic.location / staging_folder(mark)
-        to.delete_folder()  # of an attempt that did not commit
-        if any(to.list()):
-            # They would be taken for this attempt's, and their rows would be there twice.
+        if not to.delete_folder():  # of an attempt that did not commit
+            # Its files would be taken for this attempt's, and their rows be there twice.
             raise RetriableError(
                 problem=f"Cannot delete what an older attempt at the batch left in {to}.",
                 fix="Make the folder writable for the worker, or delete it.",
             )
         for file in _parquet_files(folder):
             file.move_to(to / file.name)
-        return staged_files(topic.location, mark)
+        return self.staged(mark, staged_files(topic.location, mark), topic)
 
 
 class ByTopic:
@@ -271,12 +202,9 @@ class ByTopic:
 
     Args:
         frame: Has the column ``topic``, never null.
-        staging: Where to stage.
-        mark: The attempt.
     """
 
     def __init__(self, frame: DataFrame, staging: Location, mark: Mark) -> None:
-        """Describe what to stage."""
         self._frame = frame
         self._task = staging / folder_name(mark.application)
         self._mark = mark
@@ -304,7 +232,6 @@ class ByTopic:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove what is left."""
         self._folder.delete_folder()
 
     def _clear_older(self) -> None:

@@ -10,22 +10,32 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.chain import Step, apply_chain
 from headrace.dataplane.failures import translate
 from headrace.dataplane.records import RecordFrame
-from headrace.sdk import HeadraceError, RecordError, RecordExpr, Schema, Type, ValueExpr
+from headrace.sdk import (
+    ConfigError,
+    HeadraceError,
+    RecordError,
+    RecordExpr,
+    Schema,
+    Type,
+    ValueExpr,
+)
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.connectjson import (
     connect_json,
@@ -33,35 +43,23 @@ from headrace.sdk.connectjson import (
     json_from_native,
     native_from_json,
 )
-from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT
+from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants, variants_of_texts
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from headrace.dataplane.chain import Step
-
-
-DEFAULT_TOPIC = "topic"
-
-_KEYS = (
-    "topic",
-    "partition",
-    "key",
-    "value",
-    "headers",
-    "timestamp",
-    "offset",
-    "key_schema",
-    "value_schema",
-)
+_PLACE = {
+    "topic": Schema.string(default="topic"),
+    "partition": Schema.int32(optional=True),
+    "timestamp": Schema.timestamp(optional=True),
+    "offset": Schema.int64(optional=True),
+}
+_KEYS = (*_PLACE, "key", "value", "headers", "key_schema", "value_schema")
 _HEADERS = pa.list_(
     pa.struct([("key", pa.string()), ("value", pa.string()), ("type", pa.string())])
 )
 _LOWEST = -(1 << 63)
+_UNKNOWN = Schema.string(optional=True, parameters={"headrace.untyped": "true"})
+"""Of what is only ever null nothing is known; Spark takes it for a text, too."""
 _SCALARS = {
     bool: Schema.boolean(),
     int: Schema.int64(),
@@ -160,52 +158,19 @@ def read_input(record: object) -> Input:
     """
     if not isinstance(record, Mapping):
         raise RecordError(
-            problem=f"A record is a JSON object, not {_word(record)}.",
+            problem=f"Expected a JSON object, got {json.dumps(record)[:50]}.",
             fix='Write it as {"value": ...}.',
         )
-    _check_keys(record)
-    key_kind, key = _part(record, "key")
-    value_kind, value = _part(record, "value")
-    row = {
-        "topic": _text(record, "topic", DEFAULT_TOPIC),
-        "partition": _whole(record, "partition", 32),
-        "key": key,
-        "value": value,
-        "headers": _headers(record.get("headers")),
-        "timestamp": _micros(_whole(record, "timestamp", 54)),  # micros fit 64 bits
-        "offset": _whole(record, "offset", 64),
-    }
-    return Input(Kind(key_kind, value_kind, row["offset"] is not None), row)
-
-
-def _check_keys(record: Mapping[str, Any]) -> None:
     for name in record:
         if name not in _KEYS:
             close = get_close_matches(str(name), _KEYS, n=1)
             fix = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(_KEYS)}."
             raise RecordError(problem="A record has no such key.", field=str(name), fix=fix)
-
-
-def _text(record: Mapping[str, Any], name: str, default: str) -> str:
-    value = record.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, str):
-        raise RecordError(problem=f"Should be a text, not {_word(value)}.", field=name)
-    return value
-
-
-def _whole(record: Mapping[str, Any], name: str, bits: int) -> int | None:
-    value = record.get(name)
-    if value is None:
-        return None
-    if type(value) is not int or not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise RecordError(problem=f"Should be a whole number, not {value!r}.", field=name)
-    return value
-
-
-def _micros(millis: int | None) -> int | None:
-    return None if millis is None else millis * 1_000
+    key_kind, key = _part(record, "key")
+    value_kind, value = _part(record, "value")
+    row = {n: native_from_json(kind, record.get(n), path=n) for n, kind in _PLACE.items()}
+    row |= {"key": key, "value": value, "headers": _headers(record.get("headers"))}
+    return Input(Kind(key_kind, value_kind, row["offset"] is not None), row)
 
 
 def _headers(headers: object) -> list[dict[str, str | None]]:
@@ -217,14 +182,13 @@ def _headers(headers: object) -> list[dict[str, str | None]]:
         raise RecordError(
             problem="Headers are a list of objects with a key and a value.", field="headers"
         )
-    return [_header(header) for header in headers]
-
-
-def _header(header: Mapping[str, Any]) -> dict[str, str | None]:
-    value = header.get("value")
-    kind = header.get("type") or _HEADER_TYPES.get(type(value), "string")
-    text = value if value is None or isinstance(value, str) else json.dumps(value)
-    return {"key": header["key"], "value": text, "type": str(kind)}
+    found = []
+    for header in headers:
+        value = header.get("value")
+        kind = header.get("type") or _HEADER_TYPES.get(type(value), "string")
+        text = value if value is None or isinstance(value, str) else json.dumps(value)
+        found.append({"key": header["key"], "value": text, "type": str(kind)})
+    return found
 
 
 def _part(record: Mapping[str, Any], name: str) -> tuple[PartKind, Any]:
@@ -242,7 +206,7 @@ def _part(record: Mapping[str, Any], name: str) -> tuple[PartKind, Any]:
 
 
 def _inferred(payload: object, name: str) -> tuple[PartKind, Any]:
-    schema = _finished(_shape_of(payload, name))
+    schema = _schema_of(payload, name)
     plain = payload if not has_variant(schema) else _with_texts(schema, payload)
     return PartKind(schema, schemaless=True), native_from_json(schema, plain, path=name)
 
@@ -261,60 +225,37 @@ def _with_texts(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _finished(schema: Schema | None) -> Schema:
-    # Of what is only ever null nothing is known; a text is what Spark takes it for, too.
-    return schema or Schema.string(optional=True)
-
-
-def _shape_of(value: object, path: str) -> Schema | None:
-    """Return the schema of a JSON value; None of a null."""
+def _schema_of(value: object, path: str) -> Schema:
+    """Return the schema of a JSON value; what a list holds of different kinds is a Variant."""
     if isinstance(value, list):
-        items: Schema | None = None
-        for index, item in enumerate(value):
-            found = _shape_of(item, f"{path}[{index}]")
-            items = found if index == 0 else _merged(items, found)
-        return Schema.array(_finished(items))
+        found = [_schema_of(item, f"{path}[{n}]") for n, item in enumerate(value)]
+        known = [schema for item, schema in zip(value, found, strict=True) if item is not None]
+        try:
+            items = reduce(_common, known or [_UNKNOWN])
+        except ConfigError:
+            items = Schema.variant(optional=True)
+        return Schema.array(items.replaced(optional=items.optional or None in value))
     if isinstance(value, dict):
-        shapes = {key: _shape_of(item, f"{path}.{key}") for key, item in value.items()}
-        if "" in shapes:
+        if "" in value:
             raise RecordError(problem="A field needs a name.", field=path)
-        return Schema.struct({key: _finished(shape) for key, shape in shapes.items()})
+        return Schema.struct({k: _schema_of(item, f"{path}.{k}") for k, item in value.items()})
     if type(value) is int and not _LOWEST <= value <= ~_LOWEST:
         raise RecordError(problem=f"{value} does not fit 64 bits.", field=path)
-    return None if value is None else _SCALARS[type(value)]
+    return _UNKNOWN if value is None else _SCALARS[type(value)]
 
 
-def _merged(one: Schema | None, other: Schema | None) -> Schema | None:
-    """Return the schema that two items of a list fit."""
-    if one is None or other is None:
-        known = one or other
-        return known and known.replaced(optional=True)
-    optional = one.optional or other.optional
-    kinds = {one.type, other.type}
-    if kinds == {Type.INT64, Type.FLOAT64}:
-        return Schema.float64(optional=optional)
-    variant = VARIANT in {one.name, other.name} and one.is_logical | other.is_logical
-    if len(kinds) > 1 or variant:
-        return Schema.variant(optional=True)
-    if one.type is Type.STRUCT:
-        return _merged_structs(one, other).replaced(optional=optional)
-    if one.value_schema is not None and other.value_schema is not None:
-        items = _merged(one.value_schema, other.value_schema)
-        return Schema.array(_finished(items), optional=optional)
-    return one.replaced(optional=optional)
+def _common(one: Schema, other: Schema) -> Schema:
+    one = _without_unknown(one, other)
+    return evolve(one, _without_unknown(other, one))
 
 
-def _merged_structs(one: Schema, other: Schema) -> Schema:
-    fields: dict[str, Schema] = {}
-    for name in dict.fromkeys(field.name for field in (*one.fields, *other.fields)):
-        mine, theirs = one.field(name), other.field(name)
-        merged = _merged(mine.schema if mine else None, theirs.schema if theirs else None)
-        fields[name] = _finished(merged)
-    return Schema.struct(fields)
-
-
-def _word(value: object) -> str:
-    return "null" if value is None else json.dumps(value)[:50]
+def _without_unknown(schema: Schema, other: Schema) -> Schema:
+    """Leave out the fields of a struct that are only null here, and come from the other."""
+    if schema.type is not Type.STRUCT:
+        return schema
+    fields = {f.name: f.schema for f in schema.fields}
+    known = {n: s for n, s in fields.items() if s != _UNKNOWN or other.field(n) is None}
+    return schema.with_fields(known)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -323,7 +264,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def natives(array: pa.Array) -> list[Any]:
     """Return the values of an array as `headrace.sdk.connectjson` has them.
 
-    Unlike ``to_pylist`` it gives dates and timestamps as numbers, which have no bounds.
+    Unlike ``to_pylist`` it gives dates and timestamps as numbers, which are not limited.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -352,13 +293,7 @@ def _sliced(values: list[Any], array: pa.Array) -> list[list[Any]]:
 
 
 def record_json(state: dict[str, Any], key: ValueExpr, value: ValueExpr) -> dict[str, Any]:
-    """Return a record in the form in which records are given.
-
-    Args:
-        state: Its cells: topic, partition, key, value, headers and timestamp.
-        key: What its key is.
-        value: What its value is.
-    """
+    """Return a record in the form in which records are given."""
     record: dict[str, Any] = {
         "topic": state["topic"],
         "partition": state["partition"],
@@ -425,7 +360,7 @@ _NUMBER = "__number"
 def try_chain(
     spark: SparkSession, steps: Sequence[Step], records: Sequence[object]
 ) -> list[dict[str, Any]]:
-    """Tell what each step makes of each record; nothing is read or written.
+    """Return what each step makes of each record; nothing is read or written.
 
     Records of one schema go through Spark together, all steps in one plan, as in a batch.
 
@@ -464,7 +399,6 @@ class _Laid:
 
     Args:
         records: The records after the last step; each step's outcome is kept in a column.
-        shapes: The shape after each step.
         failure: Why the step after the last cannot take these records.
     """
 
@@ -490,14 +424,14 @@ class _Trial:
 
     def run(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         laid = self._laid(rows)
-        kept = laid.records.kept
+        names = laid.records.carried
         # toArrow() itself fails at a map inside a struct, which it casts to its own type.
-        frame: Any = laid.records.frame.select(*kept)
+        frame: Any = laid.records.frame.select(*names)
         table = pa.Table.from_batches(frame._collect_as_arrow())  # noqa: SLF001
-        cells = {name: natives(table[name].combine_chunks()) for name in kept}
+        cells = {name: natives(table[name].combine_chunks()) for name in names}
         outcomes: list[dict[str, Any]] = [{} for _ in rows]
         for place, number in enumerate(cells[_NUMBER]):
-            states = [cells[name][place] for name in kept[1:]]
+            states = [cells[name][place] for name in names[1:]]
             outcomes[number] = self._outcome(laid, states)
         return outcomes
 
@@ -518,8 +452,8 @@ class _Trial:
         for part, of in (("key", self.kind.key), ("value", self.kind.value)):
             if of.schema is not None and has_variant(of.schema):
                 frame = frame.withColumn(part, F.expr(variants_of_texts(part, of.schema)))
-        records = RecordFrame(frame, self.kind.shape(), kept=(_NUMBER,))
-        records = _with_state(records, "__given")
+        records = RecordFrame(frame, self.kind.shape(), carried=(_NUMBER,))
+        records = _with_state(records, "__input")
         shapes = [records.shape]
         for number, step in enumerate(self.steps):
             try:
@@ -545,26 +479,13 @@ class _Trial:
 
 
 def _with_state(records: RecordFrame, name: str) -> RecordFrame:
-    """Keep what the record is now in a column of its own."""
-    shape = records.shape
-    cells = {
-        "key": _arrow_sql(shape.key),
-        "value": _arrow_sql(shape.value),
-        "topic": shape.topic,
-        "partition": shape.partition,
-        "headers": shape.headers,
-        "timestamp": shape.timestamp,
-        "dropped": shape.dropped or "CAST(NULL AS STRING)",
-        "error": shape.error or f"CAST(NULL AS {ERROR_TYPE})",
-    }
+    """Add a column with what the record is now, as Arrow has it: variants are JSON texts."""
+    cells = records.parts() | records.outcome()
+    for cell, part in (("key", records.shape.key), ("value", records.shape.value)):
+        if part.schema is not None:
+            cells[cell] = texts_of_variants(part.sql(), part.schema)
     pairs = ", ".join(f"'{cell}', {sql}" for cell, sql in cells.items())
-    frame = records.frame.selectExpr("*", f"named_struct({pairs}) AS {name}")
-    return replace(records, frame=frame, kept=(*records.kept, name))
-
-
-def _arrow_sql(part: ValueExpr) -> str:
-    """Return SQL for a part as Arrow can have it: variants are JSON texts there."""
-    return part.sql() if part.schema is None else texts_of_variants(part.sql(), part.schema)
+    return records.keeping(name, f"named_struct({pairs})")
 
 
 def _fate(state: dict[str, Any], shape: RecordExpr) -> dict[str, Any]:

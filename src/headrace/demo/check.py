@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in one target.
-
-    Args:
-        target: Its name.
-        rows: How many rows it holds.
-        columns: How many columns.
-        checksum: A checksum over all its rows, in no order.
-        differences: What is not as it should be; empty when all is.
-    """
+    """What was found in one target; ``differences`` is empty when all is right."""
 
     target: str
     rows: int
@@ -54,11 +46,9 @@ class Checker:
             )
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close DuckDB."""
         self._duck.close()
 
     def target(self, target: Target) -> Finding:
@@ -70,10 +60,10 @@ class Checker:
         differences += [f"column {name} is too many" for name in sorted(set(types) - should)]
         shared = {name: kind for name, kind in types.items() if name in should}
         found = self._sums(held, shared)
-        wanted = self._sums(target.rows, shared)
+        expected = self._sums(target.rows, shared)
         for part, value in found.items():
-            if value != wanted[part]:
-                differences.append(f"{part}: {value:,} instead of {wanted[part]:,}")
+            if value != expected[part]:
+                differences.append(f"{part}: {value:,} instead of {expected[part]:,}")
         checksum = f"{found['checksum of rows'] % 2**64:016x}"
         return Finding(target.name, found["rows"], len(types), checksum, differences)
 
@@ -142,7 +132,7 @@ class Tally:
     Args:
         clock: Gives seconds that only grow.
         moved: Called after each batch with the connector and its records so far.
-        began: Called when a task changes its state, at its start before all.
+        began: Called when a task changes its state, first of all when it starts.
         failed: Called when a task fails.
     """
 
@@ -156,13 +146,12 @@ class Tally:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, connector: str) -> Counts:
-        """Return the sum of a connector's counts."""
         return self.counts.get(connector, Counts())
 
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         now, connector = self.clock(), batch.task.connector
         with self._lock:
-            counts = self.counts.get(connector, Counts()).plus(batch.counts)
+            counts = self.count(connector).plus(batch.counts)
             self.counts[connector] = counts
             self.batches[connector] = self.batches.get(connector, 0) + 1
             self.arrivals.setdefault(connector, []).append(Arrival(now, counts.read))
@@ -179,14 +168,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Target:
-    """A target, and the rows it should hold.
+    """A target, and SQL of the rows it should hold.
 
-    Args:
-        name: What it is called.
-        rows: Selects those rows from the tables of the CSV files.
-        path: Its folder, within the demo's; ``tables/<name>`` if empty.
-        delta: Whether it is a Delta table, or else plain Parquet files.
-        columns: What is selected from it.
+    ``path`` is within the demo's folder, ``tables/<name>`` if empty; without ``delta`` it holds
+    plain Parquet files.
     """
 
     name: str
@@ -196,7 +181,6 @@ class Target:
     columns: str = "*"
 
     def folder(self, demo: Path) -> Path:
-        """Return its folder, given the demo's."""
         return demo / (self.path or f"tables/{self.name}")
 
 

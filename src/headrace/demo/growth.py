@@ -1,4 +1,4 @@
-"""Lets a file grow line by line, and tells how late its lines arrived elsewhere."""
+"""Lets a file grow line by line, and measures how late its lines arrived elsewhere."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ _TICK = 0.05
 
 @dataclass
 class Growth:
-    """Appends the lines of one file to another at an even rate, in a thread of its own.
+    """Appends the lines of one file to another at an even rate, in a thread.
 
-    Args:
-        source: The file whose lines are taken; its first line is the header.
-        target: The file that grows.
-        duration: How long it takes in all.
-        lines: How many lines the source has, without its header.
+    The first line of ``source`` is the header, which ``lines`` does not count.
     """
 
     source: Path
@@ -45,12 +41,10 @@ class Growth:
             self.target.write_bytes(source.readline())
 
     def start(self) -> None:
-        """Start to append."""
         self._thread = threading.Thread(target=self._grow, name="demo-growth", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop to append, also when lines are left."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

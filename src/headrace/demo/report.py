@@ -38,11 +38,10 @@ def moves_table(tally: Tally, expected: dict[str, Counts]) -> Table:
 def move_differences(tally: Tally, expected: dict[str, Counts]) -> list[str]:
     """Return what connectors counted otherwise than DuckDB did."""
     return [
-        f"{connector}: {name} {getattr(tally.count(connector), name):,} "
-        f"instead of {getattr(counts, name):,}"
+        f"{connector}: {name} {found:,} instead of {count:,}"
         for connector, counts in expected.items()
         for name in _COUNTS
-        if getattr(tally.count(connector), name) != getattr(counts, name)
+        if (found := getattr(tally.count(connector), name)) != (count := getattr(counts, name))
     ]
 
 
@@ -60,7 +59,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def tell_latency(console: Console, found: Latency | None, lines: int, seconds: float) -> None:
+def print_latency(console: Console, found: Latency | None, lines: int, seconds: float) -> None:
     """Print how late lines arrived."""
     if found is None:
         return
@@ -72,7 +71,7 @@ def tell_latency(console: Console, found: Latency | None, lines: int, seconds: f
     )
 
 
-def tell_next(console: Console, folder: DemoFolder) -> None:
+def print_next(console: Console, folder: DemoFolder) -> None:
     """Print what to try next."""
     home = f"--home {folder.home}"
     console.print(

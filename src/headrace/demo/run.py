@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.demo import report
 from headrace.demo.check import LIVE_MOVES, LIVE_TARGETS, MOVES, TARGETS, Tally
@@ -19,25 +18,22 @@ from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from rich.console import Console
 
     from headrace.demo.check import Checker, Move, Target
     from headrace.settings import Settings
-    from headrace.worker import Outcome
 
-_PATIENCE = timedelta(seconds=90)
+_ARRIVAL_TIMEOUT = timedelta(seconds=90)
 """How long the last lines may take to arrive after that."""
 
 
-class Interrupts(Protocol):
-    """Makes a context that calls ``stop`` on Ctrl-C while ``began`` says that tasks run."""
-
-    def __call__(
-        self, began: Callable[[], bool], stop: Callable[[], None]
-    ) -> AbstractContextManager[object]:
-        """Return the context."""
+Interrupts: TypeAlias = (
+    "Callable[[Callable[[], bool], Callable[[], None]], AbstractContextManager[object]]"
+)
+"""Makes, of ``began`` and ``stop``, what calls ``stop`` on Ctrl-C once tasks have begun."""
 
 
 class DemoError(HeadraceError):
@@ -56,15 +52,9 @@ def run(
 ) -> bool:
     """Run the demo in ``folder``; return whether it ran to its end.
 
-    Called once by ``headrace demo``. State, topics and tables are all kept in the folder,
-    which is emptied first when an earlier demo made it.
-
-    Args:
-        settings: The process's settings; the home folder and the topics' are replaced.
-        console: Where to print.
-        folder: The demo's folder.
-        interrupts: Takes Ctrl-C while tasks run.
-        growth: How long the file of the real-time part grows.
+    Called once by ``headrace demo``. State, topics and tables are all in the folder, which is
+    emptied first when an earlier demo made it. The file of the real-time part grows for as long
+    as ``growth``.
 
     Raises:
         SetupError: A package that only the demo needs is missing.
@@ -77,7 +67,7 @@ def run(
     moved = {"home": home, "topics_dir": Location.of(home / "topics")}
     with Runtime(settings.model_copy(update=moved), short_lived=True) as runtime:
         demo = _Demo(runtime, place, console, growth, settings.logs)
-        with interrupts(began=demo.running.is_set, stop=demo.stop):
+        with interrupts(demo.running.is_set, demo.stop):
             return demo.run()
 
 
@@ -94,12 +84,11 @@ class _Demo:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """Stop early, at the user's wish."""
         self.stopped.set()
         self.runtime.stop()
 
     def run(self) -> bool:
-        """Run all parts; return whether nobody stopped it."""
+        """Run all parts; return False if the user stopped it."""
         began = time.monotonic()
         self._prepare()
         from headrace.demo.check import Checker  # noqa: PLC0415 - duckdb may be missing
@@ -110,7 +99,7 @@ class _Demo:
         self._say(
             f"\nDone in {time.monotonic() - began:.0f} s: every count and checksum agrees."
         )
-        report.tell_next(self.console, self.folder)
+        report.print_next(self.console, self.folder)
         return True
 
     def _prepare(self) -> None:
@@ -157,7 +146,7 @@ class _Demo:
         arrived = tally.arrivals[last]
         took = arrived[-1].time - began
         good = self._check(checker, tally, LIVE_MOVES, LIVE_TARGETS)
-        report.tell_latency(self.console, latency(growth.appended, arrived), lines, took)
+        report.print_latency(self.console, latency(growth.appended, arrived), lines, took)
         return good
 
     def _follow(self, growth: Growth) -> Tally:
@@ -173,15 +162,17 @@ class _Demo:
         tally = Tally(
             time.monotonic, moved=moved, began=self.running.set, failed=self.runtime.stop
         )
-        patience = threading.Timer((self.growth + _PATIENCE).total_seconds(), self.runtime.stop)
-        patience.daemon = True
-        patience.start()
+        timeout = threading.Timer(
+            (self.growth + _ARRIVAL_TIMEOUT).total_seconds(), self.runtime.stop
+        )
+        timeout.daemon = True
+        timeout.start()
         growth.start()
         try:
             with self.console.status("following the file"):
                 self._run([self.folder.pipeline(LIVE)], tally, once=False)
         finally:
-            patience.cancel()
+            timeout.cancel()
             growth.stop()
         return tally
 
@@ -194,7 +185,8 @@ class _Demo:
             outcome = self.runtime.run(definitions, tally, once=once)
         finally:
             self.running.clear()
-        _raise_first(outcome)
+        for failure in outcome.errors.values():
+            raise failure
 
     def _check(
         self,
@@ -223,8 +215,3 @@ class _Demo:
 
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
-
-
-def _raise_first(outcome: Outcome) -> None:
-    for error in outcome.errors.values():
-        raise error

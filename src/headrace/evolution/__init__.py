@@ -5,12 +5,18 @@ as SQL and as Arrow, and what targets have taken. Never: Spark itself, connector
 """
 
 from headrace.evolution.diff import SchemaChange, schema_changes
-from headrace.evolution.keys import evolution_keys, evolution_of, plugin_keys
+from headrace.evolution.keys import (
+    EvolutionSettings,
+    evolution_keys,
+    evolution_of,
+    plugin_keys,
+)
 from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
 from headrace.evolution.targets import Evolution, Reconciliations, Target
 
 __all__ = [
     "Evolution",
+    "EvolutionSettings",
     "Handled",
     "Move",
     "Reconciled",

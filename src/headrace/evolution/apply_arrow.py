@@ -1,4 +1,4 @@
-"""Moves of values from one schema to another, over Arrow: the twin of ``apply_sql``.
+"""Moves of values from one schema to another, over Arrow: as ``apply_sql`` does over SQL.
 
 Where there is no Spark, in plugin hosts and where packed rows are read and written, this
 does what the SQL does elsewhere.
@@ -14,9 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from headrace.evolution.apply_sql import castable
-from headrace.sdk import RecordError, Schema, Type
-from headrace.sdk.arrow import conform, to_array, to_arrow, to_arrow_field, to_arrow_type
+from headrace.evolution.apply_sql import NESTED, castable
+from headrace.sdk import RecordError, RetriableError, Schema, Type
+from headrace.sdk.arrow import (
+    conform,
+    entries,
+    offsets,
+    remapped,
+    to_array,
+    to_arrow,
+    to_arrow_field,
+    to_arrow_type,
+)
 from headrace.sdk.connectjson import to_string
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import sql_type
@@ -24,19 +33,9 @@ from headrace.sdk.sqltext import sql_type
 if TYPE_CHECKING:
     from headrace.evolution.plan import Move
 
-__all__ = [
-    "MISFIT",
-    "Moves",
-    "Slices",
-    "json_text",
-    "misfit_rows",
-    "moved_array",
-    "moved_rows",
-    "sieve",
-]
-
 T = TypeVar("T")
 S = TypeVar("S")
+E = TypeVar("E", bound=Exception)
 
 _INT64_DIGITS = 19
 _MOST_DIGITS = 38
@@ -45,14 +44,9 @@ _MOST_DIGITS = 38
 def moved_array(move: Move, array: pa.Array, path: str = "") -> pa.Array:
     """Return the values in the target's type.
 
-    Args:
-        move: How.
-        array: The values, of exactly the Arrow type of ``move.source``.
-        path: Where they are in the record.
-
-    Raises:
-        RecordError: A value does not fit, where the target's type is to stay as it is.
-            The others may fit: whoever calls looks for the bad one by halves.
+    ``array`` is of exactly the Arrow type of ``move.source``. Raises RecordError: a value does
+    not fit, where the target's type is to stay as it is. The others may fit: the caller
+    looks for the bad one by halves.
     """
     if move.strict and not move.target.optional and array.null_count:
         raise _misfit(path, f"{sql_type(move.target)} NOT NULL")
@@ -94,33 +88,24 @@ def _list(move: Move, array: pa.ListArray, path: str) -> pa.Array:
     assert move.item is not None
     items = moved_array(move.item, array.flatten(), f"{path} item")
     kind = to_arrow_type(move.target)
-    return pa.ListArray.from_arrays(_offsets(array), items, type=kind, mask=array.is_null())
+    return pa.ListArray.from_arrays(offsets(array), items, type=kind, mask=array.is_null())
 
 
 def _map(move: Move, array: pa.MapArray, path: str) -> pa.Array:
     assert move.item is not None
     assert move.key is not None
-    # As a list of structs, since `keys` and `items` of a slice are those of the whole.
-    pairs = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
-    flat = pairs.flatten()
-    return pa.MapArray.from_arrays(
-        _offsets(pairs),
-        moved_array(move.key, flat.field(0), f"{path} key"),
-        moved_array(move.item, flat.field(1), f"{path} item"),
-        type=to_arrow_type(move.target),
-        mask=array.is_null(),
-    )
-
-
-def _offsets(array: pa.ListArray) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    pairs = entries(array)
+    keys, values = pairs.flatten().flatten()
+    keys = moved_array(move.key, keys, f"{path} key")
+    values = moved_array(move.item, values, f"{path} item")
+    return remapped(pairs, keys, values, to_arrow_type(move.target))
 
 
 def _scalar(move: Move, source: Schema, array: pa.Array, path: str) -> pa.Array:
     target, kind = move.target, to_arrow_type(move.target)
-    if target.name == VARIANT or (_is_nested(source) and target.type is Type.STRING):
-        return _json(array)
+    if target.name == VARIANT or (source.type in NESTED and target.type is Type.STRING):
+        values = array.to_pylist(maps_as_pydicts="lossy")
+        return pa.array([json_text(value) for value in values], pa.string())
     if array.type.equals(kind):
         return array
     if not castable(source, target):
@@ -172,20 +157,11 @@ def _texts(array: pa.Array) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _json(array: pa.Array) -> pa.Array:
-    texts = [json_text(value) for value in array.to_pylist(maps_as_pydicts="lossy")]
-    return pa.array(texts, pa.string())
-
-
 def json_text(value: Any) -> str | None:
     """Return a value as JSON, null as none."""
     if value is None:
         return None
     return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
-
-
-def _is_nested(schema: Schema) -> bool:
-    return schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 
 def _misfit(path: str, kind: str) -> RecordError:
@@ -213,7 +189,7 @@ def moved_rows(
         value = pa.StructArray.from_arrays(some.batch.columns, fields=fields)
         return conform(pa.RecordBatch.from_struct_array(moved_array(move, value)), target)
 
-    return sieve(Slices(rows), moved)
+    return sieve(Slices(rows), moved, RecordError)
 
 
 def misfit_rows(stream: str, batch: pa.RecordBatch, move: Move) -> pa.RecordBatch:
@@ -228,20 +204,23 @@ def misfit_rows(stream: str, batch: pa.RecordBatch, move: Move) -> pa.RecordBatc
 
 
 def sieve(
-    items: Sequence[T], make: Callable[[Sequence[T]], S]
-) -> tuple[list[S], list[tuple[int, RecordError]]]:
-    """Make something of all items, but for those that raise RecordError, by halves.
+    items: Sequence[T], make: Callable[[Sequence[T]], S], refusal: type[E]
+) -> tuple[list[S], list[tuple[int, E]]]:
+    """Make something of all items, but for those that raise an error, by halves.
 
-    Returns what was made, in order, and the index and the error of each bad item.
+    Returns what was made, in order, and the index and the error of each bad item. A
+    RetriableError, which says nothing about items, is raised.
     """
     made: list[S] = []
-    bad: list[tuple[int, RecordError]] = []
-    waiting = [(0, len(items))]
+    bad: list[tuple[int, E]] = []
+    waiting = [(0, len(items))] if len(items) else []
     while waiting:
         start, end = waiting.pop()
         try:
             made.append(make(items[start:end]))
-        except RecordError as error:
+        except RetriableError:
+            raise
+        except refusal as error:
             if end - start == 1:
                 bad.append((start, error))
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Type
+from headrace.sdk import RecordExpr, Schema, Type
 from headrace.sdk.schema import DATE, DECIMAL, NUMBERS, TIMESTAMP, VARIANT
 from headrace.sdk.sqltext import literal, quote, sql_type, sql_value
 
@@ -13,15 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.evolution.plan import Move
-    from headrace.sdk import RecordExpr, Schema
-
-__all__ = ["PLUGIN", "STAGE", "Misfit", "castable", "misfits", "moved", "moved_shape"]
 
 STAGE = "TASK_PUT"
 PLUGIN = "schema.evolution"
 """Where records are rejected that do not fit, and by whom, as dead letters say."""
 
-_NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
+NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,6 @@ class Misfit:
     """Values that do not fit the target.
 
     Args:
-        path: The field.
         kind: The type that they do not fit, as SQL.
         condition: SQL that is true for them, and never null.
     """
@@ -79,10 +75,8 @@ def _rejecting(
 def moved(move: Move, sql: str | None, depth: int = 0) -> str:
     """Return the SQL of the value in the target's type; null where it does not fit.
 
-    Args:
-        move: How.
-        sql: The value; None where there is none.
-        depth: Keeps the variables of nested lambdas apart.
+    ``sql`` is None where there is no value; ``depth`` keeps the variables of nested lambdas
+    apart.
     """
     if move.source is None or sql is None:
         return sql_value(move.target, move.target.default)
@@ -150,9 +144,9 @@ def _member(sql: str, name: str | None) -> str | None:
 def _scalar(source: Schema, target: Schema, sql: str, kind: str) -> str:
     if target.name == VARIANT:
         return (
-            f"to_variant_object({sql})" if source.type in _NESTED else f"CAST({sql} AS VARIANT)"
+            f"to_variant_object({sql})" if source.type in NESTED else f"CAST({sql} AS VARIANT)"
         )
-    if source.type in _NESTED and target.type is Type.STRING:
+    if source.type in NESTED and target.type is Type.STRING:
         return f"to_json({sql})"
     if not castable(source, target):
         return f"CAST(NULL AS {kind})"
@@ -161,7 +155,7 @@ def _scalar(source: Schema, target: Schema, sql: str, kind: str) -> str:
 
 def _bent(source: Schema, target: Schema, sql: str, kind: str) -> str | None:
     """Return SQL that is true where a value would be another after the cast, or none."""
-    if sql_type(source) == kind or (source.type in _NESTED and target.type is Type.STRING):
+    if sql_type(source) == kind or (source.type in NESTED and target.type is Type.STRING):
         return None
     if not castable(source, target):
         return f"({sql} IS NOT NULL)"

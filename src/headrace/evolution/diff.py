@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from headrace.sdk.errors import ConfigError
-from headrace.sdk.schema import FLOATS, VARIANT, WHOLE_NUMBERS, Type
+from headrace.sdk.schema import FLOATS, VARIANT, WHOLE_NUMBERS, Schema, Type
 from headrace.sdk.schema_evolution import ChangeKind, evolve
 from headrace.sdk.sqltext import sql_type
-
-if TYPE_CHECKING:
-    from headrace.sdk.schema import Schema
-
-__all__ = [
-    "EXACT",
-    "SchemaChange",
-    "is_retyped",
-    "relation",
-    "schema_changes",
-    "titled",
-]
 
 EXACT: Mapping[Type, frozenset[Type]] = {
     Type.FLOAT32: frozenset((Type.INT8, Type.INT16)),
@@ -38,7 +25,6 @@ class SchemaChange:
     """One difference between two schemas.
 
     Args:
-        kind: What kind of change it is.
         path: Where, as in ``address.zip`` or ``tags element``; empty for the value itself.
         old: What was there, as text; None where nothing was.
         new: What is there now; None where nothing is.
@@ -51,7 +37,6 @@ class SchemaChange:
 
     @override
     def __str__(self) -> str:
-        """Say it in one line."""
         where = self.path or "the value"
         match self.kind:
             case ChangeKind.ADD:
@@ -62,7 +47,6 @@ class SchemaChange:
                 return f"{self.kind.value} {where}: {self.old} -> {self.new}"
 
     def to_json(self) -> dict[str, str | None]:
-        """Give it as JSON values."""
         return {
             "kind": self.kind.value,
             "path": self.path,
@@ -76,10 +60,7 @@ def schema_changes(
 ) -> tuple[SchemaChange, ...]:
     """Give all changes from one schema to another, to the depth, in the order of the fields.
 
-    Args:
-        old: The schema before.
-        new: The schema after.
-        renames: The old path of each field that is declared to be renamed, and its new one.
+    ``renames`` has the new path of each field that is declared to be renamed, by its old one.
     """
     return () if old == new else tuple(_changes(old, new, "", renames or {}))
 
@@ -96,7 +77,7 @@ def relation(old: Schema, new: Schema) -> ChangeKind | None:
 
 
 def is_retyped(old: Schema, new: Schema) -> bool:
-    """Tell whether a type, or that of items or keys in it, has nothing in common with before.
+    """Return whether a type, or that of items or keys in it, has nothing in common with before.
 
     Fields of structs do not count: each of them has a change of its own.
     """

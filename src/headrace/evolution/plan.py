@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from headrace.evolution.diff import SchemaChange, is_retyped, relation, titled
 from headrace.model import SchemaChangeError
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.schema import Field, Schema, Type
-from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling, evolve
 from headrace.sdk.sqltext import sql_type
-
-if TYPE_CHECKING:
-    from headrace.sdk.schema_evolution import EvolutionPolicy
-
-__all__ = ["Handled", "Member", "Move", "Reconciled", "reconcile"]
 
 _ASIDE = "__"
 
@@ -76,32 +70,21 @@ class Handled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What the target gets.
-
-    Args:
-        move: How values get the target's schema.
-        handled: The changes.
-    """
+    """What the target gets."""
 
     move: Move
     handled: tuple[Handled, ...]
 
     @property
     def schema(self) -> Schema:
-        """Return the schema that the target gets."""
         return self.move.target
 
 
 def reconcile(known: Schema, brought: Schema, policy: EvolutionPolicy) -> Reconciled:
     """Say how records get into a target, and what becomes of its schema.
 
-    Args:
-        known: The schema of the values that the target has taken so far.
-        brought: The schema of those that come now.
-        policy: How changes are handled.
-
-    Raises:
-        SchemaChangeError: A change is rejected, or cannot be ignored.
+    ``known`` is the schema of the values that the target has taken so far, ``brought`` that of
+    those that come now. Raises SchemaChangeError: a change is rejected, or cannot be ignored.
     """
     if known == brought:
         return Reconciled(Move(brought, brought), ())
@@ -151,7 +134,6 @@ class _Reconciler:
         return handling
 
     def _compatible(self, old: Schema, new: Schema, path: str, kind: ChangeKind | None) -> Move:
-        """Move a value whose types have something in common."""
         if kind is None and new.optional and not old.optional:
             kind = ChangeKind.WIDEN
         optional = old.optional or new.optional
@@ -233,7 +215,6 @@ class _Reconciler:
         return [Member(name, name, Move(new, old if strict else new, strict=strict))]
 
     def _renamed(self, new: Schema, where: str) -> Field | None:
-        """Return the field that a missing one has been renamed to."""
         return new.field(self.policy.renames.get(where, "").rpartition(".")[2])
 
     def _renaming(

@@ -9,17 +9,14 @@ import structlog
 
 from headrace.evolution.apply_sql import moved_shape
 from headrace.evolution.diff import schema_changes
-from headrace.evolution.plan import reconcile
+from headrace.evolution.plan import Handled, Move, Reconciled, reconcile
 from headrace.sdk.schema_evolution import EVOLUTION_KINDS, ChangeKind, EvolutionPolicy, Handling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.evolution.apply_arrow import Moves
-    from headrace.evolution.plan import Handled, Move, Reconciled
     from headrace.sdk import FrameSink, RecordExpr, Schema, SchemaMemory
-
-__all__ = ["Evolution", "Reconciliations", "Target"]
 
 log = structlog.get_logger(__name__)
 
@@ -36,15 +33,8 @@ class Reconciliations:
     ) -> Reconciled:
         """Reconcile the schema of a target with the one that its records bring.
 
-        Args:
-            key: Names the target, which always has the same policy.
-            topic: What the log calls it.
-            known: Its schema.
-            brought: That of the records.
-            policy: How changes are handled.
-
-        Raises:
-            SchemaChangeError: The policy rejects a change.
+        ``key`` names the target, which always has the same policy. Raises SchemaChangeError:
+        the policy rejects a change.
         """
         # Whether the value as a whole may be null is no matter of the target's schema.
         known = known.replaced(optional=brought.optional)
@@ -66,7 +56,6 @@ class Target:
     """Where the records of one stream go.
 
     Args:
-        sink: The sink.
         number: Which of the task's sinks it is.
         name: What it is called in marks, which stays when other sinks come and go.
         topic: The topic that the records have or come from.
@@ -110,14 +99,12 @@ class Evolution:
     _assumed: dict[str, Schema] | None = None
 
     def policy(self, number: int) -> EvolutionPolicy:
-        """Return the policy of a sink."""
         return self.policies[number] if self.policies else EvolutionPolicy()
 
     def fitted(self, shape: RecordExpr, target: Target) -> RecordExpr:
         """Return records with the schema that a target is to be given.
 
-        Raises:
-            SchemaChangeError: The policy rejects a change.
+        Raises SchemaChangeError: the policy rejects a change.
         """
         brought, known = shape.value.schema, self._known_schema(target)
         key = target.key
@@ -141,13 +128,9 @@ class Evolution:
     ) -> Moves:
         """Return which rows of a packed topic need another schema than they have.
 
-        Args:
-            schema_of: Returns the newest schema of a stream in the topic.
-            number: Which of the task's sinks it is.
-            brought: Each stream with each schema that its rows have, in their order.
-
-        Raises:
-            SchemaChangeError: The policy rejects a change.
+        ``brought`` has each stream with each schema that its rows have, in their order;
+        ``schema_of`` returns the newest schema of a stream in the topic. Raises
+        SchemaChangeError: the policy rejects a change.
         """
         known: dict[str, Schema] = {}
         needed: dict[tuple[str, Schema], Move] = {}
@@ -182,7 +165,6 @@ class Evolution:
 
     @property
     def may_reject(self) -> bool:
-        """Return whether any policy rejects any kind of change."""
         kinds = [policy.of(kind) for policy in self.policies for kind in EVOLUTION_KINDS]
         return Handling.REJECT in kinds
 
@@ -206,9 +188,9 @@ class Evolution:
     def _known_schema(self, target: Target) -> Schema | None:
         if self._assumed is not None and target.key in self._assumed:
             return self._assumed[target.key]
-        kept = target.schema()
-        if kept is not None or self.memory is None:
-            return kept
+        stored = target.schema()
+        if stored is not None or self.memory is None:
+            return stored
         key = target.key
         if key not in self._known:
             stored = self.memory.get(key)

@@ -9,12 +9,10 @@ import pyarrow as pa
 from headrace.evolution.diff import is_retyped
 from headrace.sdk import ConfigError, RecordError, Schema, Type
 from headrace.sdk.arrow import from_arrow
-from headrace.sdk.schema_evolution import ChangeKind, Handling, evolve
+from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling, evolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from headrace.sdk.schema_evolution import EvolutionPolicy
 
 
 def infer(values: Sequence[Any]) -> Schema | None:
@@ -48,12 +46,10 @@ def brought(
 ) -> Schema | None:
     """Return the schema that plain JSON values are taken to have; None when all are null.
 
-    It is ``known``, grown to take them, as a field that a value lacks is no field that is
+    It is ``known``, grown to take them, as a field that a value lacks is not
     gone. What the policy has to decide is left as the values show it: a field that has been
-    renamed, and, unless topics are to follow that, one of another type.
-
-    Raises:
-        RecordError: The values share no shape, with each other or with what is known.
+    renamed, and, unless topics are to follow that, one of another type. Raises RecordError: the
+    values share no shape, with each other or with what is known.
     """
     if not policy.renames and policy.of(ChangeKind.RETYPE) is Handling.EVOLVE:
         return widen(known, values)
@@ -101,8 +97,8 @@ def _pruned(arrow: pa.DataType) -> pa.DataType | None:
         return None
     if pa.types.is_struct(arrow):
         fields = [(field.name, _pruned(field.type)) for field in arrow]
-        kept = [pa.field(name, kind) for name, kind in fields if kind is not None]
-        return pa.struct(kept) if kept else None
+        named = [pa.field(name, kind) for name, kind in fields if kind is not None]
+        return pa.struct(named) if named else None
     if pa.types.is_list(arrow):
         items = _pruned(arrow.value_type)
         return None if items is None else pa.list_(items)

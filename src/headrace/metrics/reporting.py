@@ -40,12 +40,6 @@ class Reporting:
 
     Use it in a ``with``. A reporter that raises is logged, counted and called again; one that
     hangs misses reports, and the end does not wait for it.
-
-    Args:
-        book: What is measured.
-        reporters: Who is told, by name.
-        clock: Gives the present, aware.
-        interval: How often.
     """
 
     book: WorkerMetrics
@@ -56,7 +50,6 @@ class Reporting:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        """Begin to report."""
         for name, reporter in self.reporters.items():
             self._count(name, 0)
             thread = threading.Thread(
@@ -70,7 +63,6 @@ class Reporting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Report once more and stop."""
         self._over.set()
         for thread in self._threads:
             thread.join(_PATIENCE_SECONDS)
@@ -85,16 +77,15 @@ class Reporting:
                         name, lambda: reporter.plugin.configure(reporter.config)
                     )
                 if ready:
-                    self._works(name, lambda: self._report(reporter.plugin))
+                    self._works(
+                        name,
+                        lambda: reporter.plugin.report(self.clock(), self.book.samples()),
+                    )
                 if over:
                     break
             self._works(name, reporter.plugin.close)
 
-    def _report(self, plugin: MetricsReporter) -> None:
-        plugin.report(self.clock(), self.book.samples())
-
     def _works(self, name: str, work: Callable[[], None]) -> bool:
-        """Do something with a reporter; return whether it worked."""
         try:
             work()
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it harms nobody

@@ -50,11 +50,7 @@ class Sampler:
     Use it in a ``with``. A JVM that hangs makes these figures old, and nothing else.
 
     Args:
-        book: The book.
-        processes: The processes.
         jvm: Looks at the JVM; may raise anything when it is gone.
-        clock: Gives the present, aware.
-        interval: How often it looks.
     """
 
     book: WorkerMetrics
@@ -81,13 +77,11 @@ class Sampler:
         self.book.write(write)
 
     def __enter__(self) -> Self:
-        """Begin to look."""
         # Not waited for at the end: a call into a JVM that hangs does not come back.
         threading.Thread(target=self._run, name="headrace-sampler", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look no more."""
         self._over.set()
 
     def _run(self) -> None:
@@ -126,7 +120,6 @@ class Usage:
     """What processes of one kind use together.
 
     Args:
-        count: How many there are.
         rss: Their memory, in bytes; what they share is counted for each.
         pss: Their memory, what they share divided; None where the system does not tell.
         cpu: Their processor time since the first look, in seconds, the ended ones included.
@@ -143,10 +136,6 @@ class Processes:
     """Looks at this process and all that it started, by what they are.
 
     A child of the JVM is one of Spark's Python workers; any other child is what its parent is.
-
-    Args:
-        jvm: Gives the JVM's process; None while there is none.
-        hosts: Gives the processes of plugin hosts.
     """
 
     jvm: Callable[[], int | None] = lambda: None
@@ -179,7 +168,6 @@ class Processes:
         usage: Usage,
         alive: dict[tuple[int, float], float],
     ) -> Usage:
-        """Return a usage with one more process."""
         with process.oneshot():
             times = process.cpu_times()
             memory = process.memory_full_info()

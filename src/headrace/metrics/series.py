@@ -11,20 +11,20 @@ BATCH_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, float("
 """Upper bounds of the buckets of batch times; each costs a series a task."""
 
 
-def _counter(name: str, told: str, *labels: str, **kafka: str) -> Metric:
-    return _metric(MetricKind.COUNTER, name, told, labels, kafka)
+def _counter(name: str, doc: str, *labels: str, **kafka: str) -> Metric:
+    return _metric(MetricKind.COUNTER, name, doc, labels, kafka)
 
 
-def _gauge(name: str, told: str, *labels: str, **kafka: str) -> Metric:
-    return _metric(MetricKind.GAUGE, name, told, labels, kafka)
+def _gauge(name: str, doc: str, *labels: str, **kafka: str) -> Metric:
+    return _metric(MetricKind.GAUGE, name, doc, labels, kafka)
 
 
 def _metric(
-    kind: MetricKind, name: str, told: str, labels: tuple[str, ...], kafka: dict[str, str]
+    kind: MetricKind, name: str, doc: str, labels: tuple[str, ...], kafka: dict[str, str]
 ) -> Metric:
     """Make a metric; Kafka's names have hyphens, which Python's keywords may not."""
     meanings = {key.replace("_", "-"): value for key, value in kafka.items()}
-    return Metric(name=f"headrace_{name}", kind=kind, help=told, labels=labels, kafka=meanings)
+    return Metric(name=f"headrace_{name}", kind=kind, help=doc, labels=labels, kafka=meanings)
 
 
 CONNECTOR_INFO = _gauge(

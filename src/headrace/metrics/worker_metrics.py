@@ -15,14 +15,13 @@ from prometheus_client.utils import floatToGoString
 from typing_extensions import override
 
 from headrace.metrics import series
-from headrace.model import ConnectorState, TaskId, TaskState
+from headrace.model import Batch, Connector, ConnectorState, TaskId, TaskState
 from headrace.sdk.provider import Metric, MetricSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from datetime import datetime, timedelta
 
-    from headrace.model import Batch, Connector
     from headrace.sdk import Lag
 
 
@@ -56,11 +55,9 @@ class Page:
     _values: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, metric: Metric, amount: float = 1, **labels: str) -> None:
-        """Let a counter grow."""
         self._values[metric, "_total", tuple(labels.items())] += amount
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        """Set a gauge."""
         self._values[metric, "", tuple(labels.items())] = value
 
     def raise_to(self, metric: Metric, value: float, **labels: str) -> None:
@@ -110,16 +107,10 @@ class _TaskPage:
 
 @dataclass(kw_only=True)
 class WorkerMetrics:
-    """Listens to a worker and its reconciler: see Events, Measures and ConnectorEvents.
+    """Listens to a worker and its reconciler: see Events and Measures.
 
     Everything is in memory and each call takes microseconds, so that nobody who tells or asks
     waits for the store or for Spark. Any thread may use it.
-
-    Args:
-        clock: Gives the present, aware.
-        worker: The worker's name.
-        version: The version of Headrace.
-        version_of: Gives the version of a connector's plugin.
     """
 
     clock: Callable[[], datetime]
@@ -136,9 +127,8 @@ class WorkerMetrics:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        """Begin with what is known from the start."""
-        told = {"worker": self.worker, "version": self.version}
-        self._own.set(series.WORKER_INFO, 1, **told)
+        labels = {"worker": self.worker, "version": self.version}
+        self._own.set(series.WORKER_INFO, 1, **labels)
         self._own.set(series.WORKER_START, self.clock().timestamp())
         for metric in (series.CONNECTOR_STARTUPS, series.TASK_STARTUPS):
             for outcome in series.STARTUPS:
@@ -153,10 +143,7 @@ class WorkerMetrics:
         with self._lock:
             (self._lettered.add if expected else self._lettered.discard)(task)
 
-    # --- Events ---
-
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
-        """See Events."""
         counts = batch.counts
         with self._lock:
             page = self._task(batch.task).page
@@ -183,7 +170,6 @@ class WorkerMetrics:
         self._failed(page)
 
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
-        """See Events."""
         with self._lock:
             known = task in self._tasks and self._tasks[task].state is not TaskState.UNASSIGNED
             entry = self._task(task)
@@ -198,32 +184,24 @@ class WorkerMetrics:
             self._set_state(task, entry, state)
 
     def retrying(self, task: TaskId, error: Exception, wait: timedelta) -> None:
-        """See Events."""
         with self._lock:
             page = self._task(task).page
             page.add(series.RETRIES)
             self._failed(page)
 
-    # --- Measures ---
-
-    def started(self, task: TaskId, took: timedelta) -> None:
-        """See Measures."""
+    def started(self, task: TaskId) -> None:
         with self._lock:
             self._started(self._task(task), "success")
 
     def committed(self, task: TaskId, took: timedelta) -> None:
-        """See Measures."""
         with self._lock:
             self._task(task).page.observe(series.COMMIT_TIME, took.total_seconds())
-
-    # --- ConnectorEvents ---
 
     def connector_changed(
         self, connector: Connector, state: ConnectorState, tasks: Collection[int]
     ) -> None:
-        """See ConnectorEvents."""
         version = self.version_of(connector)  # it may import the plugin
-        told = {
+        labels = {
             "kind": connector.kind.value,
             "class": connector.config.get("connector.class", ""),
             "version": version,
@@ -231,7 +209,7 @@ class WorkerMetrics:
         with self._lock:
             page = self._connector(connector.name)
             page.drop(series.CONNECTOR_INFO)
-            page.set(series.CONNECTOR_INFO, 1, **told)
+            page.set(series.CONNECTOR_INFO, 1, **labels)
             page.choose(series.CONNECTOR_STATE, state, ConnectorState)
             now = (state, connector.uid, connector.version, connector.restarts)
             if state in _TRIED and now != self._tried.get(connector.name):
@@ -250,15 +228,12 @@ class WorkerMetrics:
                 self._set_state(task, self._task(task), TaskState.PAUSED)
 
     def connector_gone(self, name: str) -> None:
-        """See ConnectorEvents."""
         with self._lock:
             self._connectors.pop(name, None)
             self._tried.pop(name, None)
             for task, _ in list(self._tasks_of(name)):
                 del self._tasks[task]
                 self._lettered.discard(task)
-
-    # --- what it says ---
 
     def samples(self) -> list[MetricSample]:
         """Return all values; those of a metric follow each other."""

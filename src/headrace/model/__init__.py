@@ -10,13 +10,15 @@ from headrace.model.connector import (
     ConnectorKind,
     ConnectorState,
     ConnectorStatus,
+    Definition,
     Event,
     EventKind,
+    PluginSpec,
     Stamp,
+    StepSpec,
     TargetState,
     TaskConfig,
 )
-from headrace.model.definition import Definition, PluginSpec, StepSpec
 from headrace.model.errors import (
     PluginNotFoundError,
     SchemaChangeError,
@@ -30,7 +32,13 @@ from headrace.model.errors import (
 from headrace.model.rejected_records import MOST_LINES, ErrorLog, ToleranceLimits
 from headrace.model.retries import Backoff, RestartKeys, RestartPolicy
 from headrace.model.task import Lease, TaskId, TaskState, TaskStatus, file_name
-from headrace.model.topic import Reading, Retention, TopicReaders, TopicRetention
+from headrace.model.topic import (
+    Reading,
+    Retention,
+    TopicReaders,
+    TopicRetention,
+    topic_matcher,
+)
 
 __all__ = [
     "MOST_LINES",
@@ -72,4 +80,5 @@ __all__ = [
     "TopicReaders",
     "TopicRetention",
     "file_name",
+    "topic_matcher",
 ]

@@ -66,7 +66,6 @@ class Counts:
         return self.read == self.written + self.filtered + self.rejected
 
     def plus(self, other: Counts) -> Counts:
-        """Return the sum of both."""
         numbers = sorted({*self.sinks, *other.sinks}, key=int)
         return Counts(
             read=self.read + other.read,
@@ -80,12 +79,10 @@ class Counts:
         )
 
     def to_json(self) -> str:
-        """Return the form kept in the store and in receipts."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Counts:
-        """Read what ``to_json`` wrote."""
         return cls(**json.loads(text))
 
     @classmethod
@@ -118,16 +115,10 @@ class Batch:
     """One step of a task from one position to another.
 
     Args:
-        task: The task.
         id: Grows by one with each batch of the task and never restarts, not even
             when offsets are altered.
-        epoch: The lease under which this attempt runs.
-        start: The position before it.
         end: The position after it; ``read(start, end)`` gives its records.
-        begun: When the intent was stored.
         state: BEGUN until everything is durable in the target.
-        counts: What became of its records, once finished.
-        finished: When it was finished.
         again: Whether it may have run before, so that a sink may already hold it.
         resumed: Whether it is the first since the task has looked into its store: if the store
             was set back, a sink holds it, or a newer one, although it never ran before.
@@ -167,5 +158,4 @@ class Batch:
         )
 
     def done(self, counts: Counts, now: datetime) -> Batch:
-        """Return the finished batch."""
         return replace(self, state=BatchState.FINISHED, counts=counts, finished=now)

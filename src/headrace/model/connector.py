@@ -1,14 +1,12 @@
-"""A connector as the control plane keeps it: what is wanted of it, and how it is."""
+"""A connector: its definition, its target state, its state, and what happens to it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import field as default
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +49,9 @@ class ConnectorStatus:
     """How a connector is.
 
     Args:
-        state: Its state.
         worker: The worker that runs it; empty while none does.
         trace: Why it failed, and what is done about it.
-        next_try: When it is started anew by itself, if it is; aware.
+        next_try: When it is started again by itself, if it is; aware.
     """
 
     state: ConnectorState = ConnectorState.UNASSIGNED
@@ -68,14 +65,10 @@ class Connector:
     """A connector that the control plane was given.
 
     Args:
-        name: Unique in the store.
         uid: Its identity; a connector that is made again under the name has another.
-        kind: What it copies between.
         config: The configuration as it was given, secrets as references.
         version: The number of the configuration, from 1.
-        target: Its target state.
-        restarts: How often it was asked to start anew, its tasks left alone.
-        status: How it is.
+        restarts: How often it was asked to start again, its tasks left alone.
     """
 
     name: str
@@ -93,9 +86,7 @@ class TaskConfig:
     """A task as its connector planned it.
 
     Args:
-        number: Its number, from 0.
-        config: Its configuration.
-        restarts: How often it was asked to start anew.
+        restarts: How often it was asked to start again.
     """
 
     number: int
@@ -105,14 +96,7 @@ class TaskConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """A configuration that a connector has or had.
-
-    Args:
-        version: Its number, from 1.
-        config: The configuration.
-        at: When it was given; aware.
-        by: Who gave it.
-    """
+    """A configuration that a connector has or had."""
 
     version: int
     config: Mapping[str, str]
@@ -141,12 +125,10 @@ class Event:
 
     Args:
         id: Grows with time; whoever has seen one asks for those after it.
-        at: When; aware.
         connector: The connector; empty for what concerns the server, or several of them.
         task: The number of the task; None for the connector itself.
         kind: What happened, see EventKind.
         by: Who made it happen: a caller's name, or the worker's.
-        detail: Further details, by kind.
     """
 
     id: int
@@ -156,3 +138,68 @@ class Event:
     kind: str
     by: str
     detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSpec:
+    """A connector plugin by name or class name, with its own configuration.
+
+    ``place`` says where in the user's file it stands, for errors; empty for the top.
+    """
+
+    plugin: str
+    config: Mapping[str, str] = default(default_factory=dict)
+    place: str = ""
+
+    def field(self, key: str | None) -> str:
+        """Return the full name of one of its keys, as the user wrote it."""
+        return ".".join(part for part in (self.place, key) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """A transform of the chain.
+
+    Args:
+        transform: Plugin or class name, with ``$Key`` or ``$Value`` where it has both.
+        predicate: The predicate's plugin or class name; None applies to all records.
+        negate: Whether the step applies where the predicate is false.
+        place: Where in the user's file it stands, for errors.
+    """
+
+    alias: str
+    transform: str
+    config: Mapping[str, str] = default(default_factory=dict)
+    predicate: str | None = None
+    predicate_alias: str = ""
+    predicate_config: Mapping[str, str] = default(default_factory=dict)
+    negate: bool = False
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A connector: a source (to a topic), a sink (from topics), or both (direct).
+
+    Args:
+        source: What is read; None for a sink connector, which reads ``topics``.
+        sinks: What is written; empty for a source connector, which writes ``topics``.
+        topics: The topics between; empty for a direct connector.
+        common: The keys that the runtime itself reads (``tasks.max``, ``errors.*``,
+            ``batch.*``...).
+        strict: Whether an unknown key is an error; Kafka's form allows any.
+    """
+
+    name: str
+    source: PluginSpec | None = None
+    sinks: tuple[PluginSpec, ...] = ()
+    topics: tuple[str, ...] = ()
+    steps: tuple[StepSpec, ...] = ()
+    common: Mapping[str, str] = default(default_factory=dict)
+    strict: bool = True
+
+    @property
+    def kind(self) -> str:
+        if self.source is None:
+            return "sink"
+        return "direct" if self.sinks else "source"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, HeadraceError, RetriableError, SetupError
 from headrace.sdk.errors import Category
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class PluginNotFoundError(HeadraceError):

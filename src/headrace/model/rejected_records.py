@@ -29,13 +29,10 @@ class ErrorLog:
     say: Callable[[str], object]
     messages: bool = False
 
-    def tell(self, causes: Sequence[Mapping[str, Any]], rejected: int) -> None:
-        """Tell of a batch.
+    def log(self, causes: Sequence[Mapping[str, Any]], rejected: int) -> None:
+        """Log the rejected records of a batch, given some and how many there are in all.
 
-        Args:
-            causes: At most ``MOST_LINES`` of its rejected records: the fields of
-                ``CAUSE`` in ``headrace.topics.rows``, and ``timestamp``.
-            rejected: How many there are in all.
+        Each has the fields of ``CAUSE`` in ``headrace.topics.rows``, and ``timestamp``.
         """
         for cause in causes[:MOST_LINES]:
             self.say(self._line(cause))
@@ -50,19 +47,17 @@ class ErrorLog:
         )
         if not self.messages:
             return f"{text}. {cause['exception']}"
+        time: datetime | None = cause["timestamp"]
+        millis = None if time is None else int(time.timestamp() * 1000)
         where = (
             f"topic='{cause['topic']}', partition={cause['partition'] or 0}, "
-            f"offset={cause['position']}, timestamp={_millis(cause['timestamp'])}, "
+            f"offset={cause['position']}, timestamp={millis}, "
             "timestampType=CreateTime"
         )
         return (
             f"{text}, where consumed record is {{{where}}}. "
             f"{cause['exception']}: {cause['message']}"
         )
-
-
-def _millis(time: datetime | None) -> int | None:
-    return None if time is None else int(time.timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +76,15 @@ class ToleranceLimits:
     window: timedelta | None = None
 
     @property
-    def given(self) -> bool:
-        """Return whether there is any limit."""
+    def are_set(self) -> bool:
         return self.count is not None or self.share is not None
 
     def exceeded(self, counts: Counts) -> str | None:
-        """Return what is exceeded, as a sentence, or None.
-
-        Args:
-            counts: Of the window, with the batch that is judged.
-        """
+        """Return what is exceeded, as a sentence, or None."""
         since = f" within {self.window.total_seconds():g} s" if self.window else " so far"
-        told = f"{counts.rejected} of {counts.read} records were rejected{since}"
+        text = f"{counts.rejected} of {counts.read} records were rejected{since}"
         if self.count is not None and counts.rejected > self.count:
-            return f"{told}; errors.tolerance.max.count allows {self.count}."
+            return f"{text}; errors.tolerance.max.count allows {self.count}."
         if self.share is not None and counts.rejected > self.share * counts.read:
-            return f"{told}; errors.tolerance.max.share allows {self.share:g} of them."
+            return f"{text}; errors.tolerance.max.share allows {self.share:g} of them."
         return None

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _FIRST = timedelta(milliseconds=300)
 _DOUBLINGS = 40
@@ -41,12 +37,10 @@ class Backoff:
         asked: timedelta | None = None,
         trying_for: timedelta = timedelta(),
     ) -> timedelta:
-        """Return the wait after so many failures in a row.
+        """Return the wait after so many failures in a row, at least 1.
 
-        Args:
-            failures: At least 1.
-            asked: What the system asked for, if it did: the shortest wait.
-            trying_for: The time since the first of them.
+        It is at least what the system asked for, if it did; ``trying_for`` is the time since
+        the first failure.
         """
         wait: timedelta = _FIRST * 2 ** min(failures - 1, _DOUBLINGS)
         if wait > self.longest:
@@ -57,12 +51,7 @@ class Backoff:
         return max(timedelta(), min(wait, self.timeout - trying_for))
 
     def expired(self, trying_for: timedelta) -> bool:
-        """Return whether it is time to give up."""
         return self.timeout is not None and trying_for >= self.timeout
-
-
-_DOUBLINGS = 40
-"""Enough for any ``longest``, and few enough for a timedelta."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +62,6 @@ class RestartPolicy:
     system do not return to it all at once.
 
     Args:
-        enabled: Whether anything is started anew at all.
-        first: The wait before the first attempt.
-        longest: The longest wait.
         attempts: After how many attempts in a row to give up; None for never.
         quiet: What ran for so long before it failed has failed for the first time.
     """
@@ -92,10 +78,9 @@ class RestartPolicy:
         return full * (1 - chance / 2)
 
     def gives_up(self, attempt: int) -> bool:
-        """Return whether so many attempts, counted from 1, are too many."""
         return self.attempts is not None and attempt > self.attempts
 
-    def patient(self) -> RestartPolicy:
+    def without_end(self) -> RestartPolicy:
         """Return the policy for what is certain to pass: enabled, without end."""
         return replace(self, enabled=True, attempts=None)
 

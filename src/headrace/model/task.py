@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from typing_extensions import override
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
 
 _LEADS = re.compile(r"[/\\%\x00-\x1f]")
 
@@ -32,7 +28,6 @@ class TaskId:
 
     @override
     def __str__(self) -> str:
-        """Return Kafka Connect's form, ``connector-0``."""
         return f"{self.connector}-{self.number}"
 
     @property
@@ -58,10 +53,8 @@ class TaskStatus:
     """The state of a task.
 
     Args:
-        state: Its state.
-        trace: Why it failed, and what is done about it.
-        next_try: When it is started anew by itself, if it is; aware.
-        restarts: How often it was started anew after it had failed; counted by the store.
+        next_try: When it is started again by itself, if it is; aware.
+        restarts: How often it was started again after it had failed; counted by the store.
     """
 
     state: TaskState
@@ -75,8 +68,6 @@ class Lease:
     """Who may run a task, until when.
 
     Args:
-        task: The task.
-        owner: The worker that holds it.
         epoch: Grows by one with each new holder; every write names it (Guarantee 3).
         expires: Aware time after which another worker may take the task.
     """

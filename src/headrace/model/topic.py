@@ -1,4 +1,4 @@
-"""How long a topic keeps its rows, and where its readers stand."""
+"""How long a topic keeps its rows, where its readers stand, and which names a pattern has."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class TopicRetention:
         """Read the properties of a topic's table; what they do not say is ``default``'s."""
         made = default or cls()
         millis, size = (properties.get(f"{_PREFIX}{name}") for name in (AGE, SIZE))
-        given = cls.of(_number(millis), _number(size), made)
+        limits = cls.of(_number(millis), _number(size), made)
         unread = properties.get(f"{_PREFIX}{UNREAD}")
-        return given if unread is None else replace(given, unread=unread == "true")
+        return limits if unread is None else replace(limits, unread=unread == "true")
 
     @classmethod
     def of(
@@ -67,7 +67,6 @@ class TopicRetention:
         return made if unread is None else replace(made, unread=unread)
 
     def to_properties(self) -> dict[str, str]:
-        """Return the properties of the topic's table that keep it."""
         millis = _FOREVER if self.age is None else self.age // timedelta(milliseconds=1)
         size = _FOREVER if self.size_bytes is None else self.size_bytes
         return {
@@ -89,7 +88,6 @@ class Reading:
     """Where somebody who reads a topic stands.
 
     Args:
-        reader: Who it is.
         version: The newest version of which they need nothing more.
         running: Whether a batch of theirs is running, and reads files behind it.
     """
@@ -117,7 +115,6 @@ class Retention:
     """How long events are kept.
 
     Args:
-        states_age: How long states of connectors and tasks are.
         states_count: How many of them, the newest, of each connector and each task.
         changes_age: How long changes by people are; never shorter than states.
     """
@@ -125,3 +122,26 @@ class Retention:
     states_age: timedelta = timedelta(days=7)
     states_count: int = 1000
     changes_age: timedelta = timedelta(days=365)
+
+
+def topic_matcher(pattern: str) -> Callable[[str], object]:
+    """Return what tells whether a whole name matches, in time linear in its length.
+
+    Python's own engine may take for ever, and lets no other thread run meanwhile. Raises
+    ConfigError: the pattern is not valid, or has what takes more than linear time.
+    """
+    import re2  # noqa: PLC0415 - most processes match no patterns
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        matcher: Callable[[str], object] = re2.compile(pattern, options).fullmatch
+    except re2.error as error:
+        said = b"".join(error.args).decode(errors="replace")
+        raise ConfigError(
+            problem=f"Invalid regex: {said}",
+            fix="Write it in the syntax of RE2, which is Java's without look-arounds, back "
+            "references and possessive quantifiers.",
+            field="topics.regex",
+        ) from error
+    return matcher

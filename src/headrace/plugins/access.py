@@ -18,6 +18,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(?=:)")
 _LOCAL = {"file", "har", "jar", "local", "viewfs", "zip"}
 """Schemes that lead, or may lead, to this machine's disk."""
 _GLOB = re.compile(r"[*?\[{\\]")
+_TRIMMED = "".join(map(chr, range(1, 0x21)))
+"""What a configuration trims: other blanks are the beginning of a relative path."""
 _TOPIC = "${topic}"
 """What sinks put a topic's name for, which holds no slash."""
 _CUTS = re.compile(r"[?#\x00-\x1f\x7f]")
@@ -26,7 +28,7 @@ _CUTS = re.compile(r"[?#\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Access:
-    """What whoever writes a configuration may use of the machine. Any thread may ask.
+    """What configurations may use of the machine. Any thread may ask.
 
     Args:
         paths: The folders and files at or below which paths may be; None for any path.
@@ -44,9 +46,10 @@ class Access:
         A glob counts from its last folder before a wildcard on. Other systems' paths, such as
         ``s3a://bucket/x``, are not this machine's, and are let through.
         """
-        if self.paths is None or not text.strip():
+        text = text.strip(_TRIMMED)
+        if self.paths is None or not text:
             return
-        paths = [path.replace(_TOPIC, "x") for path in _local_paths(text.strip())]
+        paths = [path.replace(_TOPIC, "x") for path in _local_paths(text)]
         for path in paths:
             folder, rest = _literal(path)
             if "${" in path or _climbs(rest) or not self._holds(folder):

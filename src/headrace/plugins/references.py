@@ -12,7 +12,7 @@ from headrace.plugins.secrets import Secrets
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, ProviderContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from headrace.sdk import ConfigProvider
 
@@ -31,11 +31,8 @@ Find: TypeAlias = "Callable[..., type[ConfigProvider]]"
 class ProviderSettings:
     """What settings say about configuration providers.
 
-    Args:
-        keys: The keys of each, by the name that references have; ``class`` names another
-            provider than the one of that name.
-        context: Where they are used.
-        secrets: Gets to know every value.
+    ``keys`` are those of each, by the name that references have; ``class`` names another
+    provider than the one of that name. ``secrets`` gets every value.
     """
 
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -52,18 +49,12 @@ class _Reference(NamedTuple):
 class References:
     """Puts values in place of references. Any thread may use it.
 
-    What is no reference to a known provider is left as it is, as in Kafka Connect, and so are
-    references in values. Guarantee 6: it keeps no value, and tells none.
+    A text that refers to no known provider is left as it is, as in Kafka Connect, and so are
+    references in values. Guarantee 6: it stores no value, and shows none.
     """
 
     def __init__(self, find: Find, names: frozenset[str], settings: ProviderSettings) -> None:
-        """Use the providers of these names, and those that the settings name.
-
-        Args:
-            find: Gives a provider by its name.
-            names: The names of the installed ones.
-            settings: What they are given.
-        """
+        """Use the installed providers, of these names, and those that the settings name."""
         self._find = find
         self._names = names | settings.keys.keys()
         self._settings = settings
@@ -72,12 +63,12 @@ class References:
 
     @property
     def secrets(self) -> Secrets:
-        """What must not show: all values so far."""
+        """What must not be shown: all values so far."""
         return self._settings.secrets
 
     @property
     def serving(self) -> bool:
-        """Whether whoever writes configurations may be somebody else than runs this process."""
+        """Whether configurations may come from somebody else than runs this process."""
         return self._settings.context.serving
 
     def has_any(self, text: str) -> bool:
@@ -94,12 +85,8 @@ class References:
     ) -> dict[str, str]:
         """Return a configuration with values in place of references.
 
-        Args:
-            config: Texts by key.
-            name: Gives the field that an error tells for a key.
-
-        Raises:
-            ConfigErrors: With every reference that has no value.
+        Raises ConfigErrors with every reference that has no value; ``name`` gives an error's
+        field for a key.
         """
         values, errors = self.values(config, name)
         if errors:
@@ -134,12 +121,12 @@ class References:
         self, provider: str, path: str, keys: set[str]
     ) -> dict[_Reference, str | HeadraceError]:
         try:
-            given = self._provider(provider).values(path, sorted(keys))
+            values = self._provider(provider).values(path, sorted(keys))
         except HeadraceError as error:
             return {_Reference(provider, path, key): error for key in keys}
         return {
-            _Reference(provider, path, key): given[key]
-            if key in given
+            _Reference(provider, path, key): values[key]
+            if key in values
             else _missing(provider, path, key)
             for key in keys
         }
@@ -165,16 +152,19 @@ class References:
     def _provider(self, name: str) -> ConfigProvider:
         with self._lock:
             if name not in self._made:
-                self._made[name] = self._make(name)
+                self._made[name] = self._new_provider(name)
             return self._made[name]
 
-    def _make(self, name: str) -> ConfigProvider:
+    def _new_provider(self, name: str) -> ConfigProvider:
         keys = dict(self._settings.keys.get(name, {}))
         found = self._find(keys.pop(_CLASS, name), field=f"config_providers.{name}.class")
         try:
             config = found.config_def().parse(keys)
         except ConfigErrors as several:
-            raise _of(name, several.errors) from None
+            first = several.errors[0]
+            problem = f"The settings of the configuration provider {name} are not valid: "
+            place = f"config_providers.{name}.{first.field}"
+            raise ConfigError(problem + first.problem, fix=first.fix, field=place) from None
         return found(config, self._settings.context)
 
 
@@ -186,10 +176,3 @@ def _missing(provider: str, path: str, key: str) -> ConfigError:
     shown = ":".join(part for part in (provider, path, key) if part)
     problem = f"The reference ${{{shown}}} leads to no value."
     return ConfigError(problem, fix="Set it there, or correct the reference.")
-
-
-def _of(name: str, errors: Iterable[ConfigError]) -> ConfigError:
-    first = next(iter(errors))
-    problem = f"The settings of the configuration provider {name} are not valid: "
-    field_of = f"config_providers.{name}.{first.field}"
-    return ConfigError(problem + first.problem, fix=first.fix, field=field_of)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from headrace.sdk.config import ConfigDef
 
 
-_KEPT = 1024
-"""How many look-ups are kept: clients may ask for any name."""
+_CACHED = 1024
+"""How many look-ups are cached: clients may ask for any name."""
 _RELOAD_SECONDS = 5
 """How often a name that is not known may make us look for what is installed."""
 _importing = threading.RLock()
@@ -62,7 +62,6 @@ class PluginKind(StrEnum):
 
     @property
     def group(self) -> str:
-        """Return the entry-point group."""
         return f"headrace.{self.value}s"
 
 
@@ -87,26 +86,23 @@ class PluginInfo:
 
     @property
     def class_path(self) -> str:
-        """Return ``module.Class``."""
         return f"{self.plugin.__module__}.{self.plugin.__qualname__}"
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Return other systems' class names for it."""
+        """Other systems' class names for it."""
         return tuple(getattr(self.plugin, "aliases", ()))
 
     @property
     def version(self) -> str:
-        """Return the plugin's version."""
         return str(getattr(self.plugin, "version", "0"))
 
     @property
     def summary(self) -> str:
-        """Return the first line of its documentation."""
+        """The first line of its documentation."""
         return (self.plugin.__doc__ or "").strip().partition("\n")[0]
 
     def config_def(self) -> ConfigDef:
-        """Return its keys."""
         definition: ConfigDef = self.plugin.config_def()
         return definition
 
@@ -114,7 +110,7 @@ class PluginInfo:
 class Registry:
     """Looks plugins up. Listing names imports nothing; a look-up imports one plugin.
 
-    What was looked up is kept: a list of connectors asks for the same few again and again.
+    Look-ups are cached: a list of connectors asks for the same few again and again.
 
     Args:
         providers: What the settings say about configuration providers.
@@ -132,17 +128,16 @@ class Registry:
         self.access = access or Access()
         self._reloading = threading.Lock()
         self._reload_from = -math.inf
-        self._search = lru_cache(maxsize=_KEPT)(self._searched)
+        self._search = lru_cache(maxsize=_CACHED)(self._searched)
         known = frozenset(self.names(PluginKind.PROVIDER))
         self.references = References(self.provider, known, providers or ProviderSettings())
 
     def source(self, name: str, *, field: str | None = None) -> type[SourceConnector]:
-        """Return the source connector of that name, alias or class path."""
+        """Return the plugin of that name, alias or class path; so do those below."""
         plugin: type[SourceConnector] = self._find(PluginKind.SOURCE, name, field).plugin
         return plugin
 
     def sink(self, name: str, *, field: str | None = None) -> type[SinkConnector]:
-        """Return the sink connector of that name, alias or class path."""
         plugin: type[SinkConnector] = self._find(PluginKind.SINK, name, field).plugin
         return plugin
 
@@ -152,22 +147,18 @@ class Registry:
         return plugin
 
     def predicate(self, name: str, *, field: str | None = None) -> type[Predicate]:
-        """Return the predicate of that name, alias or class path."""
         plugin: type[Predicate] = self._find(PluginKind.PREDICATE, name, field).plugin
         return plugin
 
     def converter(self, name: str, *, field: str | None = None) -> type[Converter]:
-        """Return the converter of that name, alias or class path."""
         plugin: type[Converter] = self._find(PluginKind.CONVERTER, name, field).plugin
         return plugin
 
     def provider(self, name: str, *, field: str | None = None) -> type[ConfigProvider]:
-        """Return the configuration provider of that name, alias or class path."""
         plugin: type[ConfigProvider] = self._find(PluginKind.PROVIDER, name, field).plugin
         return plugin
 
     def reporter(self, name: str, *, field: str | None = None) -> type[MetricsReporter]:
-        """Return the reporter of metrics of that name, alias or class path."""
         plugin: type[MetricsReporter] = self._find(PluginKind.REPORTER, name, field).plugin
         return plugin
 
@@ -198,22 +189,21 @@ class Registry:
         """Return the names of one kind, sorted."""
         return sorted(self._entries[kind])
 
-    def all(self) -> Iterator[PluginInfo]:
-        """Yield every plugin, by kind and name. Imports them."""
-        for kind in PluginKind:
-            yield from self.all_of(kind)
-
     def all_of(self, kind: PluginKind) -> Iterator[PluginInfo]:
-        """Yield the plugins of one kind, by name. Imports them."""
+        """Yield the plugins of one kind, by name. Imports them.
+
+        One that cannot be imported is left out: it must not hide the others.
+        """
         for name in self.names(kind):
-            yield self._load(kind, name)
+            with suppress(SetupError):
+                yield self.load(kind, name)
 
     def warm(self) -> None:
-        """Import every plugin that can be, so that whoever looks one up does not wait."""
+        """Import every plugin, so that look-ups do not wait; log those that cannot be."""
         for kind in PluginKind:
             for name in self.names(kind):
                 try:
-                    self._load(kind, name)
+                    self.load(kind, name)
                 except SetupError as error:
                     log.warning("plugin cannot be loaded", plugin=name, why=str(error))
 
@@ -241,7 +231,8 @@ class Registry:
             for kind in PluginKind
         }
 
-    def _load(self, kind: PluginKind, name: str) -> PluginInfo:
+    def load(self, kind: PluginKind, name: str) -> PluginInfo:
+        """Import the plugin of a kind and name. Raises SetupError if that fails."""
         entry = self._entries[kind][name]
         try:
             with _importing:
@@ -249,15 +240,8 @@ class Registry:
         except Exception as error:
             # Whatever its module raises when it is imported.
             problem = f"The {kind.value} {name} ({entry.value}) cannot be loaded: {error}."
-            raise SetupError(
-                problem, fix="Install its package again, with its extras."
-            ) from error
-
-    def _loadable(self, kind: PluginKind) -> Iterator[PluginInfo]:
-        """Yield the plugins that can be loaded: a broken one must not hide the others."""
-        for name in self.names(kind):
-            with suppress(SetupError):
-                yield self._load(kind, name)
+            fix = "Install its package again, with its extras."
+            raise SetupError(problem, fix=fix) from error
 
     def _has(self, kind: PluginKind, name: str) -> bool:
         return self._search(kind, name) is not None
@@ -285,8 +269,8 @@ class Registry:
 
     def _searched(self, kind: PluginKind, name: str) -> PluginInfo | None:
         if name in self._entries[kind]:
-            return self._load(kind, name)
-        for info in self._loadable(kind):
+            return self.load(kind, name)
+        for info in self.all_of(kind):
             if name == info.class_path or name in info.aliases:
                 return info
         # Importing a module runs it: only what is installed as a plugin is, unless allowed.
@@ -307,8 +291,6 @@ def _import(path: str) -> type | None:
             found = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
-    return (
-        found
-        if isinstance(found, type) and issubclass(found, (Connector, *_BASES.values()))
-        else None
-    )
+    if isinstance(found, type) and issubclass(found, (Connector, *_BASES.values())):
+        return found
+    return None

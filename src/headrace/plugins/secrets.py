@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "Secrets"]
 
 _SHORTEST = 4
-"""Shorter texts are everywhere; hiding them would tell more than it hides."""
+"""Shorter texts are everywhere; hiding them would reveal more than it hides."""
 _MOST = 10_000
 _PLAIN = frozenset({"true", "false", "null", "none"})
 
@@ -28,7 +28,6 @@ class Secrets:
     """Secrets that must not show. Any thread may use it."""
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._known: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 

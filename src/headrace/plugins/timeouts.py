@@ -1,4 +1,4 @@
-"""A plugin's work that may hang, on a thread of its own."""
+"""A plugin's work that may hang, on a separate thread."""
 
 from __future__ import annotations
 
@@ -32,14 +32,10 @@ class PluginTimeoutError(HeadraceError):
 
 
 def aside(name: str, work: Callable[[], T]) -> Future[T]:
-    """Begin work that goes on by itself: whoever waits for it may stop waiting.
+    """Start work on a thread of that name; the caller may stop waiting for it.
 
-    What it logs has the labels of whoever has started it. The thread of work that does not
-    end is left behind; it keeps no process from ending, as one of a pool would.
-
-    Args:
-        name: The thread's.
-        work: What is done.
+    What it logs has the labels of its starter. The thread of work that does not end is left
+    behind; it keeps no process from ending, as one of a pool would.
     """
     answer: Future[T] = Future()
 
@@ -57,11 +53,9 @@ def aside(name: str, work: Callable[[], T]) -> Future[T]:
 
 
 def has_ended(work: Future[T], by: float | None = None) -> bool:
-    """Wait for the end of work; return whether it came.
+    """Wait for the end of work of ``aside``; return whether it came.
 
-    Args:
-        work: What ``aside`` has begun.
-        by: Until when to wait, in seconds of the monotonic clock; None for ever.
+    ``by`` is until when, in seconds of the monotonic clock; None for ever.
     """
     wait([work], None if by is None else max(0.0, by - time.monotonic()))
     return work.done()

@@ -8,10 +8,9 @@ from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app
 from headrace.rest.errors import ErrorStyle, add_errors
 from headrace.rest.listener import Listener, Tls
-from headrace.rest.metrics import WithMetrics, metrics_app
 from headrace.rest.requests import Encoded
 from headrace.rest.rocketmq import rocketmq_app
-from headrace.rest.server import Opening, Serving, server_app
+from headrace.rest.server import Opening, Serving, metrics_app, server_app
 from headrace.rest.tokens import RateLimit, Role, SharedToken, TokenFile
 from headrace.rest.v1 import Workbench, v1_api
 
@@ -26,7 +25,6 @@ __all__ = [
     "SharedToken",
     "Tls",
     "TokenFile",
-    "WithMetrics",
     "Workbench",
     "add_errors",
     "behind",

@@ -9,7 +9,7 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from headrace.rest.listener import ANYONE, RawPath
+from headrace.rest.listener import ANYONE, Listener, RawPath
 from headrace.rest.requests import BodyLimit, is_cross_site
 from headrace.rest.tokens import Principal, Role
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from fastapi import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from headrace.rest.listener import Listener
 
 
 Refuse: TypeAlias = Callable[[str, int, str, Mapping[str, str]], Response]
@@ -47,14 +45,9 @@ def behind(
     What stands in the paths of its requests is as it was sent. Who may not come in has no
     body read.
 
-    Args:
-        app: The application.
-        listener: Whom it lets in.
-        refuse: Gives its answer to who may not come in.
-        needs: Gives the role that a request needs.
-        gets_change: Whether a GET may change something. Browsers send a GET to any server for
-            any page, some without a word of the page: they are not asked for a password then,
-            which they would keep and send along. Clients may show one all the same.
+    Where ``gets_change``, as a GET may change something, browsers are not asked for a password,
+    which they would keep and send along: they send a GET to any server for any page, some
+    without a word of the page. Clients may show one all the same.
     """
     limited = BodyLimit(app, listener.body_bytes, listener.body_seconds, refuse)
     challenge = "Bearer" if gets_change else 'Bearer, Basic realm="headrace"'
@@ -88,12 +81,12 @@ def client_of(scope: Scope) -> str:
 def _recorded(scope: Scope, send: Send) -> Send:
     """Return how to answer, so that a change is in the log before its caller knows of it."""
 
-    async def told(message: Message) -> None:
+    async def recorded(message: Message) -> None:
         if message["type"] == "http.response.start":
             _record(scope, "asked", message["status"])
         await send(message)
 
-    return told
+    return recorded
 
 
 def _record(scope: Scope, event: str, status: int) -> None:
@@ -140,7 +133,6 @@ class _Guard:
         self._challenge = challenge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -189,7 +181,6 @@ class _Guard:
         return self._refuse(path, 429, "Too many requests: wait a while.", headers)
 
     def _known(self, scope: Scope) -> Principal | None:
-        """Return whom a request comes from; None if it does not say so, or lies."""
         headers = Headers(scope=scope)
         if self._door.is_strange(headers):
             return None
@@ -201,17 +192,17 @@ class _Guard:
         headers = Headers(scope=scope)
         needed = self._needs(scope["method"], path)
         if principal is None and self._door.is_strange(headers):
-            told = "Without a token, only requests to this machine's own names are accepted."
-            return self._refuse(path, 403, told, {})
+            problem = "Without a token, only requests to this machine's own names are accepted."
+            return self._refuse(path, 403, problem, {})
         # A browser shows the password or the certificate that it keeps for whoever asks.
         if needed is not Role.VIEWER and is_cross_site(headers):
-            told = "Cross-site requests that change something are rejected."
-            return self._refuse(path, 403, told, {})
+            problem = "Cross-site requests that change something are rejected."
+            return self._refuse(path, 403, problem, {})
         if principal is None:
             return self._refuse(
                 path, 401, "Unauthorized", {"WWW-Authenticate": self._challenge}
             )
         if principal.role.covers(needed):
             return None
-        told = f"This needs the role {needed}; {principal.name} is {principal.role}."
-        return self._refuse(path, 403, told, {})
+        problem = f"This needs the role {needed}; {principal.name} is {principal.role}."
+        return self._refuse(path, 403, problem, {})

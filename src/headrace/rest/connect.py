@@ -6,44 +6,56 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Body, FastAPI, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 
 from headrace import __version__
 from headrace.control import (
     Connectors,
-    Health,
-    HealthState,
+    ConnectorView,
     Offset,
     Offsets,
+    TaskView,
     config_infos,
     plugin_keys_of,
-    store_look,
+    target_state,
 )
-from headrace.model import PluginNotFoundError, TargetState
+from headrace.model import Connector, PluginNotFoundError, TargetState, TaskConfig
 from headrace.plugins import PluginInfo, PluginKind, Registry
 from headrace.rest.auth import behind, caller, has_token, needs_admin_to_change
-from headrace.rest.connect_answers import ConnectErrors, ConnectMiddleware, refusal
-from headrace.rest.errors import add_errors
+from headrace.rest.errors import add_errors, statuses_of
 from headrace.rest.listener import Listener
 from headrace.rest.loggers import Loggers, logger_routes
-from headrace.rest.requests import PROBLEM, Encoded, Flag, JsonMap, WholeText, accepted
+from headrace.rest.requests import (
+    PROBLEM,
+    Encoded,
+    Flag,
+    JsonMap,
+    WholeText,
+    accepted,
+    methods_at,
+    tellable,
+    without_last_slash,
+)
 from headrace.rest.tokens import Role
-from headrace.sdk import ConfigError
+from headrace.runtime.health import Health, HealthState, store_look
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
+from headrace.store import (
+    ConnectorExistsError,
+    ConnectorNotFoundError,
+    TaskNotFoundError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from starlette.types import ASGIApp
-
-    from headrace.control import ConnectorView, TaskView
-    from headrace.model import Connector, TaskConfig
-
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _OF_OPERATORS = re.compile(
     r"/connectors/[^/]+/"
@@ -128,7 +140,6 @@ def _classes(info: PluginInfo) -> list[str]:
 
 
 def _names_of(plugin: str, registry: Registry) -> set[str]:
-    """Return all names of a plugin: its own, its aliases, and their last parts."""
     try:
         found = registry.find(plugin)
     except PluginNotFoundError:
@@ -186,7 +197,6 @@ def task_json(task: TaskView, version: str) -> dict[str, Any]:
 
 
 def _text(value: object) -> object:
-    """Return a scalar of JSON as a configuration holds it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
@@ -276,11 +286,10 @@ def _about(condition: Health) -> APIRouter:
 
 
 def _info(connectors: Connectors, name: str) -> Json:
-    return connector_json(connectors.get(name), connectors.wanted.tasks(name))
+    return connector_json(connectors.get(name), connectors.store.tasks(name))
 
 
 def _expanded(connectors: Connectors, expand: list[str]) -> dict[str, Json]:
-    """Return what is asked for of each connector; nothing of what is not known."""
     found: dict[str, Json] = {}
     for view in connectors.views():
         each = view.connector
@@ -302,7 +311,7 @@ def _connectors(connectors: Connectors) -> APIRouter:
     @router.post("", status_code=201)
     def create(body: NewConnector, request: Request) -> Response:
         name = (body.name or "").strip()
-        target = connectors.target(body.initial_state)
+        target = target_state(body.initial_state, "initial_state")
         made = connectors.create(name, body.config, caller(request), target)
         shown = _info(connectors, made.name)
         return JSONResponse(shown, 201, _location(request, made.name))
@@ -421,10 +430,151 @@ def _topics(connectors: Connectors) -> APIRouter:
 
     @router.get("")
     def topics(name: Encoded) -> Json:
-        return {name: {"topics": list(connectors.wanted.topics(name))}}
+        return {name: {"topics": list(connectors.store.topics(name))}}
 
     @router.put("/reset", status_code=202, response_class=Response)
     def reset(name: Encoded) -> None:
-        connectors.wanted.reset_topics(name)
+        connectors.store.reset_topics(name)
 
     return router
+
+
+_METHOD_NOT_ALLOWED = 405
+_UNKNOWN = {
+    ("GET", "/status"): "No status found for connector {name}",
+    ("GET", "/tasks/{number}/status"): "No status found for task {name}-{number}",
+    ("POST", "/tasks/{number}/restart"): "Unknown task: {name}-{number}",
+    ("POST", "/restart"): "Unknown connector: {name}",
+    ("PUT", "/pause"): "Unknown connector {name}",
+    ("PUT", "/resume"): "Unknown connector {name}",
+    ("PUT", "/stop"): "Unknown connector {name}",
+}
+"""What Kafka Connect says of a connector or a task that is not there, by request."""
+
+
+class ConnectErrors:
+    """Answers errors as Kafka Connect does."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    def failed(self, request: Request, error: HeadraceError) -> JSONResponse:
+        status = statuses_of(error).connect
+        if isinstance(error, ConnectorNotFoundError | TaskNotFoundError):
+            return answer(status, _unknown(request))
+        return answer(status, _told(error), more=_more(request, error))
+
+    def invalid(self, _: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        if first["loc"][0] == "path":  # there is nothing at such a path, as with JAX-RS
+            return answer(404, "HTTP 404 Not Found")
+        where = tellable(".".join(str(part) for part in first["loc"][1:]))
+        broken = first["type"] == "json_invalid"  # its place is a number of characters
+        text = first["msg"] if broken or not where else f"{where}: {first['msg']}"
+        return answer(400, text)
+
+    def refused(self, request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code != _METHOD_NOT_ALLOWED:
+            return answer(error.status_code, str(error.detail))
+        methods = methods_at(self._app, request.scope)
+        extra = {"OPTIONS", "HEAD"} if "GET" in methods else {"OPTIONS"}
+        allowed = {"Allow": ",".join(sorted(methods | extra))}
+        if request.method == "OPTIONS":
+            return JSONResponse(None, headers=allowed)
+        text = f"HTTP {error.status_code} {error.detail}"
+        return answer(error.status_code, text, headers=allowed)
+
+    def broken(self, _: Request, problem: str) -> JSONResponse:
+        return answer(500, problem)
+
+
+def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JSONResponse:
+    """Refuse a request before it is read, see Refuse."""
+    return answer(status, message, dict(headers))
+
+
+def answer(
+    status: int,
+    message: str,
+    headers: dict[str, str] | None = None,
+    *,
+    more: Mapping[str, Any] | None = None,
+) -> JSONResponse:
+    """Return an error in Kafka Connect's form, with more for those who asked for it."""
+    told = {"error_code": status, "message": message, **(more or {})}
+    return JSONResponse(told, status, headers)
+
+
+def _more(request: Request, error: HeadraceError) -> dict[str, Any]:
+    """Return what a client that takes problems is told beside Kafka Connect's words."""
+    if PROBLEM not in accepted(request.headers):
+        return {}
+    if isinstance(error, ConfigErrors):
+        return {"errors": [each.to_json() for each in error.errors]}
+    return {"problem": error.problem, "field": error.field, "fix": error.fix}
+
+
+def _told(error: HeadraceError) -> str:
+    if isinstance(error, ConnectorExistsError):
+        return error.problem.removesuffix(".")
+    if isinstance(error, ConfigErrors):
+        lines = "".join(f"{each.problem}\n" for each in error.errors)
+        return (
+            "Connector configuration is invalid and contains the following "
+            f"{len(error.errors)} error(s):\n{lines}You can also find the above list of errors "
+            "at the endpoint `/connector-plugins/{connectorType}/config/validate`"
+        )
+    if error.field == "connector.class":  # as Kafka Connect names the classes that there are
+        return f"{error.problem} {error.fix}".rstrip()
+    return error.problem
+
+
+def _unknown(request: Request) -> str:
+    """Say what is not there, in the words that Kafka Connect has for each request."""
+    names = {key: unquote(value) for key, value in request.path_params.items()}
+    path = request.scope["route"].path_format
+    _, _, rest = path.partition("{name}")
+    words = _UNKNOWN.get((request.method, rest), "Connector {name} not found")
+    return words.format(**names)
+
+
+class ConnectMiddleware:
+    """Takes requests as Kafka Connect's server does, before they are routed.
+
+    A slash at the end of a path does not matter; HEAD is a GET without its body; a body that is
+    not said to be JSON is refused, and so is a client that does not take JSON.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = _refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        scope = without_last_slash(scope)
+        if scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def bodiless(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**scope, "method": "GET"}, receive, bodiless)
+
+
+def _refusal(scope: Scope) -> JSONResponse | None:
+    headers = Headers(scope=scope)
+    if not {"", "*/*", "application/*", "application/json"} & accepted(headers):
+        return answer(406, "HTTP 406 Not Acceptable")
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if has_body and kind != "application/json":
+        return answer(415, "HTTP 415 Unsupported Media Type")
+    return None

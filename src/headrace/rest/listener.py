@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from headrace.rest.requests import names_other_host
-from headrace.rest.tokens import Principal, RateLimit, Role
+from headrace.rest.tokens import Keys, Principal, RateLimit, Role
 from headrace.sdk import ConfigError
 from headrace.sdk.hosts import is_own
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import Headers
     from starlette.types import ASGIApp, Receive, Scope, Send
-    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
-
-    from headrace.rest.tokens import Keys
 
 
 @dataclass(frozen=True)
@@ -34,9 +31,7 @@ class Tls:
     """The PEM files of a server that speaks TLS, 1.2 or later.
 
     Args:
-        certificate: The server's certificate, followed by those that lead to its root.
         key: Its private key; None: in the file of the certificate.
-        key_password: The key's password.
         client_ca: The certificates of whom the server trusts to sign its clients'. Clients
             have to show one then; None asks them for none.
         settings: What the settings that name these files begin with, for errors.
@@ -57,7 +52,7 @@ class Tls:
         except (OSError, ssl.SSLError) as error:
             files = " with ".join(str(file) for file in (self.certificate, self.key) if file)
             raise ConfigError(
-                problem=f"{files} cannot be used as certificate and key: {_told(error)}.",
+                problem=f"{files} cannot be used as certificate and key: {_reason(error)}.",
                 fix="Name PEM files of a certificate and of its key, and the key's password.",
                 field=f"{self.settings}_ssl_certificate",
             ) from None
@@ -67,7 +62,7 @@ class Tls:
             context.load_verify_locations(self.client_ca)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                problem=f"{self.client_ca} contains no certificates: {_told(error)}.",
+                problem=f"{self.client_ca} contains no certificates: {_reason(error)}.",
                 fix="Name a PEM file of the certificates that sign those of the clients.",
                 field=f"{self.settings}_ssl_client_ca",
             ) from None
@@ -75,19 +70,13 @@ class Tls:
         return context
 
 
-def _told(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How long a connection may keep a server waiting, and how many there may be.
-
-    Args:
-        head_seconds: How long the head of a request may take to arrive.
-        total: How many connections are open at once.
-        of_address: How many of these are of one address.
-    """
+    """How long a connection may keep a server waiting, and how many there may be."""
 
     head_seconds: float = 10
     total: int = 1000
@@ -156,7 +145,6 @@ class _Bounded(H11Protocol):
         super().connection_lost(exc)
 
     def _serves(self) -> bool:
-        """Return whether a request is being answered."""
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request
         return cycle is not None and not cycle.response_complete
 
@@ -183,18 +171,12 @@ class Listener:
     """Where a server listens and whom it lets in.
 
     Args:
-        host: The address.
         port: The port; 0 for any that is free.
         keys: The clients, who show a token as a bearer token or as the password of any user;
             None to let everyone in, which is allowed on this machine's own addresses, where
             clients have to show a certificate, or where it is said with ``anonymous``.
         anonymous: Whether everyone who can reach it may come in.
         advice: What to do where it may not listen, for the error.
-        tls: How it speaks TLS; None for plain HTTP.
-        body_bytes: How large a request's body may be.
-        body_seconds: How long a request's body may take to arrive.
-        rate: How many requests a client may send.
-        connections: How many connections there may be, and how long they may keep it waiting.
     """
 
     host: str = "127.0.0.1"
@@ -246,11 +228,9 @@ class RawPath:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        """Stand before an application."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] == "http" and scope.get("raw_path"):
             scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
         await self._app(scope, receive, send)

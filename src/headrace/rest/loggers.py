@@ -28,15 +28,8 @@ _NUMBERS = {
     "TRACE": 5,
 }
 """Log4j's levels, and Python's names of them, as Python's numbers."""
-_NAMES = {
-    logging.CRITICAL + 10: "OFF",
-    logging.CRITICAL: "FATAL",
-    logging.ERROR: "ERROR",
-    logging.WARNING: "WARN",
-    logging.INFO: "INFO",
-    logging.DEBUG: "DEBUG",
-    5: "TRACE",
-}
+_NAMES = {number: name for name, number in reversed(_NUMBERS.items())}
+"""Log4j's, which stand first."""
 
 
 class LevelBody(BaseModel):
@@ -52,7 +45,6 @@ class Loggers:
     _changed: dict[str, int] = field(default_factory=dict)
 
     def all(self) -> dict[str, Json]:
-        """Return each logger that is there, with its level."""
         # A copy: any thread may make one meanwhile.
         manager = dict(logging.root.manager.loggerDict)
         there = [name for name, each in manager.items() if isinstance(each, logging.Logger)]
@@ -98,8 +90,8 @@ def logger_routes(loggers: Loggers, connectors: Connectors) -> APIRouter:
         name: Encoded, body: LevelBody, request: Request, scope: str = "worker"
     ) -> Response:
         if body.level is None:
-            told = "Desired 'level' parameter was not specified in request."
-            raise HTTPException(400, told)
+            problem = "Desired 'level' parameter was not specified in request."
+            raise HTTPException(400, problem)
         number = _NUMBERS.get(body.level.upper())
         if number is None:
             raise HTTPException(404, f"invalid log level '{body.level}'.")

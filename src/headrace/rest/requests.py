@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-from fastapi import Path, Query
+from fastapi import FastAPI, Path, Query
 from pydantic import AfterValidator, BeforeValidator
 from starlette.datastructures import Headers
 from starlette.routing import Match
@@ -15,7 +15,6 @@ from starlette.routing import Match
 from headrace.sdk.hosts import is_own
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -88,6 +87,14 @@ def methods_at(app: FastAPI, scope: Scope) -> set[str]:
     }
 
 
+def without_last_slash(scope: Scope) -> Scope:
+    """Return a request whose path ends in a slash as one for the path without it."""
+    changed = {"path": scope["path"].rstrip("/") or "/"}
+    if scope.get("raw_path"):
+        changed["raw_path"] = scope["raw_path"].rstrip(b"/") or b"/"
+    return {**scope, **changed}
+
+
 class BodyLimit:
     """Answers 413 to requests with larger bodies, without reading more of them.
 
@@ -97,14 +104,12 @@ class BodyLimit:
     """
 
     def __init__(self, app: ASGIApp, size_bytes: int, seconds: float, refuse: Refuse) -> None:
-        """Stand before an application that takes bodies of at most ``size_bytes``."""
         self._seconds = seconds
         self._app = app
         self._refuse = refuse
         self._size_bytes = size_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -114,22 +119,21 @@ class BodyLimit:
                 large = int(declared) > self._size_bytes
                 body = None if large else await self._body(receive)
         except TimeoutError:
-            told = f"The request did not arrive within {self._seconds:g} seconds."
-            await self._refusal(scope, 408, told)(scope, receive, send)
+            problem = f"The request did not arrive within {self._seconds:g} seconds."
+            await self._refusal(scope, 408, problem)(scope, receive, send)
             return
         if body is None:
-            told = f"The request is larger than {self._size_bytes} bytes."
-            await self._refusal(scope, 413, told)(scope, receive, send)
+            problem = f"The request is larger than {self._size_bytes} bytes."
+            await self._refusal(scope, 413, problem)(scope, receive, send)
             return
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def given() -> Message:
+        async def replayed() -> Message:
             return waiting.pop() if waiting else await receive()
 
-        await self._app(scope, given, send)
+        await self._app(scope, replayed, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body; None when it is too large."""
         parts: list[bytes] = []
         size = 0
         more = True
@@ -143,9 +147,9 @@ class BodyLimit:
             more = message["type"] == "http.request" and message.get("more_body", False)
         return b"".join(parts)
 
-    def _refusal(self, scope: Scope, status: int, told: str) -> Response:
+    def _refusal(self, scope: Scope, status: int, problem: str) -> Response:
         # What was not read of the body would be taken for the next request.
-        return self._refuse(scope["path"], status, told, {"Connection": "close"})
+        return self._refuse(scope["path"], status, problem, {"Connection": "close"})
 
 
 _SAME = {"same-origin", "none"}

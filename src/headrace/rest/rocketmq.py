@@ -4,51 +4,43 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from headrace import __version__
 from headrace.control import (
     Connectors,
+    ConnectorView,
+    TaskView,
     config_infos,
     from_rocketmq,
+    in_rocketmq_words,
     plugin_keys_of,
     to_rocketmq,
 )
-from headrace.model import TargetState
+from headrace.model import Connector, TargetState, TaskConfig, TaskState
 from headrace.plugins import PluginKind, Registry
+from headrace.rest import connect
 from headrace.rest.auth import behind, caller
-from headrace.rest.errors import add_errors
+from headrace.rest.errors import add_errors, statuses_of
 from headrace.rest.listener import Listener
-from headrace.rest.requests import Encoded
-from headrace.rest.rocketmq_answers import (
-    RocketmqErrors,
-    RocketmqMiddleware,
-    refusal,
-    success,
-)
-from headrace.rest.rocketmq_json import (
-    allocated_json,
-    connector_json,
-    found_json,
-    key_json,
-    status_json,
-    task_json,
-    tasks_json,
-)
+from headrace.rest.requests import Encoded, without_last_slash
 from headrace.rest.tokens import Role
-from headrace.sdk import ConfigError, StateError
-from headrace.store import ConnectorNotFoundError
+from headrace.sdk import ConfigError, ConfigErrors, HeadraceError, StateError
+from headrace.store import ConnectorNotFoundError, TaskNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from starlette.types import ASGIApp
-
+    from headrace.sdk.config import ConfigInfos, ConfigKey
 
 _READS = {"GET", "HEAD", "OPTIONS"}
 _OF_VIEWERS = re.compile(
@@ -71,7 +63,7 @@ def needed_role(method: str, path: str) -> Role:
 
 
 @dataclass(frozen=True)
-class Given:
+class SentConfig:
     """A configuration as it was sent, and as texts, which is all that configurations hold."""
 
     sent: Mapping[str, Any]
@@ -82,7 +74,7 @@ class Given:
         return {key: _text(value) for key, value in self.sent.items() if value is not None}
 
 
-async def _given(request: Request, config: Annotated[str, Query()] = "") -> Given:
+async def _sent_config(request: Request, config: Annotated[str, Query()] = "") -> SentConfig:
     """Read it from a GET's query, or from the body, of whatever type that is said to be."""
     posted = request.method != "GET"
     sent = (await request.body()).decode(errors="replace") if posted else config
@@ -98,10 +90,10 @@ async def _given(request: Request, config: Annotated[str, Query()] = "") -> Give
     if not isinstance(document, dict):
         problem = "Failed! query param 'config' is malformed"
         raise ConfigError(problem)
-    return Given(document)
+    return SentConfig(document)
 
 
-GivenConfig = Annotated[Given, Depends(_given)]
+SentBody = Annotated[SentConfig, Depends(_sent_config)]
 
 
 def _text(value: object) -> str:
@@ -144,8 +136,9 @@ def rocketmq_plugin_routes(registry: Registry) -> APIRouter:
         return success([key_json(key, {}) for key in found.keys.values()])
 
     @router.api_route("/config/validate", methods=["GET", "POST", "PUT"])
-    def validate(given: GivenConfig) -> Json:
-        return success(_checked(given, registry))
+    def validate(sent: SentBody) -> Json:
+        config = from_rocketmq(sent.config, registry.reads)
+        return success(found_json(config_infos(config, registry), config))
 
     return router
 
@@ -155,11 +148,6 @@ def _listed(registry: Registry, kinds: list[PluginKind]) -> Iterator[dict[str, s
         for info in registry.all_of(kind):
             for name in (info.class_path, *info.aliases):
                 yield {"className": name, "type": _TYPES[kind], "version": info.version}
-
-
-def _checked(given: Given, registry: Registry) -> Json:
-    config = from_rocketmq(given.config, registry.reads)
-    return found_json(config_infos(config, registry), config)
 
 
 def rocketmq_app(connectors: Connectors, listener: Listener) -> ASGIApp:
@@ -220,12 +208,12 @@ def _all(connectors: Connectors) -> APIRouter:
 
     @router.get("/connectors/pause/all")
     def pause(request: Request) -> Json:
-        count = _aim_all(connectors, TargetState.PAUSED, caller(request))
+        count = _set_all_targets(connectors, TargetState.PAUSED, caller(request))
         return success(f"{count} connectors are suspended" if count else _none("paused"))
 
     @router.get("/connectors/resume/all")
     def resume(request: Request) -> Json:
-        count = _aim_all(connectors, TargetState.RUNNING, caller(request))
+        count = _set_all_targets(connectors, TargetState.RUNNING, caller(request))
         return success(f"{count} connectors are resumed" if count else _none("resumed"))
 
     return router
@@ -235,8 +223,7 @@ def _none(done: str) -> str:
     return f"No connector needs to be {done}, please add connector first"
 
 
-def _aim_all(connectors: Connectors, target: TargetState, by: str) -> int:
-    """Say what is wanted of all connectors, and return how many there are."""
+def _set_all_targets(connectors: Connectors, target: TargetState, by: str) -> int:
     names = connectors.names()
     for name in names:
         with suppress(ConnectorNotFoundError):  # deleted meanwhile
@@ -248,9 +235,9 @@ def _one(connectors: Connectors) -> APIRouter:
     router = APIRouter(prefix="/connectors/{name}")
 
     @router.api_route("", methods=["GET", "POST"])
-    def put(name: Encoded, given: GivenConfig, request: Request) -> Json:
-        _put(connectors, name, given, caller(request))
-        return success(given.sent)
+    def put(name: Encoded, sent: SentBody, request: Request) -> Json:
+        _put(connectors, name, sent, caller(request))
+        return success(sent.sent)
 
     @router.get("/stop")
     @router.get("/delete")
@@ -293,12 +280,193 @@ def _views(connectors: Connectors) -> APIRouter:
     return router
 
 
-def _put(connectors: Connectors, name: str, given: Given, by: str) -> None:
-    """Create a connector, or give it another configuration than it has."""
-    config = from_rocketmq(given.config, connectors.registry.reads)
+def _put(connectors: Connectors, name: str, sent: SentConfig, by: str) -> None:
+    config = from_rocketmq(sent.config, connectors.registry.reads)
     named = {**config, "name": config.get("name", name)}
     with suppress(ConnectorNotFoundError):
         if connectors.get(name).config == named:
             problem = "Connector with same config already exist."
             raise StateError(problem)
     connectors.configure(name, named, by)
+
+
+_POOLS = {
+    TaskState.UNASSIGNED: ("pendingTasks", "PENDING"),
+    TaskState.RESTARTING: ("pendingTasks", "PENDING"),
+    TaskState.RUNNING: ("runningTasks", "RUNNING"),
+    TaskState.PAUSED: ("runningTasks", "RUNNING"),
+    TaskState.FAILED: ("errorTasks", "ERROR"),
+}
+"""Where RocketMQ Connect's worker keeps a task in our state, and the state it says then.
+
+A paused task waits in its thread there.
+"""
+
+
+def connector_json(
+    found: Connector, tasks: Sequence[TaskConfig] | Sequence[TaskView]
+) -> dict[str, Any]:
+    """Return a connector: its configuration and the ids of its tasks."""
+    shown = connect.connector_json(found, tasks)
+    return shown | {"config": to_rocketmq(found.config), "type": found.kind.value.upper()}
+
+
+def tasks_json(name: str, tasks: Sequence[TaskConfig]) -> list[dict[str, Any]]:
+    """Return the tasks of a connector with their configurations."""
+    shown = connect.tasks_json(name, tasks)
+    return [{**task, "config": to_rocketmq(task["config"])} for task in shown]
+
+
+def status_json(view: ConnectorView) -> dict[str, Any]:
+    """Return how a connector and its tasks are."""
+    status = view.status
+    return {
+        "name": view.connector.name,
+        "connector": {
+            "state": status.state.value,
+            "trace": status.trace or None,
+            "workerId": status.worker,
+        },
+        "tasks": [task_json(task) for task in view.tasks],
+        "type": view.connector.kind.value.upper(),
+    }
+
+
+def task_json(task: TaskView) -> dict[str, Any]:
+    """Return how a task is."""
+    return {
+        "state": task.status.state.value,
+        "trace": task.status.trace or None,
+        "workerId": task.worker,
+        "id": task.number,
+    }
+
+
+def allocated_json(
+    views: Iterable[ConnectorView], planned: Mapping[str, Sequence[TaskConfig]]
+) -> dict[str, Any]:
+    """Return the tasks of connectors, with their plans by connector, by how far they are."""
+    pools = ("pendingTasks", "runningTasks", "stoppingTasks", "stoppedTasks", "errorTasks")
+    found: dict[str, list[dict[str, Any]]] = {pool: [] for pool in pools}
+    for view in views:
+        tasks = planned.get(view.connector.name, ())
+        configs = {task.number: task.config for task in tasks}
+        for task in view.tasks:
+            pool, state = _POOLS.get(task.status.state, ("stoppedTasks", "STOPPED"))
+            found[pool].append(
+                {
+                    "connectorName": view.connector.name,
+                    "config": to_rocketmq(configs.get(task.number, {})),
+                    "taskState": state,
+                }
+            )
+    return found
+
+
+def key_json(key: ConfigKey, config: Mapping[str, str]) -> dict[str, Any]:
+    """Return the definition of a key."""
+    return {
+        "name": in_rocketmq_words(key.name, config),
+        "type": key.type.value,
+        "required": key.required,
+        "defaultValue": key.default_text,
+        "importance": key.importance.value,
+        "documentation": key.doc,
+        "group": key.group,
+        "orderInGroup": key.order,
+        "width": key.width.value,
+        "displayName": key.display_name,
+        "dependents": [],
+    }
+
+
+def found_json(infos: ConfigInfos, config: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a check of a configuration found, key by key."""
+    configs = []
+    for value in infos.values:
+        key = infos.keys.get(value.name)
+        configs.append(
+            {
+                "definition": None if key is None else key_json(key, config),
+                "value": {
+                    "name": in_rocketmq_words(value.name, config),
+                    "value": None if key is None else value.to_kafka_json(key.type)["value"],
+                    "recommendedValues": [],
+                    "errors": [in_rocketmq_words(e.problem, config) for e in value.errors],
+                    "visible": value.visible,
+                },
+            }
+        )
+    return {
+        "name": infos.name,
+        "errorCount": len(infos.errors),
+        "groups": list(infos.groups),
+        "configs": configs,
+    }
+
+
+def success(body: Json) -> dict[str, Json]:
+    """Return what a request gave, in its envelope."""
+    return {"status": 200, "body": body}
+
+
+def failure(code: int, message: str, status: int = 200) -> JSONResponse:
+    """Return an error in its envelope: HTTP's own status is that of success."""
+    return JSONResponse({"errorCode": code, "message": message}, status)
+
+
+def refusal(_: str, status: int, message: str, headers: Mapping[str, str]) -> JSONResponse:
+    """Refuse a request before it is read, see Refuse."""
+    body = {"errorCode": status, "message": message}
+    return JSONResponse(body, status, dict(headers))
+
+
+class RocketmqErrors:
+    """Answers errors as RocketMQ Connect does."""
+
+    def failed(self, request: Request, error: HeadraceError) -> JSONResponse:
+        missing = isinstance(error, ConnectorNotFoundError | TaskNotFoundError)
+        errors = error.errors if isinstance(error, ConfigErrors) else (error,)
+        text = _unknown(request) if missing else "\n".join(map(_sentence, errors))
+        return failure(statuses_of(error).rocketmq, text)
+
+    def invalid(self, _: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return failure(400, f"{where}: {first['msg']}")
+
+    def refused(self, _: Request, error: HTTPException) -> JSONResponse:
+        return failure(error.status_code, str(error.detail), error.status_code)
+
+    def broken(self, _: Request, problem: str) -> JSONResponse:
+        return failure(500, problem)
+
+
+def _sentence(error: HeadraceError) -> str:
+    text = " ".join(part for part in (error.problem, error.fix) if part)
+    named = error.field is None or error.field in error.problem
+    return in_rocketmq_words(text if named else f"{error.field}: {text}", {})
+
+
+def _unknown(request: Request) -> str:
+    """Say what is not there, in the words that RocketMQ Connect has for each request."""
+    path = request.scope["route"].path_format
+    sent = {key: unquote(value) for key, value in request.path_params.items()}
+    name = sent["name"]
+    if "number" in sent:
+        return f"No status found for task {name}-{sent['number']}"
+    if path.endswith("/status"):
+        return f"No status found for connector {name}"
+    space = "" if path.endswith(("/config", "/tasks")) else " "
+    return f"Connector{space}[{name}] does not exist"
+
+
+class RocketmqMiddleware:
+    """Takes requests as RocketMQ Connect's server does: a slash at the end does not matter."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_http = scope["type"] == "http"
+        await self._app(without_last_slash(scope) if is_http else scope, receive, send)

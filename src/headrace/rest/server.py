@@ -10,45 +10,54 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import uvicorn
-from starlette.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
+from headrace.rest.auth import behind, needs_admin_to_change
 from headrace.rest.connect import connect_app
-from headrace.rest.v1 import v1_app
+from headrace.rest.v1 import Workbench, v1_app
 from headrace.rest.v1.problems import PREFIX, refusal
 from headrace.sdk import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from headrace.control import Connectors, Health
+    from headrace.control import Connectors
+    from headrace.metrics import Exposition
     from headrace.rest.listener import Listener
-    from headrace.rest.v1 import Workbench
+    from headrace.runtime.health import Health
 
 
 def server_app(
-    connectors: Connectors, bench: Workbench, listener: Listener, health: Health | None = None
+    connectors: Connectors,
+    bench: Workbench,
+    listener: Listener,
+    health: Health | None = None,
+    metrics: Exposition | None = None,
 ) -> ASGIApp:
     """Return the APIs over an installation's connectors, behind a listener's checks.
 
     Kafka Connect's has the root, as its clients expect; ours begins with ``/v1``.
     """
-    return ByPrefix(
-        {PREFIX: v1_app(connectors, bench, listener)}, connect_app(connectors, listener, health)
-    )
+    apps = {PREFIX: v1_app(connectors, bench, listener)}
+    if metrics is not None:
+        apps[METRICS_PATH] = metrics_app(metrics, listener)
+    return ByPrefix(apps, connect_app(connectors, listener, health))
 
 
 class ByPrefix:
     """Hands each request to the application that its path begins with; paths stay whole."""
 
     def __init__(self, apps: Mapping[str, ASGIApp], others: ASGIApp) -> None:
-        """Stand before applications by prefix, and one for all other paths."""
         self._apps = apps
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         path = f"{scope.get('path', '')}/"
         found = (app for prefix, app in self._apps.items() if path.startswith(f"{prefix}/"))
         await next(found, self._others)(scope, receive, send)
@@ -66,8 +75,6 @@ class Serving:
     It listens once the block begins; requests that come before `start` or `run` wait.
 
     Args:
-        app: The application.
-        listener: Where it listens.
         option: What the port is called on the command line.
     """
 
@@ -114,7 +121,6 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
         host = f"[{self.listener.host}]" if ":" in self.listener.host else self.listener.host
         scheme = "http" if self.listener.tls is None else "https"
         return f"{scheme}://{host}:{self._socket.getsockname()[1]}"
@@ -123,12 +129,9 @@ class Serving:
         """Serve until Ctrl-C or SIGTERM, also where it has been started already.
 
         Called in the main thread, as only that one hears signals.
-
-        Args:
-            served: Called once it is served and a signal would end it in order.
         """
         asked = threading.Event()
-        kept = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
+        handlers = {each: signal.signal(each, lambda *_: asked.set()) for each in _STOPS}
         try:
             if self._thread is None:
                 self.start()
@@ -137,7 +140,7 @@ class Serving:
                 if asked.wait(_LOOK_SECONDS):
                     break
         finally:
-            for each, handler in kept.items():
+            for each, handler in handlers.items():
                 signal.signal(each, handler)
         self.stop()
 
@@ -157,11 +160,9 @@ class Serving:
         self._server.run(sockets=[self._socket])
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop serving."""
         self.stop()
 
 
@@ -175,10 +176,9 @@ class Opening:
     """
 
     def __init__(self, code: str = "error_code") -> None:
-        """Begin without an application, whose errors hold their number under this key."""
         self._code = code
         self._app: ASGIApp | None = None
-        self._told = "Worker is still starting up."
+        self._message = "Worker is still starting up."
 
     @contextmanager
     def opened(self, app: ASGIApp) -> Iterator[None]:
@@ -187,18 +187,37 @@ class Opening:
         try:
             yield
         finally:
-            self._told = "Worker is stopping."
+            self._message = "Worker is stopping."
             self._app = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         await (self._app or self._closed(scope))(scope, receive, send)
 
     def _closed(self, scope: Scope) -> JSONResponse:
         path = scope.get("path", "")
         if path.startswith(f"{PREFIX}/"):
-            return refusal(path, 503, self._told, _RETRY)
-        told: dict[str, object] = {self._code: 503, "message": self._told}
+            return refusal(path, 503, self._message, _RETRY)
+        body: dict[str, object] = {self._code: 503, "message": self._message}
         if path == "/health":
-            told = {"status": "starting", "message": self._told}
-        return JSONResponse(told, 503, _RETRY)
+            body = {"status": "starting", "message": self._message}
+        return JSONResponse(body, 503, _RETRY)
+
+
+METRICS_PATH = "/metrics"
+
+
+def metrics_app(exposition: Exposition, listener: Listener) -> ASGIApp:
+    """Return what serves the metrics, and nothing else, behind a listener's checks."""
+
+    async def metrics(request: Request) -> Response:
+        accept = request.headers.get("accept")
+        # Two hundred connectors take some milliseconds, in which the loop serves others.
+        body, content_type = await run_in_threadpool(exposition.render, accept)
+        return Response(body, headers={"Content-Type": content_type})
+
+    app = Starlette(routes=[Route(METRICS_PATH, metrics, methods=["GET"])])
+    return behind(app, listener, _refusal, needs_admin_to_change)
+
+
+def _refusal(_path: str, status: int, body: str, headers: Mapping[str, str]) -> Response:
+    return PlainTextResponse(f"{body}\n", status, dict(headers))

@@ -9,10 +9,12 @@ import math
 import os
 import secrets
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import structlog
 from limits import RateLimitItemPerMinute
@@ -22,11 +24,6 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import override
 
 from headrace.sdk import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +100,6 @@ class TokenFile:
         self._tokens = self._read()
 
     def tokens(self) -> Sequence[HashedToken]:
-        """Return the tokens, by name."""
         return self._tokens
 
     def principal(self, token: str) -> Principal | None:
@@ -197,7 +193,6 @@ class RateLimit:
     """Counts the requests of each client over the last minute. Any thread may ask.
 
     Args:
-        a_minute: How many requests a client may send.
         refusals: How many may be refused before it is told to wait instead.
         recorded: How many refusals of all who are not known are recorded.
     """

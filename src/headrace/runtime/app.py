@@ -21,13 +21,12 @@ from headrace.control import (
     check_names,
     read_definitions,
 )
-from headrace.dataplane import DeadLetterQueue
-from headrace.model import SparkUnavailableError, TaskId
-from headrace.plugins import Secrets
-from headrace.runtime.build import Assembler
+from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
+from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
+from headrace.plugins import Registry, Secrets
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import open_registry, open_schema_registry
-from headrace.runtime.preview import Replay, preview_of, trial_of
+from headrace.runtime.preview import preview_of, replay, trial_of
 from headrace.runtime.receipts import Receipts
 from headrace.runtime.server import (
     Standalone,
@@ -35,24 +34,28 @@ from headrace.runtime.server import (
     only_server,
     open_served,
     restart_policy,
-    retention,
 )
-from headrace.runtime.tasks import Planner, TaskMaker, check_topics
+from headrace.runtime.tasks import Assembler, Planner, TaskMaker, check_topics
 from headrace.sdk.durability import set_durability
 from headrace.spark import DeathLimit, SparkSupervisor, open_session
 from headrace.store import (
-    SqlConnectorStore,
-    SqlStore,
+    ConnectorStore,
+    Store,
     StoreMissingError,
     check_not_lost,
 )
-from headrace.topics import TopicPlaces, Topics, kept
+from headrace.topics import TopicPlaces, Topics, maintained
 from headrace.worker import (
+    BatchLoop,
     BatchTask,
+    Events,
+    Everyone,
+    Outcome,
     Owner,
     Progress,
     Reconciler,
     Stalls,
+    Task,
     TopicReadings,
     Worker,
     fence_dead_workers,
@@ -63,13 +66,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.dataplane import Claimed, DeadLetterFilter, Stage
-    from headrace.model import Definition, Reading
-    from headrace.plugins import Registry
     from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
-    from headrace.store import Store
-    from headrace.worker import BatchLoop, Events, Outcome, Task
 
 
 def now() -> datetime:
@@ -78,7 +76,6 @@ def now() -> datetime:
 
 
 def _end() -> None:
-    """End this process as if it had been told to."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -87,12 +84,10 @@ class Runtime:
     """Everything that a command needs, opened as it is asked for. Use it in a ``with``.
 
     Args:
-        settings: The process's settings.
         store: Where state is kept; one file in the home folder by default.
         short_lived: Whether the process ends soon, so that a quick start counts most.
         serving: Whether configurations come from others.
         shared: Whether those are sure not to be who runs this process.
-        secrets: Gets to know what must not show.
     """
 
     settings: Settings
@@ -107,29 +102,25 @@ class Runtime:
     _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Tell the process how durable its writes are to be."""
         set_durability(self.settings.durability)
 
     @cached_property
     def registry(self) -> Registry:
-        """Return the installed plugins."""
         return open_registry(
             self.settings, self.secrets, serving=self.serving, shared=self.shared
         )
 
     @cached_property
     def topics(self) -> Topics:
-        """Return the topics."""
         return Topics(self.settings.topics_dir)
 
     @cached_property
     def state(self) -> Store:
-        """Return the store."""
         if self.store is not None:
             return self.store
         if self.settings.store_url is None:
             check_not_lost(self.settings.store_file, self.settings.home / "topics")
-        return SqlStore(self.settings.store_place)
+        return Store(self.settings.store_place)
 
     @cached_property
     def schema_registry(self) -> RuntimeRegistry | None:
@@ -158,22 +149,18 @@ class Runtime:
 
     @cached_property
     def owner(self) -> Owner:
-        """Return this process as an owner of leases."""
         return Owner(self.settings.home / "workers")
 
     @cached_property
     def measuring(self) -> Measuring:
-        """Return what is measured."""
         return Measuring(self.owner.name, self.settings, self.registry, now)
 
     def definitions(self, files: Sequence[Path]) -> list[Definition]:
-        """Read definitions from files."""
         found = [d for file in files for d in read_definitions(file, self.registry.reads)]
         check_names(found)
         return found
 
     def check(self, definition: Definition) -> Findings:
-        """Check a definition against the installed plugins."""
         return check_definition(definition, self.registry)
 
     def run(self, definitions: Sequence[Definition], events: Events, *, once: bool) -> Outcome:
@@ -188,7 +175,7 @@ class Runtime:
         hosts = self.hosts = HostSupervisor()
         with (
             self.engine.watching(restarted=worker.wake_all, lost=self.stop),
-            kept(self.topics, now, TopicReadings(self.state)),
+            maintained(self.topics, now, TopicReadings(self.state)),
             closing(hosts),
             self.measuring.running(self.engine, hosts),
         ):
@@ -204,7 +191,7 @@ class Runtime:
 
     @contextmanager
     def server(self, events: Events) -> Iterator[Connectors]:
-        """Run what is wanted of the store's connectors for as long as this lasts."""
+        """Run the store's connectors, as their target states say, for as long as this lasts."""
         with (
             only_server(self.settings.home),
             only_in_store(self.settings, self.owner, _end) as former,
@@ -218,39 +205,40 @@ class Runtime:
         hosts = self.hosts = HostSupervisor()
         worker = self._new_worker(events, serving=True)
         maker = self._maker(hosts, worker)
-        wanted = SqlConnectorStore(self.settings.store_place)
+        connector_store = ConnectorStore(self.settings.store_place)
         reconciler = Reconciler(
-            store=wanted,
+            store=connector_store,
             worker=worker,
             open_plan=lambda each: open_served(
                 each, self._planner, maker, reconciler.reconfigure
             ),
             clock=now,
             policy=lambda each: restart_policy(each, self.registry, self.settings),
-            keep=retention(self.settings),
+            keep=Retention(
+                states_age=self.settings.history_age,
+                states_count=self.settings.history_count,
+                changes_age=self.settings.audit_age,
+            ),
             grace=self.settings.task_shutdown_graceful_timeout,
             limit=self.settings.connector_timeout,
-            listener=self.measuring.book,
+            measures=self.measuring.book,
             redact=self.secrets.redacted_error,
         )
         connectors = Connectors(
-            wanted=wanted,
-            state=self.state,
+            store=connector_store,
+            task_store=self.state,
             registry=self.registry,
             clock=now,
             changed=reconciler.wake,
             workers=lambda: [self.owner.name],
             places=TopicPlaces(self.topics),
         )
-        served = Standalone(
-            connectors=connectors, worker=worker, reconciler=reconciler, hosts=hosts
-        )
-        self.measuring.scraped = True
+        served = Standalone(worker=worker, reconciler=reconciler, hosts=hosts)
         with (
-            closing(wanted),
+            closing(connector_store),
             self.engine.watching(restarted=worker.wake_all, lost=_end),
-            kept(self.topics, now, TopicReadings(self.state)),
-            self.measuring.running(self.engine, hosts),
+            maintained(self.topics, now, TopicReadings(self.state)),
+            self.measuring.running(self.engine, hosts, connectors),
             served,
         ):
             # Else the first client to name a class waits until all plugins are imported. Not
@@ -298,7 +286,6 @@ class Runtime:
             return ()
 
     def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
-        """Look into a dead-letter topic."""
         return DeadLetterQueue(self.spark, self.topics.get(topic), self.settings.topics_dir)
 
     def replay(
@@ -308,21 +295,22 @@ class Runtime:
         file: Path | None,
         events: Events,
     ) -> tuple[Claimed, Outcome]:
-        """Send rejected records through their connector's chain again, see Replay."""
         fence_dead_workers(self.owner, self.state, now())
-        replay = Replay(
+        return replay(
+            self._planner.plans(definition)[0],
+            chosen,
+            file,
+            events,
             spark=self.spark,
             assembler=self._assembler,
             topics_dir=self.settings.topics_dir,
             owner=self.owner.name,
             lease=self.settings.lease,
-            clock=now,
         )
-        return replay.run(self._planner.plans(definition)[0], chosen, file, events)
 
     def preview(self, definition: Definition, rows: int) -> list[Stage]:
         """Return the first records at the source and after each step; nothing is kept."""
-        scratch = Runtime(self.settings, SqlStore())
+        scratch = Runtime(self.settings, Store())
         scratch.registry = self.registry
         scratch.spark = self.spark
         scratch.schema_registry = self.schema_registry
@@ -334,11 +322,9 @@ class Runtime:
         return self.engine.run(lambda spark: preview_of(plan, lease, made, spark, rows))
 
     def try_transforms(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a chain over sample records, see `headrace.control.try_transforms`."""
         return trial_of(request, self.registry, lambda: self.spark)
 
     def close(self) -> None:
-        """Let go of everything that was opened."""
         opened = self.__dict__
         with ExitStack() as closing_all:  # the last one first, and each whatever the others do
             for name in ("owner", "schema_registry", "state"):
@@ -348,17 +334,15 @@ class Runtime:
                 closing_all.callback(self.engine.close)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     @cached_property
     def receipts(self) -> Receipts:
         """Ask the targets of tasks that nobody runs what they hold."""
-        return Receipts(planner=self._planner, assembler=self._assembler, clock=now)
+        return Receipts(planner=self._planner, assembler=self._assembler)
 
     @cached_property
     def _assembler(self) -> Assembler:
@@ -374,34 +358,29 @@ class Runtime:
 
     @cached_property
     def _planner(self) -> Planner:
-        return Planner(
-            store=self.state,
-            registry=self.registry,
-            topics=self.topics,
-            assembler=self._assembler,
-        )
+        return Planner(store=self.state, registry=self.registry, topics=self.topics)
 
     def _maker(self, hosts: HostSupervisor, worker: Worker, *, once: bool = False) -> TaskMaker:
         return TaskMaker(
-            planner=self._planner,
+            assembler=self._assembler,
             spark=self.engine,
             hosts=hosts,
             topics_dir=self.settings.topics_dir,
-            appended=self._appended,
-            clock=now,
             grace=self.settings.task_shutdown_graceful_timeout,
             once=once,
             planned=self.measuring.planned,
-            told=worker.wake_task,
+            notify=worker.wake_task,
         )
 
     def _new_worker(
         self, events: Events, *, once: bool = False, serving: bool = False
     ) -> Worker:
+        place = self.settings.topics_dir
+        topics = [place.local] if place.is_local else []
         worker = self._worker = Worker(
             store=self.state,
             owner=self.owner.name,
-            events=self.measuring.heard(events),
+            events=Everyone([self.measuring.book, events]),
             measures=self.measuring.book,
             clock=now,
             threads=self.settings.worker_threads,
@@ -413,7 +392,7 @@ class Runtime:
                 after=self.settings.spark_stalled_after,
                 cancel=self.settings.spark_stalled_cancel,
             ),
-            places=[self.settings.home, self.settings.topics_dir.local, Path(gettempdir())],
+            places=[self.settings.home, *topics, Path(gettempdir())],
             stop_timeout=2 * self.settings.task_shutdown_graceful_timeout,
         )
         self.measuring.book.measure_lags(worker.lags)

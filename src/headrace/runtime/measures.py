@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,25 +9,22 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.control import Finding, Health, HealthState, store_look
+from headrace.control import Connectors, TaskPlan
 from headrace.metrics import Exposition, Processes, Reporter, Reporting, Sampler, WorkerMetrics
 from headrace.model import SparkUnavailableError
+from headrace.runtime.health import Finding, Health, HealthState, store_look
 from headrace.sdk import ConfigError
-from headrace.spark import JvmWatch
-from headrace.worker import Everyone
+from headrace.sdk.location import Location
+from headrace.spark import JvmWatch, SparkSupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from headrace.capture import HostSupervisor
-    from headrace.control import Connectors, TaskPlan
     from headrace.plugins import Registry
     from headrace.runtime.app import Runtime
     from headrace.settings import Settings
-    from headrace.spark import SparkSupervisor
-    from headrace.worker import Events
 
 
 @dataclass
@@ -36,10 +32,6 @@ class Measuring:
     """What is measured in a process, and what is needed for it.
 
     Args:
-        worker: The worker's name.
-        settings: Say how often is looked, and who is told.
-        registry: The installed plugins.
-        clock: Gives the present, aware.
         scraped: Whether somebody may ask for the metrics.
     """
 
@@ -51,20 +43,13 @@ class Measuring:
 
     @cached_property
     def book(self) -> WorkerMetrics:
-        """What is measured."""
         return WorkerMetrics(clock=self.clock, worker=self.worker, version=__version__)
 
     @cached_property
     def exposition(self) -> Exposition:
-        """What a scraper gets."""
         return Exposition(self.book)
 
-    def heard(self, events: Events) -> Events:
-        """Return who learns what a worker does: others, and what measures it."""
-        return Everyone([self.book, events])
-
     def planned(self, plan: TaskPlan) -> None:
-        """Learn what a task is made of."""
         errors = plan.common.errors
         lettered = errors.tolerant and errors.dead_letter_topic is not None
         self.book.expect_letters(plan.id, expected=lettered)
@@ -76,11 +61,6 @@ class Measuring:
         """Look at what runs, and tell the reporters, for as long as this lasts.
 
         Where nobody wants to know nothing is looked at, as a look takes a start some time.
-
-        Args:
-            spark: Gives the session.
-            hosts: The plugin hosts.
-            served: The connectors of a server, whose metrics anyone may ask for.
         """
         if served is not None:
             self.scraped = True
@@ -111,7 +91,6 @@ class Measuring:
         return Reporter(plugin(), plugin.config_def().parse(keys))
 
     def sampler(self, spark: SparkSupervisor, hosts: HostSupervisor) -> Sampler:
-        """Return what looks at the processes of the worker, at its JVM and at Spark."""
         watch = JvmWatch(spark.session)
         return Sampler(
             book=self.book,
@@ -125,7 +104,7 @@ class Measuring:
 def health_checks(runtime: Runtime, store: Callable[[], object]) -> Health:
     """Return what looks at all that a server needs; ``store`` asks the store for anything."""
     settings = runtime.settings
-    folders = [settings.home, settings.topics_dir.local]
+    folders = [Location.of(settings.home), settings.topics_dir]
     return Health(
         {
             "spark": lambda: _spark(runtime.engine),
@@ -155,19 +134,20 @@ def _hosts(hosts: HostSupervisor | None) -> Finding:
     return Finding(words=f"{len(hosts.pids)} plugin hosts run.")
 
 
-def _disk(folders: Sequence[Path], free_bytes: int) -> Finding:
-    least: tuple[int, Path] | None = None
+def _disk(folders: Sequence[Location], free_bytes: int) -> Finding:
+    least: tuple[int, str] | None = None
     for folder in folders:
-        if not folder.is_dir():
-            continue
-        free = shutil.disk_usage(folder).free
+        free = folder.free_bytes()
+        if free is None:
+            continue  # it is not there yet, or its file system does not tell
         try:
-            with TemporaryFile(dir=folder) as file:
-                file.write(b"written")
+            if folder.is_local:
+                with TemporaryFile(dir=folder.local) as file:
+                    file.write(b"written")
         except OSError as error:
             words = f"{folder} cannot be written to: {error.strerror}. {free:,} bytes are free."
             return Finding(HealthState.UNHEALTHY, words)
-        least = min(least or (free, folder), (free, folder))
+        least = min(least or (free, str(folder)), (free, str(folder)))
     if least is None:
         return Finding(HealthState.UNHEALTHY, f"{folders[0]} does not exist.")
     state = HealthState.HEALTHY if least[0] >= free_bytes else HealthState.DEGRADED

@@ -21,13 +21,9 @@ _MOUNTED = Path("/run/secrets")
 def open_registry(
     settings: Settings, secrets: Secrets, *, serving: bool, shared: bool = False
 ) -> Registry:
-    """Return the installed plugins.
+    """Return the installed plugins, see ``Runtime`` for who uses them.
 
-    Args:
-        settings: The process's settings.
-        secrets: Gets to know the values of references.
-        serving: Whether configurations come from others.
-        shared: Whether those are sure not to be who runs this process.
+    The secrets get to know the values of references.
     """
     context = ProviderContext(
         folders=(settings.home / "secrets", _MOUNTED), serving=serving, shared=shared

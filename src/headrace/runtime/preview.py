@@ -4,47 +4,42 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from headrace.control import replay_plan, try_transforms
-from headrace.dataplane import DeadLetterQueue, ReplayReader, preview, try_chain
-from headrace.model import TaskId
-from headrace.runtime.build import names_of, reader_of, started_steps
-from headrace.runtime.tasks import backoff_of
+from headrace.control import StepPlan, TaskPlan, replay_plan, try_transforms
+from headrace.dataplane import (
+    Claimed,
+    DeadLetterFilter,
+    DeadLetterQueue,
+    ReplayReader,
+    SourceReader,
+    Stage,
+    preview,
+    try_chain,
+)
+from headrace.model import Lease, TaskId
+from headrace.runtime.tasks import Assembler, backoff_of, names_of, reader_of, started_steps
 from headrace.sdk import CaptureSource, ConfigError
 from headrace.spark import SparkJobs
-from headrace.worker import BatchTask, StoredTaskContext, Worker
+from headrace.worker import BatchTask, Events, Outcome, StoredTaskContext, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from pyspark.sql import SparkSession
 
-    from headrace.control import StepPlan, TaskPlan
-    from headrace.dataplane import Claimed, DeadLetterFilter, SourceReader, Stage
-    from headrace.model import Lease
     from headrace.plugins import Registry
-    from headrace.runtime.build import Assembler
     from headrace.sdk.location import Location
-    from headrace.worker import Events, Outcome
 
 
 def preview_of(
     plan: TaskPlan, lease: Lease, assembler: Assembler, spark: SparkSession, rows: int
 ) -> list[Stage]:
-    """Return the first records of a task at its source and after each step.
-
-    Args:
-        plan: The task.
-        lease: Its lease, in the assembler's store, which is thrown away.
-        assembler: Makes its parts.
-        spark: The session that moves the records.
-        rows: How many there are at most.
-    """
+    """Return the first records of a task at its source and after each step."""
     with ExitStack() as started:
         # Several may be asked for at once, of one name too.
         made = started.enter_context(TemporaryDirectory(prefix="headrace-preview-"))
@@ -80,69 +75,46 @@ def trial_of(
     return try_transforms(request, registry, engine)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replay:
-    """The replays of one worker process.
+def replay(
+    plan: TaskPlan,
+    chosen: DeadLetterFilter,
+    file: Path | None,
+    events: Events,
+    *,
+    spark: SparkSession,
+    assembler: Assembler,
+    topics_dir: Location,
+    owner: str,
+    lease: timedelta,
+) -> tuple[Claimed, Outcome]:
+    """Claim letters of a plan's connector, and carry all that is claimed and not yet replayed.
 
-    Args:
-        spark: The session.
-        assembler: Makes the task's parts.
-        topics_dir: The folder of all topics.
-        owner: This process, as an owner of leases.
-        lease: How long a lease lasts.
-        clock: Gives the present, aware.
+    Of exported lines that were repaired, in a file, only their letters are. Raises StateError
+    while another replay of the connector runs.
     """
-
-    spark: SparkSession
-    assembler: Assembler
-    topics_dir: Location
-    owner: str
-    lease: timedelta
-    clock: Callable[[], datetime]
-
-    def run(
-        self, plan: TaskPlan, chosen: DeadLetterFilter, file: Path | None, events: Events
-    ) -> tuple[Claimed, Outcome]:
-        """Claim letters, and carry all that is claimed and not yet replayed.
-
-        Raises StateError while another replay of the connector runs.
-
-        Args:
-            plan: A task of the connector.
-            chosen: Which letters.
-            file: Exported lines that were repaired: only their letters; None for all.
-            events: Who is told what happens.
-        """
-        plan, errors = replay_plan(plan), plan.common.errors
-        name = errors.dead_letter_topic
-        if name is None:
-            problem = "The connector has no dead-letter topic."
-            fix = "Set errors.tolerance to all, and name the topic if it is not <name>.dlq."
-            raise ConfigError(problem, field="errors.deadletterqueue.topic.name", fix=fix)
-        store, topic = self.assembler.store, self.assembler.topics.get(name)
-        sinks = names_of(plan)
-        # Two replays at once would get in each other's way.
-        held = store.lease(plan.id, self.owner, store.now(), self.lease)
-        try:
-            chosen = replace(chosen, connector=plan.id.connector)
-            box = DeadLetterQueue(self.spark, topic, self.topics_dir)
-            claimed = box.claim(chosen, file, sinks)
-        finally:
-            store.release(held)
-        reader = ReplayReader(name, self.topics_dir, sinks)
-        task = BatchTask(
-            plan.id,
-            lambda lease: self.assembler.parts(self.spark, plan, lease, reader),
-            lambda: SparkJobs(self.spark),
-            backoff=backoff_of(plan, once=True),
-        )
-        worker = Worker(
-            store=store,
-            owner=self.owner,
-            events=events,
-            clock=self.clock,
-            lease=self.lease,
-            once=True,
-        )
-        worker.add([task])
-        return claimed, worker.run()
+    plan, errors = replay_plan(plan), plan.common.errors
+    name = errors.dead_letter_topic
+    if name is None:
+        problem = "The connector has no dead-letter topic."
+        fix = "Set errors.tolerance to all, and name the topic if it is not <name>.dlq."
+        raise ConfigError(problem, field="errors.deadletterqueue.topic.name", fix=fix)
+    store, topic, sinks = assembler.store, assembler.topics.get(name), names_of(plan)
+    # Two replays at once would get in each other's way.
+    held = store.lease(plan.id, owner, store.now(), lease)
+    try:
+        chosen = replace(chosen, connector=plan.id.connector)
+        claimed = DeadLetterQueue(spark, topic, topics_dir).claim(chosen, file, sinks)
+    finally:
+        store.release(held)
+    reader = ReplayReader(name, topics_dir, sinks)
+    task = BatchTask(
+        plan.id,
+        lambda lease: assembler.parts(spark, plan, lease, reader),
+        lambda: SparkJobs(spark),
+        backoff=backoff_of(plan, once=True),
+    )
+    worker = Worker(
+        store=store, owner=owner, events=events, clock=assembler.clock, lease=lease, once=True
+    )
+    worker.add([task])
+    return claimed, worker.run()

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from headrace.control import REPLAYS, Holding, TargetView, definition_of, replay_plan
+from headrace.control import REPLAYS, Holding, TargetView, TaskPlan, definition_of, replay_plan
 from headrace.dataplane import Step, constant_topic, sink_marks, sink_title, topic_mark
-from headrace.model import Lease
+from headrace.model import Batch, Connector, Lease
 from headrace.plugins import aside, has_ended
-from headrace.runtime.build import connector_context, names_of
-from headrace.sdk import DeliveryGuarantee, StateError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from headrace.control import TaskPlan
-    from headrace.model import Batch, Connector
-    from headrace.runtime.build import Assembler
-    from headrace.runtime.tasks import Planner
-    from headrace.sdk import FrameSink, Mark
+from headrace.runtime.tasks import Assembler, Planner, connector_context, names_of
+from headrace.sdk import DeliveryGuarantee, FrameSink, Mark, StateError
 
 _ALL = "its targets"
 _LATE = "They do not respond."
@@ -37,21 +27,17 @@ class Receipts:
     """Starts the sinks of a task that nobody runs, and asks them. Any thread may use it.
 
     Args:
-        planner: Plans the task.
-        assembler: Makes its sinks.
-        clock: Gives the present, aware.
-        patience: How long the targets may take to answer.
+        timeout: How long the targets may take to answer.
     """
 
     planner: Planner
     assembler: Assembler
-    clock: Callable[[], datetime]
-    patience: timedelta = timedelta(seconds=30)
+    timeout: timedelta = timedelta(seconds=30)
 
     def ask(
         self, connector: Connector, batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
-        until = time.monotonic() + self.patience.total_seconds()
+        until = time.monotonic() + self.timeout.total_seconds()
         work = partial(self._asked, connector, batch, topics, until)
         asked = aside(f"headrace-receipts-{connector.name}", work)
         if not has_ended(asked, until):
@@ -69,11 +55,11 @@ class Receipts:
             why = "What is captured is settled when the connector is started."
             return [TargetView(str(plan.to_topic), Holding.UNKNOWN, why)]
         # Nothing can be written under an epoch that was never given (Guarantee 3).
-        lease = Lease(batch.task, "receipts", -1, self.clock())
+        lease = Lease(batch.task, "receipts", -1, self.assembler.clock())
         with ExitStack() as started:
             context = self.assembler.context(plan, lease, started)
             sinks = list(self.assembler.sinks(plan, context, started))
-            kept = [sink.connector.delivery is _ONCE for sink in plan.sinks] or [True]
+            marked = [sink.connector.delivery is _ONCE for sink in plan.sinks] or [True]
             application, names = self.assembler.application(plan), names_of(plan)
 
             def marks(writer: str) -> list[Mark]:
@@ -84,9 +70,19 @@ class Receipts:
             steps = [Step(each.transform, each.predicate, each.negate) for each in plan.steps]
             known = dict.fromkeys([plan.stream, *topics])
             sent = {topic: constant_topic(steps, topic) for topic in known}
-            asked = _questions(application, sent, marks)
+            of_streams = {topic: marks(f"{application}/{topic}") for topic in sent}
+            asked = [
+                _Questions(whole, {t: own[n] for t, own in of_streams.items()}, sent)
+                for n, whole in enumerate(marks(application))
+            ]
+
+            def held(sink: FrameSink, mark: Mark, topic: str) -> bool:
+                if time.monotonic() > until:
+                    raise StateError(_LATE)
+                return sink.committed(mark, topic) is not None
+
             return [
-                _view(sink, asked[number], _Patience(until), keeps_marks=kept[number])
+                _view(sink, asked[number], held, keeps_marks=marked[number])
                 for number, sink in enumerate(sinks)
             ]
         raise AssertionError  # an ExitStack lets nothing pass in silence
@@ -109,17 +105,8 @@ class Receipts:
         return replace(plans[0], id=batch.task)
 
 
-@dataclass(frozen=True)
-class _Patience:
-    """Ends the asking of which nobody awaits the end any more."""
-
-    until: float
-
-    def held(self, sink: FrameSink, mark: Mark, topic: str) -> bool:
-        """Return whether a sink holds a mark in a topic. Raises StateError when it is late."""
-        if time.monotonic() > self.until:
-            raise StateError(_LATE)
-        return sink.committed(mark, topic) is not None
+_Held = Callable[["FrameSink", "Mark", str], bool]
+"""Returns whether a sink holds a mark in a topic. Raises StateError when it is late."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +128,12 @@ class _Questions:
     streams: Mapping[str, Mark]
     sent: Mapping[str, str | None]
 
-    def has_all(self, sink: FrameSink, patience: _Patience) -> bool:
+    def has_all(self, sink: FrameSink, held: _Held) -> bool:
         """Return whether a sink holds the batch under its one mark, in whatever topic."""
-        return any(patience.held(sink, self.whole, topic) for topic in self._places)
+        return any(held(sink, self.whole, topic) for topic in self._places)
 
-    def parts(self, sink: FrameSink, patience: _Patience) -> list[str]:
+    def parts(self, sink: FrameSink, held: _Held) -> list[str]:
         """Return the topics and streams whose parts a sink holds, if any."""
-        held = patience.held
         found = [t for t in self._places if held(sink, topic_mark(self.whole, t), t)]
         for stream, mark in self.streams.items():
             if any(held(sink, mark, topic) for topic in self._of(stream)):
@@ -173,26 +159,11 @@ class _Questions:
         return list(dict.fromkeys([*self.sent, *topics]))
 
 
-def _questions(
-    application: str,
-    sent: Mapping[str, str | None],
-    marks: Callable[[str], list[Mark]],
-) -> list[_Questions]:
-    """Return what to ask each sink; ``marks`` gives the marks of all sinks for a writer."""
-    of_streams = {topic: marks(f"{application}/{topic}") for topic in sent}
-    return [
-        _Questions(whole, {topic: own[number] for topic, own in of_streams.items()}, sent)
-        for number, whole in enumerate(marks(application))
-    ]
-
-
-def _view(
-    sink: FrameSink, asked: _Questions, patience: _Patience, *, keeps_marks: bool
-) -> TargetView:
+def _view(sink: FrameSink, asked: _Questions, held: _Held, *, keeps_marks: bool) -> TargetView:
     name = sink_title(sink)
-    if asked.has_all(sink, patience):
+    if asked.has_all(sink, held):
         return TargetView(name, Holding.YES)
-    if parts := asked.parts(sink, patience):
+    if parts := asked.parts(sink, held):
         # Which topics this batch had records for is not known: a part may be all of it.
         why = f"It has what went to or came as {', '.join(parts)}, and may lack the rest."
         return TargetView(name, Holding.PART, why)

@@ -1,4 +1,4 @@
-"""A server in one process: what is wanted of connectors, and a worker that runs it."""
+"""A server in one process: the only one of its store, with its worker and its plans."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from headrace.control import definition_of, parse_common, secrets_of
-from headrace.model import RestartPolicy, Retention
+from headrace.control import OpenPlan, TaskPlan, definition_of, parse_common, secrets_of
+from headrace.model import Connector, RestartPolicy
 from headrace.permissions import make_private_home
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import StaleEpochError, StateError
 from headrace.store import ServerPlaces, StoreUnavailableError
-from headrace.worker import Owner, Planned, StoredConnectorContext, living
+from headrace.worker import Owner, Planned, Reconciler, StoredConnectorContext, Worker, living
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.capture import HostSupervisor
-    from headrace.control import Connectors, OpenPlan, TaskPlan
-    from headrace.model import Connector
     from headrace.plugins import Registry
     from headrace.runtime.tasks import Planner, TaskMaker
     from headrace.settings import Settings
-    from headrace.worker import Reconciler, Worker
 
 
 log = structlog.get_logger(__name__)
@@ -106,7 +103,7 @@ def only_in_store(
 
         def keep() -> None:
             while not ended.wait(settings.lease.total_seconds() / 3):
-                with errors.told():
+                with errors.logged():
                     try:
                         places.keep(owner.name, settings.lease)
                     except StaleEpochError as error:
@@ -129,23 +126,14 @@ def only_in_store(
 
 @dataclass(kw_only=True)
 class Standalone:
-    """What a server runs beside its doors. Use it in a ``with``, which ends it.
+    """What a server runs beside its doors. Use it in a ``with``, which ends it."""
 
-    Args:
-        connectors: What can be done with connectors.
-        worker: What runs their tasks.
-        reconciler: What makes it run those that are wanted.
-        hosts: The processes of captures.
-    """
-
-    connectors: Connectors
     worker: Worker
     reconciler: Reconciler
     hosts: HostSupervisor
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        """Start what is wanted."""
         work = {"worker": self.worker.run, "reconciler": self.reconciler.run}
         for name, run in work.items():
             thread = threading.Thread(target=run, name=f"headrace-{name}", daemon=True)
@@ -175,13 +163,6 @@ class ServedPlan:
     """A connector on a server, which plans its tasks. One thread at a time uses it.
 
     A sink of ``topics.regex`` looks for new topics now and then.
-
-    Args:
-        connector: The connector; its tasks are refused when it was removed.
-        open: Plans its tasks.
-        planner: Divides them where needed.
-        maker: Makes them.
-        clock: Gives seconds, and only goes on.
     """
 
     connector: Connector
@@ -212,10 +193,10 @@ class ServedPlan:
 
         Guarantee 6: what its connector was given as a reference is one there too.
         """
-        references, given = self.planner.registry.references, self.connector.config
+        references, config = self.planner.registry.references, self.connector.config
 
         def shown(key: str, value: str) -> str:
-            own = given.get(key, "")
+            own = config.get(key, "")
             if own == value or references.has_any(own):
                 return own
             return references.secrets.redacted(value)
@@ -241,11 +222,7 @@ def open_served(
 ) -> ServedPlan:
     """Return a connector that plans its tasks. Raises what is wrong with its configuration.
 
-    Args:
-        connector: The connector.
-        planner: Plans its tasks.
-        maker: Makes them.
-        ask: Takes a connector's name when it wants to plan anew, or why it has failed.
+    ``ask`` takes a connector's name when it wants to plan again, or why it has failed.
     """
     name = connector.name
     context = StoredConnectorContext(
@@ -264,7 +241,7 @@ def open_served(
 def restart_policy(
     connector: Connector, registry: Registry, settings: Settings
 ) -> RestartPolicy:
-    """Return when what fails of a connector is started anew. Raises ConfigErrors."""
+    """Return when what fails of a connector is started again. Raises ConfigErrors."""
     default = RestartPolicy(
         enabled=settings.restart_failed,
         first=settings.restart_delay,
@@ -277,17 +254,7 @@ def restart_policy(
     return parse_common(replace(definition, common=common)).restarts.over(default)
 
 
-def retention(settings: Settings) -> Retention:
-    """Return how long events are kept."""
-    return Retention(
-        states_age=settings.history_age,
-        states_count=settings.history_count,
-        changes_age=settings.audit_age,
-    )
-
-
 def _config(plan: TaskPlan) -> dict[str, str]:
-    """Return a task's configuration as it is shown."""
     if plan.source is not None:
         return {"task.class": _class(plan.source.connector), **plan.source.config}
     shown = {} if plan.from_topic is None else {"topics": plan.from_topic}

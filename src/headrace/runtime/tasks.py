@@ -1,39 +1,388 @@
-"""Makes the tasks that a worker runs, from definitions."""
+"""Makes tasks for a worker, and their running parts, from plans."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import hashlib
+import json
+import threading
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import structlog
 
-from headrace.capture import Targets
-from headrace.control import REPLAYS, OpenPlan, plan_tasks
-from headrace.model import Backoff, TaskId
-from headrace.runtime.build import connector_context, guard_of
-from headrace.sdk import ConfigError, HeadraceError
-from headrace.topics import TopicReader
-from headrace.worker import BatchTask, CaptureKeeping, CaptureTask
+from headrace.capture import CaptureSpec, HostSupervisor, Pace, Targets
+from headrace.control import REPLAYS, OpenPlan, SinkPlan, StepPlan, TaskPlan, plan_tasks
+from headrace.dataplane import (
+    ConvertingReader,
+    DeadLetterWriter,
+    Flow,
+    FrameReader,
+    PartConverter,
+    SourceReader,
+    SplitReader,
+    Step,
+    StreamReader,
+    TopicSource,
+    TopicsWriter,
+    as_frame_sink,
+)
+from headrace.evolution import Evolution
+from headrace.model import (
+    Backoff,
+    Batch,
+    Counts,
+    Definition,
+    ErrorLog,
+    Lease,
+    TaskId,
+    file_name,
+)
+from headrace.sdk import (
+    CaptureSource,
+    CodeTransform,
+    ConfigError,
+    ConnectorContext,
+    ConverterContext,
+    FrameSink,
+    FrameSource,
+    HeadraceError,
+    Position,
+    SourceTask,
+    SplitSource,
+    StreamSplitSource,
+    TransformContext,
+)
+from headrace.sdk.durability import durability
+from headrace.topics import Topic, TopicReader, Topics, parse_start
+from headrace.worker import (
+    BatchLoop,
+    BatchTask,
+    CaptureKeeping,
+    CaptureTask,
+    StoredConnectorContext,
+    StoredSchemas,
+    StoredTaskContext,
+    Task,
+    ToleranceGuard,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from headrace.capture import HostSupervisor
-    from headrace.control import TaskPlan
-    from headrace.model import Definition
+    from pyspark.sql import SparkSession
+
     from headrace.plugins import Registry
-    from headrace.runtime.build import Assembler
-    from headrace.sdk import ConnectorContext
+    from headrace.sdk.converter import RuntimeRegistry
     from headrace.sdk.location import Location
     from headrace.spark import SparkSupervisor
     from headrace.store import Store
-    from headrace.topics import Topics
-    from headrace.worker import Task
 
 log = structlog.get_logger(__name__)
+
+_EXPLAINING = (ConvertingReader, FrameReader, TopicSource)
+"""The readers that know what can be wrong with a range whose job has failed."""
+
+
+@dataclass
+class Parts:
+    """The running parts of one task; ``close`` stops its plugins."""
+
+    loop: BatchLoop
+    resources: ExitStack
+
+    def close(self) -> None:
+        self.resources.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembler:
+    """Makes tasks' parts over one store, one set of topics and one session.
+
+    ``registry`` is the schema registry of converters that are told no other.
+    """
+
+    store: Store
+    topics: Topics
+    scratch: Path
+    state: Path
+    clock: Callable[[], datetime]
+    appended: Callable[[str], None]
+    registry: RuntimeRegistry | None = None
+
+    def parts(
+        self,
+        spark: SparkSession,
+        plan: TaskPlan,
+        lease: Lease,
+        reader: SourceReader | None = None,
+    ) -> Parts:
+        """Return the parts of a task of batches, its plugins started.
+
+        It reads what its plan says, or ``reader`` to its end.
+        """
+        application = self.application(plan)
+        with ExitStack() as started:
+            context = self.context(plan, lease, started)
+            sinks = list(self.sinks(plan, context, started))
+            source = reader or self._source(plan, context, started, sinks)
+            flow = Flow(
+                spark=spark,
+                application=application,
+                topic=plan.stream,
+                source=source,
+                steps=self.steps(plan, self.state / file_name(application), started),
+                sinks=sinks,
+                names=names_of(plan),
+                chain=plan.chain,
+                staging=self.topics.staging,
+                dead_letters=self._dead_letters(plan),
+                evolution=Evolution(policies=plan.policies, memory=context.schemas),
+                check_limits=self._limits(plan),
+                converters=self._converters(plan, started) if plan.to_topic else (),
+                explain=source.explain if isinstance(source, _EXPLAINING) else None,
+            )
+            loop = BatchLoop(
+                store=self.store,
+                lease=lease,
+                reader=source,
+                flow=flow,
+                limit=plan.common.limit,
+                clock=self.clock,
+                keep_since=guard_of(plan).keep_since,
+            )
+            return Parts(loop, started.pop_all())
+        raise AssertionError  # an ExitStack lets nothing pass in silence
+
+    def sinks(
+        self, plan: TaskPlan, context: StoredTaskContext, started: ExitStack
+    ) -> Iterator[FrameSink]:
+        """Yield the sinks of a task, each as it is started; closing ``started`` stops them."""
+        if not plan.sinks:
+            to, retention = str(plan.to_topic), plan.common.topic_retention
+            yield TopicsWriter(self.topics, to, self.appended, retention)
+        for sink in plan.sinks:
+            yield self._sink(sink, context, started)
+
+    def application(self, plan: TaskPlan) -> str:
+        """Return the name of a task in marks, unique over stores and re-creations."""
+        uid = plan.identity or self.store.register(plan.id.connector)
+        return f"{plan.id.connector}-{uid}-{plan.id.number}"
+
+    def capture_spec(self, plan: TaskPlan, topics_dir: Location) -> CaptureSpec:
+        """Return what a plugin host is told about a capture."""
+        if plan.source is None:
+            raise AssertionError(plan)
+        plugin, errors = plan.source.connector, plan.common.errors
+        poll = int(plan.common.poll_interval.total_seconds() * 1000)
+        return CaptureSpec(
+            connector=plan.id.connector,
+            task=plan.id.number,
+            class_path=f"{plugin.__module__}.{plugin.__qualname__}",
+            config=plan.source.config,
+            application=self.application(plan),
+            topics_dir=str(topics_dir),
+            topic=str(plan.to_topic),
+            stream="" if plan.to_topic == plan.stream else plan.stream,
+            dead_letters=errors.dead_letter_topic,
+            tolerant=errors.tolerant,
+            context_headers=errors.context_headers,
+            log_errors=errors.log,
+            log_messages=errors.log_messages,
+            scratch=str(self.scratch / plan.id.file_name),
+            pace=Pace(poll_interval_ms=poll),
+            evolution=plan.evolution,
+            durability=durability(),
+            retention=plan.common.topic_retention,
+        )
+
+    def context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
+        """Return what a task is offered; closing ``started`` tells it to stop."""
+        stop_asked = threading.Event()
+        started.callback(stop_asked.set)
+        folder = self.scratch / plan.id.file_name
+        return StoredTaskContext(self.store, lease, folder, stop_asked, plan.identity)
+
+    def _source(
+        self,
+        plan: TaskPlan,
+        context: StoredTaskContext,
+        started: ExitStack,
+        sinks: Sequence[FrameSink],
+    ) -> SourceReader:
+        if plan.source is None:
+            return self.topic_source(plan, context.lease, sinks, started)
+        task = plan.source.connector.task(plan.source.parsed)
+        started.callback(task.stop)
+        task.start(context)
+        errors = plan.common.errors
+        return reader_of(task, strict=not errors.tolerant, retry_timeout=errors.retry_timeout)
+
+    def topic_source(
+        self, plan: TaskPlan, lease: Lease, sinks: Sequence[FrameSink], started: ExitStack
+    ) -> SourceReader:
+        """Return the reader of a sink task's topic; closing ``started`` closes it."""
+        topic = self.topics.get(str(plan.from_topic))
+        reader = TopicReader(topic, start=self._start(plan, lease, topic))
+        # A rejected record keeps its place; nobody pays for it before there is one.
+        ordered = plan.common.errors.tolerant or any(sink.ordered for sink in sinks)
+        ordered = ordered or any(step.transform.ordered for step in plan.steps)
+        source = TopicSource(reader, ordered=ordered)
+        converters = () if plan.to_topic else self._converters(plan, started)
+        if not converters:
+            return source
+        folder = self.scratch / f"{plan.id.file_name}-decoded"
+        return ConvertingReader(source, converters, folder)
+
+    def _start(self, plan: TaskPlan, lease: Lease, topic: Topic) -> Position | None:
+        """Return where a task begins that has no position in its topic; None if it has one.
+
+        Guarantee 2: ``latest`` is another place at each start. It is stored before the first
+        batch, so that this batch has the same range whenever it runs again, and what was
+        appended in between is read.
+        """
+        task, partition = lease.task, {"topic": topic.name}
+        stands = self.store.position(task)
+        if stands.offset(partition) is not None or self.store.unfinished_batch(task):
+            return None
+        start = parse_start(topic, plan.common.topics_start)
+        self.store.set_position(task, lease.epoch, stands.merged(start))
+        return start
+
+    def _converters(self, plan: TaskPlan, started: ExitStack) -> list[PartConverter]:
+        made = []
+        for each in plan.converters:
+            context = ConverterContext(
+                part=each.part,
+                topic=str(plan.to_topic or plan.from_topic),
+                schemas=StoredSchemas(self.store, plan.id.connector, plan.identity),
+                registry=self.registry,
+            )
+            name = f"{each.plugin.__module__}.{each.plugin.__qualname__}"
+            converter = each.plugin(each.config, context)
+            started.callback(converter.close)
+            made.append(PartConverter(each.part, name, converter))
+        return made
+
+    def _sink(
+        self, sink: SinkPlan, context: StoredTaskContext, started: ExitStack
+    ) -> FrameSink:
+        task = sink.connector.task(sink.connector.config_def().parse(sink.config))
+        started.callback(task.stop)
+        task.start(context)
+        return as_frame_sink(task)
+
+    def steps(self, plan: TaskPlan, state: Path, started: ExitStack) -> list[Step]:
+        """Return the chain of a task; its code is started, and keeps state below ``state``."""
+        return started_steps(plan.steps, plan.id, state, started)
+
+    def _dead_letters(self, plan: TaskPlan) -> DeadLetterWriter | None:
+        errors = plan.common.errors
+        if not errors.tolerant:
+            return None
+        name = errors.dead_letter_topic
+        return DeadLetterWriter(
+            task=plan.id,
+            topic=None if name is None else self.topics.get(name),
+            appended=self.appended,
+            sinks=names_of(plan),
+            context_headers=errors.context_headers,
+            log=ErrorLog(log.error, errors.log_messages) if errors.log else None,
+        )
+
+    def _limits(self, plan: TaskPlan) -> Callable[[Batch, Counts], None] | None:
+        guard = guard_of(plan)
+        if not guard.limits.are_set:
+            return None
+        return lambda batch, counts: guard.check(self.store, batch.task, batch.begun, counts)
+
+
+def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
+    """Return what a task's sinks are called in marks.
+
+    A name goes with what the sink writes to, so that a sink that is added, removed or moved
+    while a batch is in doubt changes nothing for the others. Several of one kind that do not
+    say what they write to are told apart by their configurations.
+    """
+    kinds = [plan.connector for plan in plans]
+    parsed = [plan.connector.config_def().parse(plan.config) for plan in plans]
+    targets = []
+    for plan, config in zip(plans, parsed, strict=True):
+        target = plan.connector.target(config)
+        if not target and kinds.count(plan.connector) > 1:
+            target = json.dumps(dict(plan.config), sort_keys=True)
+        targets.append(f"{plan.connector.__module__}.{plan.connector.__qualname__} {target}")
+    names = []
+    for number, target in enumerate(targets):
+        before = targets[:number].count(target)
+        digest = hashlib.blake2b(target.encode(), digest_size=6).hexdigest()
+        names.append(f"{digest}-{before}" if before else digest)
+    return names
+
+
+def names_of(plan: TaskPlan) -> list[str]:
+    """Return what the sinks of a task are called in marks, a topic among them."""
+    return sink_names(plan.sinks) or [""]
+
+
+def guard_of(plan: TaskPlan) -> ToleranceGuard:
+    """Return what stops a task when too many of its records are rejected."""
+    return ToleranceGuard(plan.common.errors.limits)
+
+
+def reader_of(
+    task: SourceTask, *, strict: bool = False, retry_timeout: timedelta | None = None
+) -> SourceReader:
+    """Return the reader of a source task that can be read again.
+
+    ``strict`` when the first bad record ends the task; ``retry_timeout`` is for how long a
+    split of a busy system is read again at most.
+    """
+    if isinstance(task, FrameSource):
+        return FrameReader(task, strict=strict)
+    if isinstance(task, SplitSource):
+        return SplitReader(task, retry_timeout=retry_timeout)
+    if isinstance(task, StreamSplitSource):
+        return StreamReader(task, retry_timeout=retry_timeout)
+    kind = "a capture" if isinstance(task, CaptureSource) else type(task).__name__
+    raise ConfigError(
+        problem=f"The source is {kind}, which can be read only once.",
+        field="topic",
+        fix="Put a topic between this source and its sinks.",
+    )
+
+
+def started_steps(
+    plans: Sequence[StepPlan], task: TaskId, state: Path, started: ExitStack
+) -> list[Step]:
+    """Return a chain as the data plane takes it."""
+    steps = [Step(step.transform, step.predicate, step.negate) for step in plans]
+    for transform in (step.transform for step in steps):
+        if isinstance(transform, CodeTransform):
+            folder = state / f"transform-{quote(transform.alias, safe='')}"
+            started.callback(transform.running.stop)
+            transform.running.start(TransformContext(task.connector, task.number, folder))
+    return steps
+
+
+def connector_context(
+    store: Store, name: str, identity: str | None = None
+) -> StoredConnectorContext:
+    """Return the context of a connector that is planned or started for one run."""
+    mine = threading.get_ident()
+
+    def fail(error: Exception) -> None:
+        if threading.get_ident() == mine:
+            raise error
+        # A thread of its own cannot fail anything; on a server another object is heard.
+        log.warning("connector reported a failure", connector=name, why=str(error))
+
+    # Tasks are planned once a run, whatever the connector asks for meanwhile.
+    return StoredConnectorContext(store, name, lambda: None, fail, identity)
+
 
 ONCE_RETRIES = timedelta(minutes=10)
 """How long a run that is to end tries again without a success, unless its definition says."""
@@ -44,28 +393,19 @@ tenth of a core."""
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Plans the tasks of definitions. Any thread may use it.
-
-    Args:
-        store: Where connectors keep what they remember.
-        registry: The installed plugins.
-        topics: The topics.
-        assembler: Makes the parts of tasks.
-    """
+    """Plans the tasks of definitions. Any thread may use it."""
 
     store: Store
     registry: Registry
     topics: Topics
-    assembler: Assembler
-    _told: set[TaskId] = field(default_factory=set)
-    """Tasks of which it was told that rows of their topics are left unread."""
+    _warned: set[TaskId] = field(default_factory=set)
+    """Tasks of whose unread rows was warned."""
 
     def plans(self, definition: Definition) -> list[TaskPlan]:
-        """Return the tasks of a checked definition."""
         context = connector_context(self.store, definition.name)
         readers = self._readers(definition.name) if definition.source is None else {}
         plans = plan_tasks(definition, self.registry, context, self._matching, readers)
-        self._tell_unread(readers, plans)
+        self._warn_unread(readers, plans)
         return plans
 
     def all_plans(self, definition: Definition) -> list[TaskPlan]:
@@ -81,7 +421,7 @@ class Planner:
         name, source = plan.definition.name, plan.definition.source
         readers = self._readers(name) if source is None else {}
         plans = plan.plans(readers)
-        self._tell_unread(readers, plans)
+        self._warn_unread(readers, plans)
         return self._divided(plans)
 
     def _divided(self, plans: list[TaskPlan]) -> list[TaskPlan]:
@@ -105,13 +445,13 @@ class Planner:
                     found.setdefault(partition["topic"], task.number)
         return found
 
-    def _tell_unread(self, readers: Mapping[str, int], plans: Sequence[TaskPlan]) -> None:
+    def _warn_unread(self, readers: Mapping[str, int], plans: Sequence[TaskPlan]) -> None:
         """Warn of rows in topics that a sink has read and is not to read any more."""
         for name in readers.keys() - {plan.from_topic for plan in plans}:
             if not plans or not self.topics.get(name).exists():
                 continue
             task = TaskId(plans[0].id.connector, readers[name])
-            if task in self._told:
+            if task in self._warned:
                 continue
             with suppress(HeadraceError):  # how many there are is not worth an error
                 rows = TopicReader(self.topics.get(name)).lag(self.store.position(task)).rows
@@ -123,7 +463,7 @@ class Planner:
                         topic=name,
                         rows=rows,
                     )
-                    self._told.add(task)
+                    self._warned.add(task)
 
     def _matching(self, pattern: str) -> list[str]:
         return [topic.name for topic in self.topics.matching(pattern)]
@@ -134,25 +474,17 @@ class TaskMaker:
     """Makes tasks for one worker. Any thread may use it.
 
     Args:
-        planner: Plans them.
-        spark: Gives the session that moves their data.
-        hosts: The processes of captures.
-        topics_dir: The folder of all topics.
-        appended: Called with a topic's name after each append to it.
-        clock: Gives the present, aware.
         grace: How long a capture that is to end may finish its poll.
         once: Whether the tasks are to end.
         planned: Told of each plan that a task is made of.
-        told: Called with a task when it has something to tell the worker.
+        notify: Called with a task when it has something to report.
     """
 
-    planner: Planner
+    assembler: Assembler
     spark: SparkSupervisor
     hosts: HostSupervisor
     topics_dir: Location
-    appended: Callable[[str], None]
-    clock: Callable[[], datetime]
-    told: Callable[[TaskId], None]
+    notify: Callable[[TaskId], None]
     grace: timedelta = timedelta(seconds=5)
     once: bool = False
     planned: Callable[[TaskPlan], None] = lambda _: None
@@ -165,7 +497,7 @@ class TaskMaker:
             return self._capture(plan, backoff)
         return BatchTask(
             plan.id,
-            lambda lease: self.planner.assembler.parts(self.spark.session(), plan, lease),
+            lambda lease: self.assembler.parts(self.spark.session(), plan, lease),
             self.spark.jobs,
             reads=plan.from_topic,
             writes=plan.to_topic,
@@ -176,17 +508,16 @@ class TaskMaker:
 
     def _capture(self, plan: TaskPlan, backoff: Backoff) -> Task:
         keeping = CaptureKeeping(
-            store=self.planner.store,
+            store=self.assembler.store,
             hosts=self.hosts,
             targets=lambda spec: Targets(self.topics_dir, spec.topic, spec.application),
-            appended=self.appended,
-            clock=self.clock,
-            told=self.told,
+            appended=self.assembler.appended,
+            clock=self.assembler.clock,
+            notify=self.notify,
         )
-        spec = self.planner.assembler.capture_spec(plan, self.topics_dir)
         return CaptureTask(
             plan.id,
-            spec,
+            self.assembler.capture_spec(plan, self.topics_dir),
             keeping,
             poll_interval=_SECOND_LOOK,
             backoff=backoff,

@@ -5,7 +5,7 @@ tools have modules of their own: ``config`` (settings), ``arrow`` and ``sparktyp
 other forms), ``sqltext`` (SQL for transforms), ``http`` (APIs), ``testing`` (the kit).
 
 Never: an import of another package of Headrace, or of Spark where a plugin does not ask for it.
-A name is imported when it is used first, so that whoever needs an error class does not wait
+A name is imported when it is used first, so that code that needs an error class does not wait
 for pyarrow.
 """
 

@@ -5,13 +5,12 @@ dictionary or view types. What `from_arrow` takes is any type that has one clear
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import time
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sdk.errors import ConfigError, HeadraceError, RecordError
+from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.metadata import (
     metadata_of,
     native_head,
@@ -27,6 +26,7 @@ from headrace.sdk.schema import (
     TIMESTAMP,
     Schema,
     Type,
+    day_micros,
     precision_of,
     scale_of,
 )
@@ -36,9 +36,8 @@ from headrace.sdk.struct import Struct
 def to_arrow(schema: Schema) -> pa.Schema:
     """Give the Arrow schema of rows that a STRUCT describes.
 
-    Raises:
-        ConfigError: The schema is no STRUCT, or a Decimal's scale does not fit; `field`
-            is the path to it.
+    Raises ConfigError: the schema is not a STRUCT, or a Decimal's scale does not fit; `field`
+    is the path to it.
     """
     if schema.type is not Type.STRUCT:
         raise ConfigError(
@@ -62,12 +61,10 @@ def to_arrow_type(schema: Schema) -> pa.DataType:
 def from_arrow(arrow: pa.Schema | pa.Field | pa.DataType) -> Schema:
     """Give the schema of Arrow's rows, field or type; a type alone is taken as required.
 
-    Unsigned integers take the next larger type, uint64 a Decimal; naive timestamps are
-    taken as UTC; a dictionary or an extension is taken as what it holds; nulls are texts.
-
-    Raises:
-        ConfigError: A type has no clear meaning, such as a union or an interval; `field` is
-            the path to it.
+    Unsigned integers take the next larger type, uint64 a Decimal; naive timestamps are taken as
+    UTC; a dictionary or an extension is taken as what it holds; nulls are texts. Raises
+    ConfigError: a type has no clear meaning, such as a union or an interval; `field` is the
+    path to it.
     """
     if isinstance(arrow, pa.Schema):
         struct = Schema.struct(_members(arrow, ""))
@@ -81,30 +78,27 @@ _Value = Callable[[Any], Any]
 
 
 def to_array(values: Sequence[Any], schema: Schema) -> pa.Array:
-    """Return values of one schema. Raises RecordError when one does not fit."""
-    plain = _value_maker(schema)
+    """Return values of one schema; nulls among them stay nulls.
+
+    Rows are Structs or mappings; one may lack fields that are optional or have a default, and
+    what the schema does not have is left out. Raises RecordError: a value does not fit, or a
+    required part of one is null or missing; `field` is the path to it.
+    """
+    change, target = _value_maker(schema), to_arrow_type(schema)
     try:
-        made = values if plain is None else [None if v is None else plain(v) for v in values]
-        return pa.array(made, to_arrow_type(schema))
-    except HeadraceError:
-        raise
+        made = values if change is None else [None if v is None else change(v) for v in values]
+        # Of a type that takes nulls anywhere: pyarrow puts them into required fields unasked.
+        array = pa.array(made, _nullable(target))
     except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
         problem = f"A value does not fit its schema {schema.type.value}: {error}"
         raise RecordError(problem) from error
+    return _cast(array, target, "")
 
 
 def to_batch(rows: Sequence[Mapping[str, Any] | Struct], schema: Schema) -> pa.RecordBatch:
-    """Return rows as Arrow's, by the schema of type STRUCT that they have.
-
-    A row may lack optional fields; what the schema does not have is left out.
-
-    Raises:
-        RecordError: A value does not fit its field, or a required one is missing.
-    """
-    array = to_array(rows, schema)
-    # Of a type that takes nulls anywhere, so that those of required fields are found.
-    loose = pa.RecordBatch.from_struct_array(array.cast(_nullable(array.type)))
-    return conform(loose, to_arrow(schema))
+    """Return rows as Arrow's, by the schema of type STRUCT that they have; see `to_array`."""
+    batch = pa.RecordBatch.from_struct_array(to_array(rows, schema))
+    return conform(batch, to_arrow(schema))
 
 
 def _nullable(arrow: pa.DataType) -> pa.DataType:
@@ -230,34 +224,6 @@ def _from_map(arrow: pa.DataType, path: str) -> Schema:
     return Schema.map(keys, _from_field(arrow.item_field, f"{path} value"))
 
 
-def _is_any_list(arrow: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(
-        kinds.is_list(arrow)
-        or kinds.is_large_list(arrow)
-        or kinds.is_fixed_size_list(arrow)
-        or kinds.is_list_view(arrow)
-        or kinds.is_large_list_view(arrow)
-    )
-
-
-def _is_any_text(arrow: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(
-        kinds.is_string(arrow) or kinds.is_large_string(arrow) or kinds.is_string_view(arrow)
-    )
-
-
-def _is_any_binary(arrow: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(
-        kinds.is_binary(arrow)
-        or kinds.is_large_binary(arrow)
-        or kinds.is_fixed_size_binary(arrow)
-        or kinds.is_binary_view(arrow)
-    )
-
-
 _Meaning = Callable[[pa.DataType, str], Schema]
 
 
@@ -278,15 +244,21 @@ _MEANINGS: tuple[tuple[Callable[[pa.DataType], bool], _Meaning], ...] = (
     (pa.types.is_float32, _always(Schema.float32())),
     (pa.types.is_float64, _always(Schema.float64())),
     (pa.types.is_boolean, _always(Schema.boolean())),
-    (_is_any_text, _always(Schema.string())),
-    (_is_any_binary, _always(Schema.bytes())),
+    (pa.types.is_string, _always(Schema.string())),
+    (pa.types.is_large_string, _always(Schema.string())),
+    (pa.types.is_string_view, _always(Schema.string())),
+    (pa.types.is_binary, _always(Schema.bytes())),
+    (pa.types.is_large_binary, _always(Schema.bytes())),
+    (pa.types.is_fixed_size_binary, _always(Schema.bytes())),
+    (pa.types.is_binary_view, _always(Schema.bytes())),
     (pa.types.is_date, _always(Schema.date())),
     (pa.types.is_time, _always(Schema.time())),
     (pa.types.is_timestamp, _always(Schema.timestamp())),
     (pa.types.is_null, _always(Schema.string(optional=True))),
     (pa.types.is_decimal, _from_decimal),
-    (_is_any_list, _from_list),
     (pa.types.is_map, _from_map),
+    # Lists of any form, and their views.
+    (lambda arrow: hasattr(arrow, "value_field"), _from_list),
     (pa.types.is_struct, lambda arrow, path: Schema.struct(_members(arrow, path))),
 )
 
@@ -301,16 +273,15 @@ def conform(batch: Batch, schema: pa.Schema) -> Batch:
     and columns that fit are shared, not copied. Missing nullable columns are filled with
     null, and columns that the schema does not have are left out. Values are cast where no
     value is bent by it; only timestamps may lose digits, below the microsecond. Times of day
-    become microseconds since midnight where the schema wants int64.
+    become microseconds since midnight where the schema has int64.
 
     Args:
         batch: A record batch or a table.
         schema: What `to_arrow` gave.
 
-    Raises:
-        ConfigError: A required column is missing, or a name is there twice; `field` is it.
-        RecordError: A value cannot be cast, or is null where it is required; `field` is the
-            path to it.
+    Raises ConfigError: a required column is missing, or a name is there twice; `field` is it.
+    Raises RecordError: a value cannot be cast, or is null where it is required; `field` is the
+    path to it.
     """
     if batch.schema.equals(schema):
         return batch
@@ -335,12 +306,17 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     return pa.nulls(batch.num_rows, field.type)
 
 
-def _fitted(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+def _fitted(
+    array: pa.Array, field: pa.Field, path: str, within: pa.Array | None = None
+) -> pa.Array:
     if not field.nullable and array.null_count:
-        raise RecordError(
-            problem=f"{array.null_count} of {len(array)} values are null, but one is required.",
-            field=path,
-        )
+        # Where the struct itself is null, its fields may be anything.
+        nulls = array.is_null() if within is None else pc.and_(array.is_null(), within)
+        if count := pc.sum(nulls).as_py():
+            raise RecordError(
+                problem=f"{count} of {len(array)} values are null, but one is required.",
+                field=path,
+            )
     return array if array.type.equals(field.type) else _cast(array, field.type, path)
 
 
@@ -352,26 +328,27 @@ def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     if pa.types.is_struct(source) and pa.types.is_struct(target):
         return _struct(array, target, path)
     if pa.types.is_map(source) and pa.types.is_map(target):
-        return _map(array, target, path)
-    if pa.types.is_list(target) and _is_list(source):
-        items = _fitted(array.flatten(), target.value_field, f"{path} element")
+        pairs = entries(array)
+        keys, values = pairs.flatten().flatten()
+        keys = _fitted(keys, target.key_field, f"{path} key".strip())
+        values = _fitted(values, target.item_field, f"{path} value".strip())
+        return remapped(pairs, keys, values, target)
+    # Not by a cast to a list: that of a list view gives an array without its last offset.
+    if pa.types.is_list(target) and hasattr(source, "value_field"):
+        items = _fitted(array.flatten(), target.value_field, f"{path} element".strip())
         return pa.ListArray.from_arrays(
-            _offsets(array), items, type=target, mask=array.is_null()
+            offsets(array), items, type=target, mask=array.is_null()
         )
     try:
         if pa.types.is_time(source) and pa.types.is_int64(target):
             array = array.cast(pa.time64("us"), safe=False)
-        return pc.cast(array, options=_options(target))
+        return pc.cast(array, options=pc.CastOptions(target, allow_time_truncate=True))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RecordError(
             problem=f"The column is {source} and cannot be made {target}: {error}",
             fix="Declare the column with the type that it has, or cast it in the source.",
             field=path,
         ) from error
-
-
-def _options(target: pa.DataType) -> Any:
-    return pc.CastOptions(target, allow_time_truncate=True)
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -384,61 +361,48 @@ def _plain(array: pa.Array) -> pa.Array:
     return array
 
 
-def _is_list(arrow: pa.DataType) -> bool:
-    # Not by a cast to a list: that of a list view gives an array without its last offset.
-    return hasattr(arrow, "value_field") and not pa.types.is_map(arrow)
-
-
 def _struct(array: pa.StructArray, target: pa.DataType, path: str) -> pa.Array:
     names = array.type
     children = [
-        _member(array, names.get_field_index(field.name), field, f"{path}.{field.name}")
+        _member(
+            array, names.get_field_index(field.name), field, f"{path}.{field.name}".strip(".")
+        )
         for field in target
     ]
     return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
 
 
 def _member(array: pa.StructArray, index: int, field: pa.Field, path: str) -> pa.Array:
-    if index < 0:
-        if not field.nullable:
-            raise ConfigError(problem="This required field is missing.", field=path)
-        return pa.nulls(len(array), field.type)
-    child = array.field(index)
-    if not field.nullable and child.null_count:
-        # Where the struct itself is null, its fields may be anything.
-        nulls = pc.sum(pc.and_(child.is_null(), array.is_valid())).as_py()
-        if nulls:
-            raise RecordError(
-                problem=f"{nulls} of {len(array)} values are null, but one is required.",
-                field=path,
-            )
-    return child if child.type.equals(field.type) else _cast(child, field.type, path)
+    if index >= 0:
+        return _fitted(array.field(index), field, path, array.is_valid())
+    if not field.nullable:
+        raise ConfigError(problem="This required field is missing.", field=path)
+    return pa.nulls(len(array), field.type)
 
 
-def _map(array: pa.MapArray, target: pa.DataType, path: str) -> pa.Array:
-    # As a list of structs, since `keys` and `items` of a slice are those of the whole.
-    entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
-    pairs = array.cast(entries)
-    flat = pairs.flatten()
-    return pa.MapArray.from_arrays(
-        _offsets(pairs),
-        _fitted(flat.field(0), target.key_field, f"{path} key"),
-        _fitted(flat.field(1), target.item_field, f"{path} value"),
-        type=target,
-        mask=array.is_null(),
-    )
-
-
-def _offsets(array: pa.Array) -> pa.Array:
+def offsets(array: pa.Array) -> pa.Array:
     """Give the offsets of a list's items after `flatten`, which drops those of null lists."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
 
+def remapped(
+    pairs: pa.ListArray, keys: pa.Array, values: pa.Array, kind: pa.DataType
+) -> pa.MapArray:
+    """Give maps of other keys and values in the place of those of their `entries`."""
+    mask = pairs.is_null()
+    return pa.MapArray.from_arrays(offsets(pairs), keys, values, type=kind, mask=mask)
+
+
+def entries(array: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of structs: `keys` and `items` of a slice are those of the whole."""
+    return array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+
+
 def _value_maker(schema: Schema) -> _Value | None:
     """Return what makes a value of ``schema`` one that Arrow takes; None: nothing to do."""
     if schema.is_logical:
-        return _micros if schema.name == TIME else None
+        return day_micros if schema.name == TIME else None
     if schema.type is Type.STRUCT:
         return _struct_value(schema)
     if schema.type is Type.ARRAY and schema.value_schema is not None:
@@ -449,24 +413,24 @@ def _value_maker(schema: Schema) -> _Value | None:
     return None
 
 
-def _micros(value: time) -> int:
-    """Return a time of day as topics hold it."""
-    seconds = (value.hour * 60 + value.minute) * 60 + value.second
-    return seconds * 1_000_000 + value.microsecond
-
-
 def _struct_value(schema: Schema) -> _Value:
-    plains = [(field.name, _value_maker(field.schema)) for field in schema.fields]
+    names = [field.name for field in schema.fields]
+    changes: list[tuple[str, _Value | None, Any]] = []
+    for field in schema.fields:
+        change, default = _value_maker(field.schema), field.schema.default
+        default = None if field.schema.optional else default
+        if change is not None or default is not None:
+            changes.append((field.name, change, default))
 
     def plain(value: Any) -> dict[str, Any]:
         if not isinstance(value, Struct | Mapping):
             problem = f"A value of type {type(value).__name__} does not fit a STRUCT."
             raise RecordError(problem)
         get = value.get
-        fields = {name: get(name) for name, _ in plains}
-        for name, change in plains:
-            if change is not None and fields[name] is not None:
-                fields[name] = change(fields[name])
+        fields = {name: get(name) for name in names}
+        for name, change, default in changes:
+            item = default if fields[name] is None else fields[name]
+            fields[name] = item if item is None or change is None else change(item)
         return fields
 
     return plain

@@ -13,11 +13,11 @@ import binascii
 import math
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
+from headrace.sdk.config.values import java_double
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema import (
     DATE,
@@ -27,16 +27,14 @@ from headrace.sdk.schema import (
     TIMESTAMP,
     VARIANT,
     Schema,
-    StructValue,
     Type,
+    day_micros,
     scale_of,
 )
 from headrace.sdk.struct import Struct
 from headrace.sdk.struct_exprs import check_json
 
 _LOGICAL = {DECIMAL: "decimal", DATE: "date", TIME: "time", TIMESTAMP: "timestamp"}
-# Java writes numbers between these without an exponent.
-_JAVA_PLAIN = (1e-3, 1e7)
 _FLOAT32_DIGITS = 9
 
 
@@ -57,14 +55,8 @@ def to_string(value: object, *, float32: bool = False) -> str | None:
 
     One thing differs: a date, a time and a timestamp are each written in their own form. Kafka
     chooses the form by the instant, so that a timestamp at midnight becomes a date, and
-    anything before 1970-01-02 a time of day.
-
-    Args:
-        value: The value.
-        float32: Whether floats in it have 32 bits, and so fewer digits.
-
-    Raises:
-        RecordError: The value is of no type that Kafka Connect has.
+    anything before 1970-01-02 a time of day. `float32` says that floats in it have 32 bits, and
+    so fewer digits. Raises RecordError: the value is of no type that Kafka Connect has.
     """
     return None if value is None else _text(value, float32=float32, embedded=False)
 
@@ -76,11 +68,12 @@ def _text(value: object, *, float32: bool, embedded: bool) -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return _float_text(value, float32=float32)
+            return java_double(value, _shortest_float32(value) if float32 else "")
         case int() | Decimal():
             return str(value)
         case str():
-            return _quoted(value) if embedded else value
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{escaped}"' if embedded else value
         case bytes() | bytearray() | memoryview():
             text = base64.b64encode(bytes(value)).decode()
             return f'"{text}"' if embedded else text
@@ -96,19 +89,13 @@ def _compound_text(value: object, *, float32: bool) -> str:
 
     if isinstance(value, list | tuple):
         return f"[{','.join(map(text, value))}]"
-    if isinstance(value, StructValue):
-        assert isinstance(value, Struct)
+    if isinstance(value, Struct):
         value = {f.name: value[f.name] for f in value.schema.fields}
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{text(key)}:{text(item)}' for key, item in value.items())}}}"
     raise RecordError(
         problem=f"Failed to serialize unexpected value type {type(value).__name__}: {value}"
     )
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _moment(value: date | time) -> str:
@@ -119,21 +106,8 @@ def _moment(value: date | time) -> str:
     return value.isoformat()
 
 
-def _float_text(value: float, *, float32: bool) -> str:
-    """Write a float as Java's `toString` does: the fewest digits, and E for an exponent."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    digits = Decimal(_shortest_float32(value) if float32 else repr(value))
-    if value == 0 or _JAVA_PLAIN[0] <= abs(value) < _JAVA_PLAIN[1]:
-        text = format(digits, "f")
-        return text if "." in text else f"{text}.0"
-    sign, figures, exponent = digits.as_tuple()
-    written = "".join(map(str, figures)).rstrip("0")
-    power = len(figures) - 1 + int(exponent)
-    return f"{'-' if sign else ''}{written[0]}.{written[1:] or '0'}E{power}"
-
-
 def _shortest_float32(value: float) -> str:
+    """Return the fewest digits that are the same float of 32 bits."""
     texts = (f"{value:.{digits}g}" for digits in range(1, _FLOAT32_DIGITS + 1))
     # A value beyond 32 bits has no such text.
     return next((text for text in texts if to_float32(float(text)) == value), repr(value))
@@ -154,7 +128,6 @@ _MICROSECOND = timedelta(microseconds=1)
 _MILLI = 1_000
 DAY_MILLIS = 86_400_000
 """The most milliseconds that a Time of Kafka Connect's may have."""
-_FLOAT32 = struct.Struct("<f")
 _DIGITS = Context(prec=MAX_PRECISION)
 
 
@@ -162,9 +135,7 @@ def native_from_json(schema: Schema, payload: object, *, path: str = "") -> Any:
     """Give a payload as Arrow takes it.
 
     A null stays null where the schema is optional; where it is required its default is taken.
-
-    Raises:
-        RecordError: The payload does not fit the schema; `field` is the path.
+    Raises RecordError: the payload does not fit the schema; `field` is the path.
     """
     if payload is None:
         if schema.optional:
@@ -197,7 +168,10 @@ def json_from_native(schema: Schema, value: Any, *, decimals_as_text: bool = Fal
         case Type.BYTES:
             return base64.b64encode(value).decode()
         case Type.FLOAT32 | Type.FLOAT64:
-            return _number(schema, value)
+            if not math.isfinite(value):
+                return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+            short = schema.type is Type.FLOAT32
+            return float(_shortest_float32(value)) if short else value
         case _:
             return value
 
@@ -214,22 +188,6 @@ def _compound(schema: Schema, value: Any, *, decimals_as_text: bool) -> Any:
         return [inner(values, item) for item in value]
     pairs = [[inner(keys, key), inner(values, item)] for key, item in value]
     return dict(pairs) if keys.type is Type.STRING else pairs
-
-
-def _number(schema: Schema, value: float) -> float | str:
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-    return value if schema.type is Type.FLOAT64 else _shortest(value)
-
-
-def _shortest(value: float) -> float:
-    """Give the number with the fewest digits that is the same float of 32 bits."""
-    for digits in (7, 8):
-        short = float(f"{value:.{digits}g}")
-        with suppress(OverflowError):  # rounded up beyond the largest
-            if _FLOAT32.unpack(_FLOAT32.pack(short))[0] == value:
-                return short
-    return float(f"{value:.9g}")
 
 
 def _bad(*, problem: str, at: str) -> RecordError:
@@ -359,15 +317,18 @@ def _time(schema: Schema, payload: object, path: str) -> int:
     return millis * _MILLI
 
 
-def _times(factor: int) -> Callable[[Schema, object, str], int]:
-    return lambda schema, payload, path: _whole(schema, payload, path) * factor
+def _timestamp(schema: Schema, payload: object, path: str) -> int:
+    micros = _whole(schema, payload, path) * _MILLI
+    if not -(1 << 63) <= micros < 1 << 63:
+        raise _misfit(schema, payload, path)
+    return micros
 
 
 _LOGICAL_READERS: Mapping[str, Callable[[Schema, object, str], Any]] = {
     DECIMAL: _decimal,
     DATE: _whole,
     TIME: _time,
-    TIMESTAMP: _times(_MILLI),
+    TIMESTAMP: _timestamp,
     VARIANT: _json_text,
 }
 
@@ -449,8 +410,7 @@ def native_from_value(schema: Schema, value: Any) -> Any:
         case date():
             return value.toordinal() - _EPOCH.toordinal()
         case time():
-            since = datetime.combine(_EPOCH, value, tzinfo=UTC) - _EPOCH
-            return since // _MICROSECOND
+            return day_micros(value)
         case _:
             return value
 
@@ -466,8 +426,7 @@ _TYPES = {name: type_ for type_, name in _NAMES.items()}
 def connect_schema(tree: object) -> Schema | None:
     """Give the schema that a JSON form describes; None for null: no schema.
 
-    Raises:
-        RecordError: It is none; `field` is the path to the part at fault.
+    Raises RecordError: it is none; `field` is the path to the part at fault.
     """
     return None if tree is None else _schema(tree, "")
 
@@ -477,10 +436,8 @@ def connect_json(
 ) -> dict[str, Any] | None:
     """Give the JSON form of a schema; None for no schema.
 
-    Args:
-        schema: The schema.
-        decimals_as_text: Whether defaults that are Decimals are base64 of their digits, and
-            never numbers.
+    With `decimals_as_text`, defaults that are Decimals are base64 of their digits, and never
+    numbers.
     """
     if schema is None:
         return None
@@ -488,14 +445,14 @@ def connect_json(
     def inner(part: Schema | None) -> dict[str, Any]:
         return connect_json(part, decimals_as_text=decimals_as_text) or {}
 
-    told: dict[str, Any] = {"type": _NAMES[schema.type], "optional": schema.optional}
+    tree: dict[str, Any] = {"type": _NAMES[schema.type], "optional": schema.optional}
     if schema.type is Type.STRUCT:
-        told["fields"] = [{**inner(own.schema), "field": own.name} for own in schema.fields]
+        tree["fields"] = [{**inner(own.schema), "field": own.name} for own in schema.fields]
     elif schema.key_schema is not None:
-        told["keys"] = inner(schema.key_schema)
-        told["values"] = inner(schema.value_schema)
+        tree["keys"] = inner(schema.key_schema)
+        tree["values"] = inner(schema.value_schema)
     elif schema.value_schema is not None:
-        told["items"] = inner(schema.value_schema)
+        tree["items"] = inner(schema.value_schema)
     native = native_from_value(schema, schema.default)
     facts = {
         "name": schema.name,
@@ -504,21 +461,21 @@ def connect_json(
         "parameters": dict(schema.parameters) or None,
         "default": json_from_native(schema, native, decimals_as_text=decimals_as_text),
     }
-    return told | {name: fact for name, fact in facts.items() if fact is not None}
+    return tree | {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _schema(tree: object, path: str) -> Schema:
     if not isinstance(tree, Mapping) or not isinstance(tree.get("type"), str):
-        raise _bad_schema(problem="Schema must contain 'type' field", at=path)
+        raise _bad(problem="Schema must contain 'type' field", at=path)
     if (type_ := _TYPES.get(tree["type"])) is None:
-        raise _bad_schema(problem=f"Unknown schema type: {tree['type']}", at=path)
+        raise _bad(problem=f"Unknown schema type: {tree['type']}", at=path)
     try:
         bare = Schema(
             type_,
-            optional=_given(tree, "optional", bool, path) or False,
-            name=_given(tree, "name", str, path),
-            version=_given(tree, "version", int, path),
-            doc=_given(tree, "doc", str, path),
+            optional=_attribute(tree, "optional", bool, path) or False,
+            name=_attribute(tree, "name", str, path),
+            version=_attribute(tree, "version", int, path),
+            doc=_attribute(tree, "doc", str, path),
             parameters=_parameters(tree, path),
             **_parts(type_, tree, path),
         )
@@ -527,13 +484,13 @@ def _schema(tree: object, path: str) -> Schema:
         default = native_from_json(bare, tree["default"], path=path)
         return bare.replaced(default=value_from_native(bare, default))
     except ConfigError as error:
-        raise _bad_schema(problem=error.problem, at=error.field or path) from error
+        raise _bad(problem=error.problem, at=error.field or path) from error
 
 
-def _given(tree: Mapping[str, Any], name: str, kind: type, path: str) -> Any:
+def _attribute(tree: Mapping[str, Any], name: str, kind: type, path: str) -> Any:
     value = tree.get(name)
     if value is not None and type(value) is not kind:
-        raise _bad_schema(problem=f"Invalid schema {name}: must be a {_WORDS[kind]}", at=path)
+        raise _bad(problem=f"Invalid schema {name}: must be a {_WORDS[kind]}", at=path)
     return value
 
 
@@ -542,10 +499,10 @@ _WORDS = {bool: "boolean", str: "string", int: "whole number"}
 
 
 def _parameters(tree: Mapping[str, Any], path: str) -> Mapping[str, str]:
-    given = tree.get("parameters") or {}
-    if not isinstance(given, Mapping) or not all(isinstance(v, str) for v in given.values()):
-        raise _bad_schema(problem="Schema parameters must map strings to strings", at=path)
-    return given
+    texts = tree.get("parameters") or {}
+    if not isinstance(texts, Mapping) or not all(isinstance(v, str) for v in texts.values()):
+        raise _bad(problem="Schema parameters must map strings to strings", at=path)
+    return texts
 
 
 def _parts(type_: Type, tree: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -564,31 +521,21 @@ def _parts(type_: Type, tree: Mapping[str, Any], path: str) -> dict[str, Any]:
 def _part(tree: Mapping[str, Any], name: str, path: str) -> Schema:
     if tree.get(name) is None:
         part = _PARTS[name]
-        raise _bad_schema(
-            problem=f"{tree['type'].title()} schema did not specify the {part}", at=path
-        )
+        raise _bad(problem=f"{tree['type'].title()} schema did not specify the {part}", at=path)
     return _schema(tree[name], f"{path} {name}".strip())
 
 
 def _members(tree: Mapping[str, Any], path: str) -> dict[str, Schema]:
     fields = tree.get("fields")
     if not isinstance(fields, list):
-        raise _bad_schema(
-            problem='Struct schema\'s "fields" argument is not an array.', at=path
-        )
+        raise _bad(problem='Struct schema\'s "fields" argument is not an array.', at=path)
     members: dict[str, Schema] = {}
     for field in fields:
         name = field.get("field") if isinstance(field, Mapping) else None
         if not isinstance(name, str) or not name:
-            raise _bad_schema(
-                problem="Struct schema's field name not specified properly", at=path
-            )
+            raise _bad(problem="Struct schema's field name not specified properly", at=path)
         if name in members:
             problem = f"Cannot create field because of field name duplication {name}"
-            raise _bad_schema(problem=problem, at=path)
+            raise _bad(problem=problem, at=path)
         members[name] = _schema(field, f"{path}.{name}".strip("."))
     return members
-
-
-def _bad_schema(*, problem: str, at: str) -> RecordError:
-    return RecordError(problem, field=at or None)

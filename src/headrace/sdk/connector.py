@@ -6,13 +6,14 @@ from abc import ABC
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from headrace.sdk.config import Configured
+from typing_extensions import override
+
+from headrace.sdk.config import Config, Configured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.sdk.config import Config
     from headrace.sdk.errors import ConfigError
     from headrace.sdk.position import Position
     from headrace.sdk.schema import Schema
@@ -23,15 +24,6 @@ class DeliveryGuarantee(StrEnum):
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
-
-
-class BoundaryKind(StrEnum):
-    """The kinds of bounds an offline read may be given."""
-
-    TIME = "time"
-    OFFSET = "offset"
-    VALUE = "value"
-    SNAPSHOT = "snapshot"
 
 
 class SchemaMemory(Protocol):
@@ -60,8 +52,7 @@ class Ledger(Protocol):
             after: How long the list must be before. An append whose answer was lost may be
                 repeated: what it has added is not added again.
 
-        Raises:
-            StateError: The list has another length, and other items: read it anew.
+        Raises StateError: the list has another length, and other items: read it again.
         """
 
     def slice(self, start: int, end: int) -> list[dict[str, str | int]]:
@@ -136,16 +127,14 @@ class TaskContext(Protocol):
 class Connector(Configured, ABC):
     """A kind of copy between one system and topics.
 
-    What the class methods answer depends on the configuration alone: none of them needs a
-    connector that was started.
+    What the class methods answer depends on the configuration alone, and not on a connector
+    that was started.
     """
 
     version: ClassVar[str] = "0"
     """Version of the plugin, shown in lists."""
     delivery: ClassVar[DeliveryGuarantee] = DeliveryGuarantee.AT_LEAST_ONCE
     """The strongest promise the connector keeps."""
-    boundaries: ClassVar[frozenset[BoundaryKind]] = frozenset()
-    """The bounds an offline read may have."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other systems' class names that a configuration may use for this connector."""
 
@@ -167,3 +156,30 @@ class Connector(Configured, ABC):
         Raises ConfigError with the reason for one that the connector could not go on from, or
         must not; nothing is changed then.
         """
+
+
+class Task(Configured, ABC):
+    """A running part of a source or a sink.
+
+    Call order: ``start``, any number of calls of its gear, ``stop``; by one thread at a time.
+    To make one takes nothing: ``start`` connects.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.settings = self.settings_class().from_config(config)
+
+    def start(self, context: TaskContext) -> None:
+        """Connect to what is read or written. May block briefly.
+
+        Raises ConfigError when it cannot be read or written as configured.
+        """
+        self.context = context
+
+    @override
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
+        return {name: value for name, value in self.__dict__.items() if name != "context"}
+
+    def stop(self) -> None:
+        """Let go of everything, promptly. Called once, also after a failed start."""

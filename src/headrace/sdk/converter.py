@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from headrace.sdk.config import Configured
+from headrace.sdk.config import Config, Configured
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.schema import Schema, Type
 from headrace.sdk.transform import DATA_EXCEPTION
@@ -22,11 +22,10 @@ from headrace.sdk.transform import DATA_EXCEPTION
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.sdk.config import Config
     from headrace.sdk.connector import SchemaMemory
 
 CONVERTER_TYPE = "converter.type"
-"""The key that tells a converter which part it is for; the runtime sets it."""
+"""The key that says which part a converter is for; the runtime sets it."""
 
 
 class RecordPart(StrEnum):
@@ -45,8 +44,8 @@ class RecordPart(StrEnum):
 class RuntimeRegistry(Protocol):
     """The schema registry that the runtime itself has.
 
-    The SDK does not say what can be asked of it: whoever makes it and the converters that use
-    it agree on a Protocol, and a converter checks with ``isinstance`` that it is one it knows.
+    The SDK does not say what can be asked of it: its maker and the converters that use it
+    agree on a Protocol, and a converter checks with ``isinstance`` that it is one it knows.
     """
 
     def close(self) -> None:
@@ -58,8 +57,6 @@ class ConverterContext:
     """What the runtime offers a converter.
 
     Args:
-        part: The part it is for.
-        topic: The topic whose records it converts.
         schemas: Remembers the schema of the topic's values, for those that carry none.
         registry: The schema registry that the runtime itself has, if it has one; it is the
             one meant where a configuration names none.
@@ -82,7 +79,6 @@ class Fault:
 
     Args:
         condition: SQL, true for them; it may be null for the others.
-        message: SQL of type STRING.
         exception: The class of the error, as Kafka Connect names it.
     """
 
@@ -120,10 +116,8 @@ class Converted:
     """A column on its way through a converter, as SQL.
 
     Args:
-        sql: The result. Null where the value is null and where it has a fault.
-        schema: Its schema.
         made: SQL over the column that is given, computed once, that ``sql`` and the faults
-            refer to by the name that the converter was told; None when there is no need.
+            refer to by the name that the converter was given; None when there is no need.
         faults: Asked in turn; the first that holds is the record's.
         call: Made after ``made``; ``sql`` and the faults may refer to its result. Not for
             what an ExpressionDecoder gives.
@@ -141,7 +135,6 @@ class Group:
     """Values of one schema.
 
     Args:
-        schema: The schema; it is taken as optional.
         values: An array of the type that ``to_arrow_type(schema)`` gives.
         rows: The number of each value's row, increasing; None for all rows.
     """
@@ -170,7 +163,7 @@ class ExpressionDecoder(ABC):
     """Decodes by an SQL expression."""
 
     def tokens(self, raw: str) -> str | None:
-        """Return SQL for what tells a value's schema, such as its id in a registry.
+        """Return SQL for what identifies a value's schema, such as its id in a registry.
 
         ``raw`` is a column of type BINARY. None, the default, when all values have one
         schema, which is known; else the runtime collects the different tokens of each
@@ -182,11 +175,8 @@ class ExpressionDecoder(ABC):
     def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
         """Return the values in ``raw``. Called once a batch, on the driver.
 
-        Args:
-            raw: A column of type BINARY.
-            made: The name of ``Converted.made``, if it is used.
-            tokens: What the batch has, and perhaps one that batches before it had; empty
-                without ``tokens``.
+        ``made`` is the name of ``Converted.made``, if it is used. The tokens are those that the
+        batch has, and perhaps one that batches before it had; none without ``tokens``.
         """
 
 
@@ -198,7 +188,7 @@ class ArrowDecoder(ABC):
     is stored already, and given to ``start``."""
 
     def tokens(self, raw: str) -> str | None:
-        """Return SQL for what tells a value's schema; see ``ExpressionDecoder.tokens``."""
+        """Return SQL for what identifies a value's schema; see ``ExpressionDecoder.tokens``."""
         return None
 
     def start(self, known: Schema | None) -> None:  # noqa: B027 - optional
@@ -248,7 +238,6 @@ class Converter(Configured, ABC):
     """What it can convert."""
 
     def __init__(self, config: Config, context: ConverterContext) -> None:
-        """Keep the parsed configuration and what the runtime offers."""
         self.config = config
         self.settings = self.settings_class().from_config(config)
         self.context = context
@@ -257,13 +246,8 @@ class Converter(Configured, ABC):
     def encode(self, column: str, made: str, schema: Schema) -> Converted:
         """Return the bytes of a column, with a schema of BYTES. Called once a batch.
 
-        Args:
-            column: A column with values of ``schema``.
-            made: The name of ``Converted.made``, if it is used.
-            schema: What the values are.
-
-        Raises:
-            ConfigError: Values of this schema can never be converted.
+        The column has values of ``schema``; ``made`` is the name of ``Converted.made``, if it
+        is used. Raises ConfigError: values of this schema can never be converted.
         """
 
     @abstractmethod
@@ -271,7 +255,7 @@ class Converter(Configured, ABC):
         """Return what decodes. Called once a batch, on the driver."""
 
     def close(self) -> None:
-        """Let go of connections. Called when the task stops, and before it starts anew."""
+        """Let go of connections. Called when the task stops, and before it starts again."""
 
     def refused(self, schema: Schema, takes: str) -> ConfigError:
         """Return the error for a schema that the converter cannot encode."""

@@ -18,7 +18,7 @@ from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, tab
 from headrace.sdk.errors import RetriableError, StaleEpochError
 from headrace.sdk.filestats import file_stats
 from headrace.sdk.folders import folder_name
-from headrace.sdk.location import sync
+from headrace.sdk.location import Location, sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,27 +26,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from headrace.sdk.location import Location
     from headrace.sdk.mark import Mark
 
-__all__ = [
-    "AddedFile",
-    "add_action",
-    "add_files",
-    "discard_other_attempts",
-    "discard_staged",
-    "find_receipt",
-    "mark_metadata",
-    "mark_properties",
-    "newest_change",
-    "receipt_in",
-    "stage_parquet",
-    "staged_files",
-    "staging_folder",
-]
-
 QUIET = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""No checkpoint with the commit: upkeep is a task of its own, and no batch waits for it."""
+"""No checkpoint with the commit: upkeep is a separate task, and no batch waits for it."""
 
 _RECEIPT = "headrace.receipt"
 _APPLICATION = "headrace.application"
@@ -61,9 +44,6 @@ class AddedFile:
 
     Args:
         path: Relative to the table's folder.
-        size_bytes: Size of the file.
-        rows: Number of its rows.
-        partition_values: For a partitioned table, the file's values as texts.
         stats: Its statistics as Delta's JSON; None for the number of rows only.
     """
 
@@ -85,17 +65,11 @@ def stage_parquet(
 ) -> list[AddedFile]:
     """Write ``frame`` under the folder ``table``, in a folder of this attempt's own.
 
-    The epoch is part of the name: an old owner that still writes cannot touch the
-    files of the new one. Returns the files in partition order, without empty ones.
-
-    Args:
-        frame: The rows.
-        table: The table's folder.
-        mark: The attempt.
-        folder: Where in the table; readers that list files skip names that begin with "_".
-        partition_by: Columns to divide the files by. Their values are texts of the kind that
-            Delta wants for booleans, whole numbers, decimals, dates and strings only.
-        stats: Whether to take each file's statistics from its footer.
+    The epoch is part of the name: an old owner that still writes cannot touch the files of the
+    new one. Returns the files in partition order, without empty ones. Readers that list files
+    skip a ``folder`` whose name begins with "_". The values of the columns of ``partition_by``
+    are texts of the kind that Delta has for booleans, integers, decimals, dates and strings
+    only. With ``stats``, each file's statistics are taken from its footer.
     """
     to = table / staging_folder(mark, folder)
     # The file _SUCCESS would stay behind in the table for ever.
@@ -142,7 +116,8 @@ def discard_other_attempts(table: Location, mark: Mark, *, folder: str = _DATA) 
     """
     for other in (table / staging_folder(mark, folder)).parent.list():
         batch, _, epoch = other.name.rpartition("-")
-        if batch == f"{mark.batch:012d}" and int(epoch) < mark.epoch:
+        is_attempt = batch == f"{mark.batch:012d}" and epoch.isdecimal()
+        if is_attempt and int(epoch) < mark.epoch:
             other.location.delete_folder()
 
 
@@ -155,7 +130,7 @@ def newest_change(folder: Location) -> float:
 def find_receipt(table: DeltaTable, mark: Mark) -> str | None:
     """Return the receipt of a batch that the table already holds, else None.
 
-    It is empty when the table's log has forgotten it. The table must be loaded anew. Raises
+    It is empty when the table's log has forgotten it. The table must be loaded again. Raises
     StaleEpochError when it holds a newer batch of the same application.
     """
     held = table.transaction_version(mark.application)
@@ -183,12 +158,12 @@ def add_files(
     receipt: str,
     now: datetime,
     *,
-    told: Mapping[str, str] | None = None,
+    details: Mapping[str, str] | None = None,
     flushed: bool = False,
 ) -> None:
     """Add staged files, the mark and the receipt in one transaction, durably.
 
-    The files are flushed first unless they are ``flushed``. ``told`` is what else the commit
+    The files are flushed first unless they are ``flushed``. ``details`` is what else the commit
     is to say, by name.
 
     Guarantee 2: a second transaction of one application that did not see the first is
@@ -206,7 +181,7 @@ def add_files(
             [add_action(file, now) for file in files],
             operation="WRITE",
             transactions={mark.application: mark.batch},
-            told={**_metadata(mark, receipt), **(told or {})},
+            details={**_metadata(mark, receipt), **(details or {})},
             now=now,
         )
     except CommitConflictError as error:
@@ -230,13 +205,11 @@ def add_action(file: AddedFile, now: datetime, *, change: bool = True) -> dict[s
     return {"add": add}
 
 
-def mark_properties(
-    mark: Mark, receipt: str, told: Mapping[str, str] | None = None
-) -> CommitProperties:
+def mark_properties(mark: Mark, receipt: str) -> CommitProperties:
     """Return the commit properties that keep a batch's mark and receipt."""
     return CommitProperties(
         app_transactions=[Transaction(mark.application, mark.batch)],
-        custom_metadata={**_metadata(mark, receipt), **(told or {})},
+        custom_metadata=_metadata(mark, receipt),
     )
 
 
@@ -276,15 +249,11 @@ def _added(
         footer, size_bytes = pq.read_metadata(file), file.size()
     name = path.relative_to(table)
     folders = name.split("/")[-1 - len(partition_by) : -1]
+    pairs = [folder.partition("=") for folder in folders]
     return AddedFile(
         name,
         size_bytes,
         footer.num_rows,
-        dict(map(_partition_value, folders)),
+        {unquote(k): None if v == _NULL_FOLDER else unquote(v) for k, _, v in pairs},
         file_stats(footer) if stats else None,
     )
-
-
-def _partition_value(folder: str) -> tuple[str, str | None]:
-    name, _, value = folder.partition("=")
-    return unquote(name), None if value == _NULL_FOLDER else unquote(value)

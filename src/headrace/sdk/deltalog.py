@@ -1,6 +1,6 @@
 """Writes commits into a Delta table's log, each as a whole, durably, or not at all.
 
-``deltalake`` shows a commit to readers before it is on disk, and tells nobody when it is:
+``deltalake`` shows a commit to readers before it is on disk, and does not say when it is:
 after a loss of power the commit's file may be there and be empty, which reads as a version
 that did nothing. Here a commit is flushed before it gets its name, as the transaction log
 protocol has it (https://github.com/delta-io/delta/blob/master/PROTOCOL.md).
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from deltalake import DeltaTable
+from deltalake import Schema as DeltaSchema
 
 from headrace.sdk.errors import DataLostError
 from headrace.sdk.location import Location, sync
@@ -24,32 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from deltalake import Schema as DeltaSchema
-
     from headrace.sdk.mark import Mark
-
-__all__ = [
-    "ACTIONS",
-    "LOG",
-    "CommitConflictError",
-    "actions_in",
-    "commit",
-    "commit_file",
-    "create_checkpoint",
-    "create_table",
-    "encoded_path",
-    "flush_commits",
-    "newest_commit",
-    "table_folder",
-    "write_commit",
-]
 
 LOG = "_delta_log"
 ACTIONS = "headrace.actions"
 """Where a commit says how many actions it has: one that is torn between two has fewer."""
 _UNESCAPED = "/:=+&'()~!,@$;"
 """What deltalake leaves as it is in the path of a file."""
-_RECENT_SECONDS = 120.0
+_RECENT_SECONDS = 120
 """Linux writes what is older than 30 seconds back by itself, at the next of its rounds."""
 
 
@@ -57,8 +40,7 @@ class CommitConflictError(Exception):
     """Another writer has committed what this commit must not follow.
 
     Args:
-        version: The other commit.
-        application: LetterScope transaction it was, where that is why.
+        application: Whose transaction it was, where that is why.
     """
 
     def __init__(self, version: int, application: str | None = None) -> None:
@@ -74,29 +56,20 @@ def commit(
     *,
     operation: str,
     transactions: Mapping[str, int],
-    told: Mapping[str, Any],
+    details: Mapping[str, Any],
     now: datetime,
 ) -> int:
     """Commit added and removed files behind the newest version; return the new version.
 
-    Commits that other writers have made since ``seen`` are passed, but for those that
-    change the table's definition, or have a transaction of one of the same applications:
-    Delta's rule for blind appends, and for removals whose writers all name one application.
-
-    Args:
-        table: The table's folder.
-        seen: The version that the actions were planned with.
-        actions: ``add`` and ``remove`` actions; their files are durable.
-        operation: What history shows it as.
-        transactions: Numbers of transactions, by application.
-        told: What else ``commitInfo`` says.
-        now: The present.
-
-    Raises:
-        CommitConflictError: Another writer was first.
+    Commits that other writers have made since ``seen`` are passed, but for those that change
+    the table's definition, or have a transaction of one of the same applications: Delta's rule
+    for blind appends, and for removals whose writers all name one application. ``seen`` is the
+    version that the actions, ``add`` and ``remove``, were planned with; their files are
+    durable. ``transactions`` are numbers by application, ``details`` are added to
+    ``commitInfo``. Raises CommitConflictError: another writer was first.
     """
     millis = int(now.timestamp() * 1000)
-    info = {"timestamp": millis, "operation": operation, "operationParameters": {}, **told}
+    info = {"timestamp": millis, "operation": operation, "operationParameters": {}, **details}
     marks = [
         {"txn": {"appId": name, "version": number}} for name, number in transactions.items()
     ]
@@ -122,10 +95,8 @@ def create_table(
 ) -> DeltaTable | None:
     """Create a table whose first commit is durable when it is there; None if one is there.
 
-    ``configuration`` are the properties that Delta knows, ``properties`` further ones.
-
-    Raises:
-        DeltaError: A column or a property is refused.
+    ``configuration`` are the properties that Delta knows, ``properties`` further ones. Raises
+    DeltaError: a column or a property is refused.
     """
     log = path / LOG
     # The first commits of a table may be forgotten.
@@ -166,32 +137,35 @@ def flush_commits(table: Location, mark: Mark | None, since: int = -1) -> None:
     """Make commits durable, with the files that they added, that others have written.
 
     Called after a commit through ``deltalake`` or Spark, and where a mark is found that an
-    earlier attempt may have left and not flushed. Commits up to ``since``, and those that
-    are older than the operating system leaves anything unwritten, are durable already.
-
-    Raises:
-        DataLostError: The commit of ``mark`` names a file that is not as it was written: the
-            power was lost after the commit was on disk, and before its files were.
+    earlier attempt may have left and not flushed. Commits up to ``since``, and those that are
+    older than the operating system leaves anything unwritten, are durable already. Raises
+    DataLostError: the commit of ``mark`` names a file that is not as it was written: the power
+    was lost after the commit was on disk, and before its files were.
     """
     version = max(since + 1, 0)
     if since < 0:
         version = newest_commit(table)
-        while version > 0 and _is_recent(commit_file(table, version - 1)):
+        recent = time.time_ns() - _RECENT_SECONDS * 1_000_000_000
+        while version > 0:
+            found = commit_file(table, version - 1).info()
+            if found is None or found.mtime_ns < recent:
+                break
             version -= 1
     commits: list[Location] = []
     added: dict[str, tuple[int, int] | None] = {}
     while (path := commit_file(table, version)).exists():
         commits.append(path)
         actions = list(actions_in(path))
-        is_own = mark is not None and any(_is_of(mark, a["txn"]) for a in actions if "txn" in a)
+        marks = [(a["txn"]["appId"], a["txn"]["version"]) for a in actions if "txn" in a]
+        is_own = mark is not None and (mark.application, mark.batch) in marks
         for action in actions:
             if "add" in action:
-                told = version, int(action["add"]["size"])
-                added[action["add"]["path"]] = told if is_own else None
+                written = version, int(action["add"]["size"])
+                added[action["add"]["path"]] = written if is_own else None
             elif "remove" in action:  # and perhaps deleted since
                 added.pop(action["remove"]["path"], None)
         version += 1
-    files = [_whole(table, name, told) for name, told in added.items()]
+    files = [_whole(table, name, written) for name, written in added.items()]
     there = [file for file in files if file is not None]
     while True:
         try:
@@ -217,8 +191,10 @@ def create_checkpoint(table: DeltaTable) -> None:
 
 def actions_in(path: Location) -> Iterator[dict[str, Any]]:
     """Yield the actions of a commit."""
-    for line in path.read_text().splitlines():
-        yield json.loads(line)
+    # Texts in statistics may hold what Python takes for the end of a line, such as U+2028.
+    for line in path.read_text().split("\n"):
+        if line:
+            yield json.loads(line)
 
 
 def encoded_path(path: str) -> str:
@@ -242,23 +218,18 @@ def _check_passable(table: Location, version: int, transactions: Mapping[str, in
 
 def _checkpointed(table: Location) -> int:
     try:
-        told = json.loads((table / LOG / "_last_checkpoint").read_text())
+        last = json.loads((table / LOG / "_last_checkpoint").read_text())
     except (FileNotFoundError, ValueError):
         return -1
-    return int(told["version"])
+    return int(last["version"])
 
 
-def _is_of(mark: Mark, transaction: Mapping[str, Any]) -> bool:
-    place = transaction["appId"], transaction["version"]
-    return place == (mark.application, mark.batch)
-
-
-def _whole(table: Location, name: str, told: tuple[int, int] | None) -> Location | None:
+def _whole(table: Location, name: str, written: tuple[int, int] | None) -> Location | None:
     """Return a file; None if it is gone, and of another commit."""
     file = table / unquote(name)
-    if told is None:
+    if written is None:
         return file if file.exists() else None
-    version, size_bytes = told
+    version, size_bytes = written
     found = file.info()
     if found is not None and found.size_bytes == size_bytes:
         return file
@@ -277,8 +248,3 @@ def newest_commit(table: Location) -> int:
     """Return the newest version in a table's log; -1 for none."""
     names = (entry.name.removesuffix(".json") for entry in (table / LOG).list())
     return max((int(name) for name in names if name.isdigit()), default=-1)
-
-
-def _is_recent(path: Location) -> bool:
-    found = path.info()
-    return found is not None and time.time() - found.mtime_ns / 1e9 < _RECENT_SECONDS

@@ -10,24 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
-import uuid
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = [
-    "Durability",
-    "durability",
-    "flush",
-    "make_folder",
-    "replace_text",
-    "set_durability",
-]
 
 _THREADS = 8
 _NO_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
@@ -50,13 +37,13 @@ _mode = Durability.FSYNC
 
 
 def set_durability(mode: Durability) -> None:
-    """Choose for this process. Called once by whoever starts it, with its settings."""
+    """Choose for this process. Called once when it starts, with its settings."""
     global _mode  # noqa: PLW0603 - one setting of the process, as the disk is one
     _mode = mode
 
 
 def durability() -> Durability:
-    """Return what this process was told."""
+    """Return what was chosen."""
     return _mode
 
 
@@ -64,26 +51,20 @@ def flush(files: Iterable[Path], *, up_to: Path | None = None, names: bool = Tru
     """Return when files and their names would survive a loss of power.
 
     Called by sinks with all the files of an attempt at once: their syncs overlap, and each
-    folder is synced once. Does nothing where the installation leaves it to the operating
-    system (setting ``durability``).
-
-    Args:
-        files: Files, or folders whose entries have changed.
-        up_to: The folder up to which the names of folders are flushed too, itself included,
-            for all that may have been made on the way; else only the files' own folders are.
-        names: Whether names are flushed at all; not those of a file that is to be renamed.
-
-    Raises:
-        OSError: A file is not there, or the disk did not take it. Nothing is known of the
-            files then: write them anew.
+    folder is synced once. Does nothing where the installation leaves it to the operating system
+    (setting ``durability``). ``up_to`` is the folder up to which the names of folders are
+    flushed too, itself included, for all that may have been made on the way; else only the
+    files' own folders are. Without ``names`` none is, as for a file that is to be renamed.
+    Raises OSError: a file is not there, or the disk did not take it. Nothing is known of the
+    files then: write them again.
     """
     if _mode is Durability.OS:
         return
-    wanted = list(dict.fromkeys(files))
+    distinct = list(dict.fromkeys(files))
     folders: dict[Path, None] = {}
-    for path in wanted if names else ():
+    for path in distinct if names else ():
         folders |= dict.fromkeys(_folders_of(path, up_to))
-    plain = [path for path in wanted if path not in folders]
+    plain = [path for path in distinct if path not in folders]
     if len(plain) > 1:
         with ThreadPoolExecutor(min(_THREADS, len(plain))) as pool:
             list(pool.map(_sync, plain))
@@ -100,21 +81,6 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if missing:
         flush([missing[0]], up_to=missing[-1].parent)
-
-
-def replace_text(path: Path, text: str, *, up_to: Path | None = None) -> None:
-    """Replace a file as a whole, durably: after a loss of power it is the old or the new.
-
-    ``up_to`` is as in ``flush``.
-    """
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        flush([draft], names=False)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    flush([path.parent], up_to=up_to)
 
 
 def _folders_of(path: Path, up_to: Path | None) -> Iterable[Path]:

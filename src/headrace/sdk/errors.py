@@ -35,7 +35,8 @@ class HeadraceError(Exception):
     category: ClassVar[Category] = Category.RUN
 
     def __init__(self, problem: str = "", *, fix: str = "", field: str | None = None) -> None:
-        self.problem = problem or _summary(type(self))
+        summary = (type(self).__doc__ or type(self).__name__).strip().splitlines()[0]
+        self.problem = problem or summary
         self.fix = fix
         self.field = field
         super().__init__(self.problem)
@@ -70,10 +71,6 @@ def error_class(code: str) -> type[HeadraceError] | None:
             return kind
         found += kind.__subclasses__()
     return None
-
-
-def _summary(kind: type[HeadraceError]) -> str:
-    return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
 
 
 def _restored(
@@ -125,10 +122,7 @@ class RetriableError(HeadraceError):
     counted against a record.
 
     Args:
-        problem: What is wrong.
         after: The shortest wait that makes sense, if the system said so.
-        fix: What an operator could do.
-        field: The configuration key concerned.
     """
 
     code = "task.retriable"
@@ -171,7 +165,7 @@ class RangeChangedError(DataLostError):
     """What a range stands for has changed since it was planned.
 
     A source raises it from ``read`` or ``splits``, before it has given any record: a batch
-    that runs for the first time is then dropped and planned anew, and one that may have run
+    that runs for the first time is then dropped and planned again, and one that may have run
     before fails, as targets may hold what was there before.
     """
 
@@ -209,11 +203,10 @@ class UnfitRecordError(HeadraceError):
 
     A transform raises it while the chain is compiled, where Kafka Connect's would raise for
     each record: a text where a struct is needed, say, or a field that is not there. It is
-    data and not configuration: the chain rejects the records and goes on.
+    data and not configuration: the chain rejects the records and continues.
 
     Args:
         message: What Kafka Connect says.
-        exception: The name of the class that it raises.
         where: SQL condition, never null, for the records concerned; the others stay as
             they are.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sdk.errors import UnfitRecordError
 from headrace.sdk.schema import Schema, Type
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import FieldPath, literal, quote
 from headrace.sdk.struct_exprs import (
     Change,
     Column,
@@ -27,7 +27,6 @@ from headrace.sdk.struct_exprs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headrace.sdk.sqltext import FieldPath
 
 _MAP = Type.MAP
 _NULL = "NULL"
@@ -37,7 +36,7 @@ _NULL = "NULL"
 class ValueExpr:
     """The key or the value of a record, as expressions.
 
-    The methods that take paths work at any depth: they build structs anew, leave a null
+    The methods that take paths work at any depth: they rebuild structs, leave a null
     struct null, and do nothing where a path leads nowhere. All give a new part.
 
     Args:
@@ -150,16 +149,10 @@ class ValueExpr:
     def find(self, path: FieldPath, *, defaults: bool = False) -> Column | None:
         """Return a field's expression and schema; None if there is no such field.
 
-        The field is optional if anything around it is. A struct on the way that is null
-        gives way to its default, as in Kafka Connect.
-
-        Args:
-            path: Which field.
-            defaults: Whether its own default stands for null, too; not in a struct that is
-                null.
-
-        Raises:
-            UnfitRecordError: A value on the way has no fields.
+        The field is optional if anything around it is. A struct on the way that is null gives
+        way to its default, as in Kafka Connect. With ``defaults`` its own default stands for
+        null, too, but not in a struct that is null. Raises UnfitRecordError: a value on the way
+        has no fields.
         """
         with self._present():
             around, column = self._at(path)
@@ -192,8 +185,7 @@ class ValueExpr:
     def renamed(self, names: Mapping[FieldPath, str]) -> ValueExpr:
         """Return a part in which some fields have other names, at the places they had.
 
-        Raises:
-            UnfitRecordError: A name is taken, and the part has a schema.
+        Raises UnfitRecordError: a name is taken, and the part has a schema.
         """
         return self._edited((path, _renaming(name)) for path, name in names.items())
 
@@ -212,9 +204,8 @@ class ValueExpr:
     def inserted(self, path: FieldPath, sql: str, schema: Schema) -> ValueExpr:
         """Return a part with one more field, after the others around it.
 
-        Raises:
-            UnfitRecordError: There is no struct at the path's parent; or the name is taken
-                and the part has a schema. Without a schema the field is replaced.
+        Raises UnfitRecordError: there is no struct at the path's parent; or the name is taken
+        and the part has a schema. Without a schema the field is replaced.
         """
         with self._present():
             return self._inserted(path, (sql, schema))

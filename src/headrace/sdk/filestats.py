@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-__all__ = ["file_stats"]
-
 _TEXT_CHARS = 32  # what Delta's own writers keep of a text
 _EXACT_DIGITS = 15  # a float holds so many decimal digits exactly
 _MILLISECOND = timedelta(milliseconds=1)
@@ -72,7 +70,7 @@ def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[str, pq.ColumnChunkMetaDa
 
 
 def _bounds(stats: pq.Statistics) -> tuple[Any, Any]:
-    """Return the smallest and the largest value; None for what cannot be told."""
+    """Return the smallest and the largest value; None for what is unknown."""
     if not stats.has_min_max:
         return None, None
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.sdk.location import Location
 
 _WRONG_PATH = {errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
-"""What no waiting mends: there can be no folder of this name."""
+"""Errors that do not pass: there can be no folder of this name."""
 
 _NAME_CHARS = 120
 
@@ -44,10 +44,9 @@ def fixed_folder(place: Location, placeholder: str) -> Location:
 def require_writable(folder: Location) -> None:
     """Create the folder, and try whether it can be written to.
 
-    Raises:
-        ConfigError: There can be no folder at this path.
-        SinkError: It cannot be written to now: it is full or read-only, say, or the right to
-            write there is missing. A task that is started anew later may find it well again.
+    Raises ConfigError: there can be no folder at this path. Raises SinkError: it cannot be
+    written to now: it is full or read-only, say, or the right to write there is missing. A task
+    that is started again later may find it repaired.
     """
     try:
         folder.make_folder()

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
 from typing_extensions import override
@@ -11,17 +12,17 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FrozenMap(Mapping[K, V_co]):
     """A mapping that never changes, keeps its order, and can be hashed and pickled.
 
     Equality is that of any mapping: order does not count.
     """
 
-    __slots__ = ("_items",)
-    _items: dict[K, V_co]
+    _items: Mapping[K, V_co] = field(default_factory=dict)
 
-    def __init__(self, items: Mapping[K, V_co] | None = None) -> None:
-        object.__setattr__(self, "_items", dict(items or {}))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_items", dict(self._items))
 
     @override
     def __getitem__(self, key: K) -> V_co:
@@ -42,15 +43,6 @@ class FrozenMap(Mapping[K, V_co]):
     @override
     def __repr__(self) -> str:
         return repr(self._items)
-
-    @override
-    def __setattr__(self, name: str, value: object) -> None:
-        message = f"A FrozenMap does not change: {name} cannot be set."
-        raise AttributeError(message)
-
-    @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FrozenMap, (self._items,)
 
 
 class Freezable(ABC):

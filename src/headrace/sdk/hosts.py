@@ -1,4 +1,4 @@
-"""Tells this machine's own addresses from those that others can reach."""
+"""Distinguishes this machine's own addresses from those that others can reach."""
 
 from __future__ import annotations
 

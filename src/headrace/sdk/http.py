@@ -25,21 +25,19 @@ if TYPE_CHECKING:
 
     from headrace.sdk.sources import Rows
 
+
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_DONE = frozenset({429, 503})
 """What says that a request was not carried out."""
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+_PORTS = {"http": 80, "https": 443}
+_LONGEST_WAIT = timedelta(hours=1)
 _SHOWN = 300
 """How many characters of an answer an error shows."""
 
 
 class HttpError(HeadraceError):
-    """An API refused a request, and would refuse it again.
-
-    Args:
-        problem: What was asked and answered.
-        status: The HTTP status of the answer.
-    """
+    """An API refused a request, and would refuse it again."""
 
     code = "http.refused"
 
@@ -102,10 +100,6 @@ class HttpClient:
 
     Args:
         url: The address of the API, before each path.
-        token: Sent as a bearer token, if there is one.
-        headers: Sent with each request.
-        timeout: How long to wait for a connection, and for each part of an answer.
-        rate_limit: The most requests, such as ``10/second``; None for no limit.
         patience: How long a request is sent again here. The default suits ``poll``, which
             should not block for more than a second.
     """
@@ -121,6 +115,8 @@ class HttpClient:
         patience: timedelta = timedelta(seconds=1),
     ) -> None:
         self._patience = patience.total_seconds()
+        self._origin = _origin(url)
+        self._headers = tuple(headers or ())
         self._rate = None if rate_limit is None else _rate("rate_limit", rate_limit)
         self._requests = MovingWindowRateLimiter(MemoryStorage())
         bearer = {} if token is None else {"Authorization": f"Bearer {token.value}"}
@@ -129,6 +125,7 @@ class HttpClient:
             headers={"Accept": "application/json", **bearer, **(headers or {})},
             timeout=timeout.total_seconds(),
             follow_redirects=True,
+            event_hooks={"request": [self._leave_out_secrets]},
         )
 
     @classmethod
@@ -149,14 +146,10 @@ class HttpClient:
     def request(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Return the answer to a request, which has succeeded.
 
-        Args:
-            method: The method, such as ``POST``.
-            path: The path after the client's address, or a whole address.
-            options: What ``httpx2.Client.request`` takes, such as ``params`` and ``json``.
-
-        Raises:
-            RetriableError: The API is busy or cannot be reached for longer than the patience.
-            HttpError: It refuses the request.
+        ``path`` is a path after the client's address, or a whole address; ``options`` are those
+        of ``httpx2.Client.request``, such as ``params`` and ``json``. Raises RetriableError:
+        the API is busy or cannot be reached for longer than the patience. Raises HttpError: it
+        refuses the request.
         """
         again = tenacity.Retrying(
             retry=tenacity.retry_if_exception(
@@ -184,9 +177,17 @@ class HttpClient:
         self._client.close()
 
     def _once(self, method: str, path: str, options: Mapping[str, Any]) -> httpx2.Response:
+        if self._origin and _origin(path) not in {None, self._origin}:
+            # The headers may hold a token, which is for this API only.
+            problem = f"{method} to another host than that of the configured URL is refused."
+            fix = "Configure the URL that the pages are at, or reset the source's offsets."
+            raise HttpError(problem, fix=fix)
         self._keep_to_rate()
         try:
             answer = self._client.request(method, path, **options)
+        except httpx2.InvalidURL as error:
+            problem = f"{method} failed: the address is invalid: {error}"
+            raise HttpError(problem) from error
         except httpx2.TransportError as error:
             problem = f"{method} {_address(error.request)} failed: {error!r}"
             raise _BusyError(problem) from error
@@ -200,8 +201,13 @@ class HttpClient:
         problem = f"{problem}: {answer.text[:_SHOWN]}".rstrip(": ")
         raise HttpError(problem, status=answer.status_code)
 
+    def _leave_out_secrets(self, request: httpx2.Request) -> None:
+        # A redirect elsewhere loses the token by itself, and these headers may hold another.
+        if self._origin and _origin(str(request.url)) != self._origin:
+            for name in self._headers:
+                request.headers.pop(name, None)
+
     def _keep_to_rate(self) -> None:
-        """Wait until the rate allows a request."""
         while self._rate is not None and not self._requests.hit(self._rate, "requests"):
             reset, _ = self._requests.get_window_stats(self._rate, "requests")
             wait = max(reset - time.time(), 0.001)
@@ -232,7 +238,12 @@ class HttpPagedSource(PagedSource):
     @property
     @override
     def partition(self) -> Mapping[str, str]:
-        return {"url": self.settings.http_url, "first": self.first}
+        # Offsets are shown to whoever may read them: no password and no query.
+        shown = self.settings.http_url
+        url = httpx2.URL(shown)
+        if url.userinfo or url.query or url.fragment:
+            shown = str(url.copy_with(username=None, password=None, query=None, fragment=None))
+        return {"url": shown, "first": self.first}
 
     @abstractmethod
     def rows(self, answer: httpx2.Response) -> Rows:
@@ -269,7 +280,23 @@ class HttpPagedSource(PagedSource):
 def next_link(answer: httpx2.Response) -> str | None:
     """Return where the header ``Link`` of an answer says that the next page is, or None."""
     link = answer.links.get("next", {}).get("url")
-    return None if link is None else str(answer.url.join(link))
+    try:
+        return None if link is None else str(answer.url.join(link))
+    except (httpx2.InvalidURL, ValueError) as error:
+        problem = f"{_address(answer.request)} was answered with an invalid Link: {error}"
+        raise HttpError(problem) from error
+
+
+def _origin(url: str) -> tuple[str, str, int | None] | None:
+    """Return the scheme, host and port of an address; None for a path."""
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        problem = f"The address of a page is invalid: {error}"
+        raise HttpError(problem) from error
+    if parsed.is_relative_url:
+        return None
+    return parsed.scheme, parsed.host, parsed.port or _PORTS.get(parsed.scheme)
 
 
 class _BusyError(RetriableError):
@@ -294,16 +321,18 @@ def _wait(state: tenacity.RetryCallState) -> float:
 
 
 def _retry_after(text: str | None) -> timedelta | None:
-    """Return the wait of a header ``Retry-After``: seconds, or the time of its end."""
     if text is None:
         return None
-    if text.strip().isdecimal():
-        return timedelta(seconds=int(text))
     try:
+        if text.strip().isdecimal():
+            return min(timedelta(seconds=int(text)), _LONGEST_WAIT)
         end = parsedate_to_datetime(text)
+        wait = end.replace(tzinfo=end.tzinfo or UTC) - datetime.now(UTC)
+    except OverflowError:
+        return _LONGEST_WAIT
     except ValueError:
         return None
-    return max(end.replace(tzinfo=end.tzinfo or UTC) - datetime.now(UTC), timedelta(0))
+    return min(max(wait, timedelta(0)), _LONGEST_WAIT)
 
 
 def _address(request: httpx2.Request) -> str:

@@ -18,10 +18,11 @@ import re
 import shutil
 import stat
 import uuid
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
 from typing_extensions import override
@@ -29,12 +30,6 @@ from typing_extensions import override
 from headrace.sdk.durability import flush, make_folder
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.storage import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-__all__ = ["Entry", "FileInfo", "FileSystem", "LocalFileSystem", "Location", "sync"]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
 """A scheme has two letters or more, as one may be a drive's."""
@@ -48,12 +43,10 @@ class FileInfo:
     """A file or a folder, as it was when it was looked at.
 
     Args:
-        size_bytes: The size of a file.
         mtime_ns: When its content changed, in nanoseconds since 1970; a copy may have the time
             of the original.
-        ctime_ns: When the file system saw it change; nobody can set that.
+        ctime_ns: When the file system saw it change; it cannot be set.
         identity: Tells it from another that is at the same place later.
-        is_folder: Whether it is a folder.
     """
 
     size_bytes: int
@@ -68,10 +61,8 @@ class Entry:
     """One entry of a folder.
 
     Args:
-        location: The file or folder.
         is_folder: Whether it is a folder, or a link to one; not if a link leads nowhere, in a
             circle or to where this process may not look.
-        is_link: Whether it is a link.
         info: Looks at it; returns None if it is gone. Costs a call where listing a folder
             tells names only.
     """
@@ -90,7 +81,7 @@ class Entry:
 class FileSystem(Protocol):
     """What the guarantees need of a file system. Any thread and process may use it at once.
 
-    Folders come and go with their files where a file system has none of its own. Whatever
+    Folders come and go with their files where a file system has none of its own. What
     fails raises OSError; FileNotFoundError where a file is missing that is needed.
     """
 
@@ -115,7 +106,7 @@ class FileSystem(Protocol):
         """Open a new file for pyarrow to write; it is durable after ``sync`` only."""
 
     def put(self, at: Location, data: bytes, *, up_to: Location | None = None) -> None:
-        """Write a small file as a whole, durably: whoever reads it sees the old or the new.
+        """Write a small file as a whole, durably: readers see the old or the new.
 
         Missing folders are made; ``up_to`` is as for ``sync``.
         """
@@ -134,8 +125,12 @@ class FileSystem(Protocol):
     def delete(self, at: Location) -> None:
         """Delete a file, or a folder without entries; nothing happens if there is none."""
 
-    def delete_folder(self, at: Location) -> None:
-        """Delete a folder with all that is in it, as far as possible, through no links."""
+    def delete_folder(self, at: Location) -> bool:
+        """Delete a folder with all that is in it, through no links; return whether it is gone.
+
+        What cannot be deleted is passed by, and raises nothing: most callers clean up, and
+        the next one to do so tries again. Those that go on to write there must look.
+        """
 
     def make_folder(self, at: Location) -> None:
         """Make a folder and those above it, durably; nothing happens when it is there."""
@@ -161,14 +156,18 @@ class FileSystem(Protocol):
     def resolve(self, at: Location) -> Location:
         """Return the place to which links lead."""
 
+    def free_bytes(self, at: Location) -> int | None:
+        """Return how much can still be written to a folder; None where that is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
     """A place in a file system. It can be pickled, and is a plain path or a URL as text.
 
+    Its methods that have the names of those of ``FileSystem`` do what these do.
+
     Args:
         scheme: The URL's scheme, which names the file system.
-        authority: The host or bucket; empty for local files.
         path: The absolute path, as it is and not percent-encoded.
     """
 
@@ -180,14 +179,18 @@ class Location:
     def of(cls, place: str | os.PathLike[str], *, field: str = "path") -> Location:
         """Return the location for a path, or for a URL such as ``file:///data``.
 
-        A relative path is below the working folder, and ``~`` at the beginning of a text is
-        the user's home. URLs are percent-encoded.
-
-        Raises:
-            ConfigError: No file system has the URL's scheme; ``field`` is the setting.
+        A relative path is below the working folder, and ``~`` at the beginning of a text is the
+        user's home. URLs are percent-encoded. Raises ConfigError: no file system has the URL's
+        scheme; ``field`` is the setting.
         """
         text = os.fspath(place)
         found = _URL.match(text) if isinstance(place, str) else None
+        if "\0" in (text if found is None else unquote(text)):
+            raise ConfigError(
+                problem=f"Invalid path {text!r}: it contains a null character.",
+                fix="Remove it.",
+                field=field,
+            )
         if found is None:
             path = Path(text)
             if isinstance(place, str) and path.parts[:1] == ("~",):
@@ -217,12 +220,10 @@ class Location:
         return self.path if self.is_local else self.url
 
     def __truediv__(self, name: str) -> Location:
-        """Return the place with a relative path below this one."""
         return Location(self.scheme, self.authority, str(PurePosixPath(self.path) / name))
 
     @property
     def url(self) -> str:
-        """Return the URL, percent-encoded."""
         return f"{self.scheme}://{self.authority}{quote(os.fsencode(self.path))}"
 
     @property
@@ -232,7 +233,6 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Return whether it is on a disk of this machine, or mounted like one."""
         return self.scheme == "file"
 
     @property
@@ -246,21 +246,26 @@ class Location:
 
     @property
     def name(self) -> str:
-        """Return the last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
     def parent(self) -> Location:
-        """Return the folder that it is in."""
         above = self.path.rpartition("/")[0] or "/"
         return Location(self.scheme, self.authority, above)
 
     def relative_to(self, folder: Location) -> str:
-        """Return the path from a folder above. Raises ValueError if that is not above."""
+        """Return the path from a folder above. Raises ValueError if that is not above.
+
+        So it does where ``..`` stands in between, as it may lead anywhere.
+        """
         if (self.scheme, self.authority) != (folder.scheme, folder.authority):
             message = f"{self} is not below {folder}"
             raise ValueError(message)
-        return PurePosixPath(self.path).relative_to(folder.path).as_posix()
+        below = PurePosixPath(self.path).relative_to(folder.path)
+        if ".." in below.parts:
+            message = f"{self} may lead out of {folder}"
+            raise ValueError(message)
+        return below.as_posix()
 
     def is_below(self, folder: Location) -> bool:
         """Return whether a folder is this place or above it."""
@@ -270,20 +275,16 @@ class Location:
         return False
 
     def resolved(self) -> Location:
-        """Return the place to which links lead."""
         return self.file_system.resolve(self)
 
     @property
     def file_system(self) -> FileSystem:
-        """Return what reads and writes here."""
         return FILE_SYSTEMS[self.scheme]
 
     def info(self) -> FileInfo | None:
-        """Look at the file or folder; None if there is neither."""
         return self.file_system.info(self)
 
     def exists(self) -> bool:
-        """Return whether there is a file or folder."""
         return self.file_system.info(self) is not None
 
     def is_folder(self) -> bool:
@@ -292,7 +293,6 @@ class Location:
         return found is not None and found.is_folder
 
     def list(self) -> Iterator[Entry]:
-        """Yield the entries of the folder, in no order; none if there is no folder."""
         return self.file_system.list(self)
 
     def walk(self) -> Iterator[Entry]:
@@ -303,19 +303,15 @@ class Location:
                 yield from entry.location.walk()
 
     def read_bytes(self) -> bytes:
-        """Return the content of a small file."""
         return self.file_system.read(self)
 
     def read_text(self) -> str:
-        """Return the content of a small file in UTF-8."""
         return self.file_system.read(self).decode()
 
     def open_input(self) -> Any:
-        """Open the file for pyarrow to read at any place."""
         return self.file_system.open_input(self)
 
     def open_output(self) -> Any:
-        """Open a new file for pyarrow to write."""
         return self.file_system.open_output(self)
 
     def put(self, text: str, *, up_to: Location | None = None) -> None:
@@ -323,31 +319,27 @@ class Location:
         self.file_system.put(self, text.encode(), up_to=up_to)
 
     def put_new(self, text: str) -> bool:
-        """Write a small file durably unless there is one; return whether it was written."""
         return self.file_system.put_new(self, text.encode())
 
     def move_to(self, target: Location) -> None:
-        """Give the file another name in the same file system."""
         self.file_system.move(self, target)
 
     def delete(self) -> None:
-        """Delete the file or the empty folder, if there is one."""
         self.file_system.delete(self)
 
-    def delete_folder(self) -> None:
-        """Delete the folder with all that is in it, as far as that is possible."""
-        self.file_system.delete_folder(self)
+    def delete_folder(self) -> bool:
+        return self.file_system.delete_folder(self)
 
     def make_folder(self) -> None:
-        """Make the folder and those above it, durably."""
         self.file_system.make_folder(self)
 
+    def free_bytes(self) -> int | None:
+        return self.file_system.free_bytes(self)
+
     def touch(self) -> None:
-        """Give the file the present as its time of change."""
         self.file_system.touch(self)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the lock of this name; see ``FileSystem.lock``."""
         return self.file_system.lock(self)
 
 
@@ -357,9 +349,9 @@ def sync(files: Iterable[Location], *, up_to: Location | None = None) -> None:
     Called by sinks with all the files of an attempt at once: their syncs overlap, and each
     folder is synced once. All are in one file system.
     """
-    wanted = list(files)
-    if wanted:
-        wanted[0].file_system.sync(wanted, up_to=up_to)
+    locations = list(files)
+    if locations:
+        locations[0].file_system.sync(locations, up_to=up_to)
 
 
 class LocalFileSystem:
@@ -368,7 +360,7 @@ class LocalFileSystem:
     scheme = "file"
 
     def info(self, at: Location) -> FileInfo | None:
-        """See FileSystem. What is neither a file nor a folder, such as a pipe, is not there."""
+        """What is neither a file nor a folder, such as a pipe, is not there."""
         try:
             status = os.stat(at.path)  # noqa: PTH116 - called for each poll of each topic
         except OSError as error:
@@ -387,7 +379,6 @@ class LocalFileSystem:
         )
 
     def list(self, at: Location) -> Iterator[Entry]:
-        """See FileSystem."""
         try:
             entries = os.scandir(at.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -399,24 +390,20 @@ class LocalFileSystem:
                     yield Entry(found, _is_folder(entry), entry.is_symlink(), found.info)
 
     def read(self, at: Location) -> bytes:
-        """See FileSystem."""
         return Path(at.path).read_bytes()
 
     def open_input(self, at: Location) -> Any:
-        """See FileSystem."""
         import pyarrow as pa  # noqa: PLC0415 - takes long, and most locations are only named
 
         return pa.OSFile(at.path, "rb")
 
     def open_output(self, at: Location) -> Any:
-        """See FileSystem."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         Path(at.path).parent.mkdir(parents=True, exist_ok=True)
         return pa.OSFile(at.path, "wb")
 
     def put(self, at: Location, data: bytes, *, up_to: Location | None = None) -> None:
-        """See FileSystem."""
         path = Path(at.path)
         make_folder(path.parent)
         with self._draft(path, data) as draft:
@@ -424,7 +411,6 @@ class LocalFileSystem:
         flush([path.parent], up_to=None if up_to is None else up_to.local)
 
     def put_new(self, at: Location, data: bytes) -> bool:
-        """See FileSystem."""
         path = Path(at.path)
         with self._draft(path, data) as draft:
             try:
@@ -435,13 +421,11 @@ class LocalFileSystem:
         return True
 
     def move(self, source: Location, target: Location) -> None:
-        """See FileSystem."""
         path = Path(target.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         Path(source.path).replace(path)
 
     def delete(self, at: Location) -> None:
-        """See FileSystem."""
         path = Path(at.path)
         with suppress(FileNotFoundError):
             if path.is_dir() and not path.is_symlink():
@@ -449,26 +433,23 @@ class LocalFileSystem:
             else:
                 path.unlink()
 
-    def delete_folder(self, at: Location) -> None:
-        """See FileSystem."""
+    def delete_folder(self, at: Location) -> bool:
         shutil.rmtree(at.path, ignore_errors=True)
+        return not os.path.lexists(at.path)
 
     def make_folder(self, at: Location) -> None:
-        """See FileSystem."""
         make_folder(Path(at.path))
 
     def touch(self, at: Location) -> None:
-        """See FileSystem."""
         os.utime(at.path)
 
     def sync(self, files: Iterable[Location], *, up_to: Location | None = None) -> None:
-        """See FileSystem."""
         paths = [Path(file.path) for file in files]
         flush(paths, up_to=None if up_to is None else up_to.local)
 
     @contextmanager
     def lock(self, at: Location) -> Iterator[None]:
-        """See FileSystem. Processes of this machine share it."""
+        """Processes of this machine share it."""
         path = Path(at.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -477,8 +458,13 @@ class LocalFileSystem:
                 yield
 
     def resolve(self, at: Location) -> Location:
-        """See FileSystem."""
         return Location(at.scheme, at.authority, str(Path(at.path).resolve()))
+
+    def free_bytes(self, at: Location) -> int | None:
+        try:
+            return shutil.disk_usage(at.path).free
+        except OSError:
+            return None
 
     @contextmanager
     def _draft(self, path: Path, data: bytes) -> Iterator[Path]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.sdk.errors import StaleEpochError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["Mark", "receipt_figures"]
 
 _ATTEMPT = "attempt"
 
@@ -28,7 +24,7 @@ class Mark:
     Args:
         application: Connector and task, unique over all stores and re-creations.
         batch: Grows by one with each batch and never restarts.
-        epoch: Grows with each new owner of the task; tells attempts apart.
+        epoch: Grows with each new owner of the task; distinguishes attempts.
         range: A digest of the positions between which the batch's records are. A store that
             was set back may give one number to two ranges.
     """
@@ -46,12 +42,10 @@ class Mark:
     def wrote(self, receipt: str | None) -> bool:
         """Return whether this very attempt wrote the receipt that a target holds of the batch.
 
-        A sink asks on ``commit``: there is nothing to do when it is true, and when it is
-        false, as the receipt is None, the batch is to be added.
-
-        Raises:
-            StaleEpochError: Another attempt wrote it, or another range has the batch's
-                number. What the target holds must then not be changed.
+        A sink asks on ``commit``: there is nothing to do when it is true, and when it is false,
+        as the receipt is None, the batch is to be added. Raises StaleEpochError: another
+        attempt wrote it, or another range has the batch's number. What the target holds must
+        then not be changed.
         """
         if receipt is None:
             return False

@@ -16,10 +16,11 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.sdk.errors import ConfigError, HeadraceError
-from headrace.sdk.frozen import FrozenMap
+from headrace.sdk.frozen import FrozenMap, freeze
 from headrace.sdk.schema import (
     DATE,
     DECIMAL,
+    FLOATS,
     MAX_PRECISION,
     TIME,
     TIMESTAMP,
@@ -53,11 +54,9 @@ class Head:
 def native_head(schema: Schema, path: str = "") -> Head:
     """Give the head that is left of a schema's own in Arrow and Spark.
 
-    Decimals get a precision. Times become whole numbers, microseconds since midnight: Spark
-    has a type for them, but Delta tables cannot hold it. Other names are lost.
-
-    Raises:
-        ConfigError: A Decimal's scale does not fit; the error names the path.
+    Decimals get a precision. Times become whole numbers, microseconds since midnight: Spark has
+    a type for them, but Delta tables cannot hold it. Other names are lost. Raises ConfigError:
+    a Decimal's scale does not fit; the error names the path.
     """
     if not schema.is_logical:
         return Head(schema.type)
@@ -81,10 +80,7 @@ def native_head(schema: Schema, path: str = "") -> Head:
 def metadata_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> dict[str, str]:
     """Give what Arrow's and Spark's types cannot say about a field's schema.
 
-    Args:
-        schema: The schema.
-        prefix: What the keys start with.
-        key: Whether it is a map's key, which Arrow and Spark take as required.
+    `key` says that it is a map's key, which Arrow and Spark take as required.
     """
     metadata: dict[str, str] = {}
     head = Head.of(schema)
@@ -97,7 +93,7 @@ def metadata_of(schema: Schema, prefix: str = PREFIX, *, key: bool = False) -> d
     if schema.doc is not None:
         metadata["doc"] = schema.doc
     if schema.default is not None:
-        metadata["default"] = json.dumps(_encoded(schema, schema.default))
+        metadata["default"] = json.dumps(default_to_json(schema, schema.default))
     if key and schema.optional:
         metadata["optional"] = "true"
     named = {prefix + name: text for name, text in metadata.items()}
@@ -139,7 +135,7 @@ def with_metadata(native: Schema, metadata: Mapping[str, str], prefix: str = PRE
     if default is None or (f"{prefix}type" in metadata and Head.of(named) == Head.of(native)):
         return documented
     try:
-        return documented.replaced(default=_decoded(named, json.loads(default)))
+        return documented.replaced(default=default_from_json(named, json.loads(default)))
     except (HeadraceError, ArithmeticError, AttributeError, TypeError, ValueError):
         # Metadata outlives casts: the default is that of the type the column had before.
         return documented
@@ -167,8 +163,8 @@ def _with_head(native: Schema, metadata: Mapping[str, str], prefix: str) -> Sche
     return schema if native_head(schema) == Head.of(native) else native
 
 
-def _encoded(schema: Schema, value: Any) -> Any:
-    """Write a default as JSON; the schema says how to read it."""
+def default_to_json(schema: Schema, value: Any) -> Any:
+    """Give a default as JSON values; the schema says how to read it."""
     match value:
         case None:
             return None
@@ -180,51 +176,42 @@ def _encoded(schema: Schema, value: Any) -> Any:
             return str(value)
         case Struct():
             return {
-                field.name: _encoded(field.schema, value.get_without_default(field))
+                field.name: default_to_json(field.schema, value.get_without_default(field))
                 for field in value.schema.fields
             }
         case tuple() | list() if schema.value_schema is not None:
-            return [_encoded(schema.value_schema, item) for item in value]
+            return [default_to_json(schema.value_schema, item) for item in value]
         case Mapping() if schema.key_schema is not None and schema.value_schema is not None:
             return [
-                [_encoded(schema.key_schema, key), _encoded(schema.value_schema, item)]
+                [
+                    default_to_json(schema.key_schema, key),
+                    default_to_json(schema.value_schema, item),
+                ]
                 for key, item in value.items()
             ]
         case _:
             return value
 
 
-def _decoded(schema: Schema, value: Any) -> Any:
+def default_from_json(schema: Schema, value: Any) -> Any:
+    """Read what `default_to_json` gave, also of a schema that has since been widened."""
+    keys, items = schema.key_schema, schema.value_schema
     if value is None:
         return None
     if schema.is_logical:
         return _LOGICAL_READERS[str(schema.name)](value)
-    match schema.type:
-        case Type.BYTES:
-            return base64.b64decode(value)
-        case Type.FLOAT32 | Type.FLOAT64:
-            return float(value)
-        case Type.STRUCT:
-            return _struct(schema, value)
-        case Type.ARRAY if schema.value_schema is not None:
-            return [_decoded(schema.value_schema, item) for item in value]
-        case Type.MAP:
-            return _map(schema, value)
-        case _:
-            return value
-
-
-def _struct(schema: Schema, value: Mapping[str, Any]) -> Struct:
-    fields = {field.name: field.schema for field in schema.fields}
-    values = {name: _decoded(fields[name], item) for name, item in value.items()}
-    return Struct(schema, {name: item for name, item in values.items() if item is not None})
-
-
-def _map(schema: Schema, pairs: list[list[Any]]) -> FrozenMap[Any, Any]:
-    keys, values = schema.key_schema, schema.value_schema
-    if keys is None or values is None:
-        return FrozenMap()
-    return FrozenMap({_decoded(keys, key): _decoded(values, item) for key, item in pairs})
+    if schema.type is Type.BYTES:
+        return base64.b64decode(value)
+    if schema.type in FLOATS:
+        return float(value)
+    if schema.type is Type.STRUCT:
+        fields = {field.name: field.schema for field in schema.fields}
+        values = {name: default_from_json(fields[name], item) for name, item in value.items()}
+        return Struct(schema, {name: item for name, item in values.items() if item is not None})
+    if items is not None and keys is not None:
+        pairs = [(default_from_json(keys, k), default_from_json(items, v)) for k, v in value]
+        return FrozenMap({freeze(key): item for key, item in pairs})
+    return value if items is None else [default_from_json(items, item) for item in value]
 
 
 _LOGICAL_READERS: Mapping[str, Callable[[str], Any]] = {

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from typing_extensions import override
 
@@ -11,6 +11,7 @@ from headrace.sdk.errors import StateError
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Position:
     """An offset for each source partition, as Kafka Connect's REST API shows them.
 
@@ -25,14 +26,10 @@ class Position:
     Args:
         offsets: Pairs of partition and offset; of two for one partition the last counts.
 
-    Raises:
-        StateError: A partition or an offset is not an object of JSON values.
+    Raises StateError: a partition or an offset is not an object of JSON values.
     """
 
-    __slots__ = ("_offsets",)
-
-    EMPTY: ClassVar["Position"]
-    _offsets: dict[str, str]
+    _offsets: Mapping[str, str]
 
     def __init__(
         self, offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]] = ()
@@ -49,8 +46,7 @@ class Position:
     def from_json(cls, text: str) -> "Position":
         """Read what `to_json` wrote.
 
-        Raises:
-            StateError: The text is not JSON, or not a list of `{"partition", "offset"}`.
+        Raises StateError: the text is not JSON, or not a list of `{"partition", "offset"}`.
         """
         try:
             entries = json.loads(text)
@@ -83,10 +79,10 @@ class Position:
 
     def merged(self, other: "Position") -> "Position":
         """Give this position with all partitions of the other at the other's offsets."""
-        return _position(self._offsets | other._offsets)  # noqa: SLF001 - its own class
+        return _position({**self._offsets, **other._offsets})  # noqa: SLF001 - its own class
 
     def without(self, partition: Mapping[str, Any]) -> "Position":
-        """Give this position without the partition: the source begins anew with it."""
+        """Give this position without the partition: the source begins again with it."""
         gone = _canonical(partition)
         return _position({key: text for key, text in self._offsets.items() if key != gone})
 
@@ -95,26 +91,13 @@ class Position:
         for partition, offset in self._offsets.items():
             yield _object(partition), _object(offset)
 
-    @override
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: a position never changes."""
-        message = f"A position does not change: {name} cannot be set."
-        raise AttributeError(message)
-
     def changed(self, before: "Position") -> list[Mapping[str, Any]]:
         """Give the partitions in which this position differs from one before it."""
         old, new = before._offsets, self._offsets  # noqa: SLF001 - its own class
         return [_object(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
     def __len__(self) -> int:
-        """Count the partitions."""
         return len(self._offsets)
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Position):
-            return NotImplemented
-        return self._offsets == other._offsets
 
     @override
     def __hash__(self) -> int:
@@ -123,10 +106,6 @@ class Position:
     @override
     def __repr__(self) -> str:
         return f"Position({self.to_json()})"
-
-    @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _position, (self._offsets,)
 
 
 def _position(offsets: Mapping[str, str]) -> Position:
@@ -149,7 +128,7 @@ def _canonical(value: Mapping[str, Any]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Check what `json.dumps` would bend in silence: keys that are no text, and tuples."""
+    """Check what `json.dumps` would change: keys that are not strings, and tuples."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -174,21 +153,16 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-Position.EMPTY = Position()
-
-
 def check_range(
     start: Position, end: Position, partitions: Collection[Mapping[str, Any]]
 ) -> None:
     """Refuse a range that moves in other partitions than those that a source reads.
 
-    A batch keeps its range while the configuration changes: one that was planned under
-    another path, topic or number of tasks must be an error. Read as an empty range it would
-    be finished, and its records would be lost. Every source calls this, or does the same, at
-    the beginning of `read` or `splits`.
-
-    Raises:
-        StateError: The range moves in a partition that is not among `partitions`.
+    A batch keeps its range while the configuration changes: one that was planned under another
+    path, topic or number of tasks must be an error. Read as an empty range it would be
+    finished, and its records would be lost. Every source calls this, or does the same, at the
+    beginning of `read` or `splits`. Raises StateError: the range moves in a partition that is
+    not among `partitions`.
     """
     known = {_canonical(partition) for partition in partitions}
     foreign = [each for each in end.changed(start) if _canonical(each) not in known]
@@ -218,8 +192,6 @@ class ReadLimit:
     transaction, may pass; `until` is a bound that may never be passed.
 
     Args:
-        rows: The most rows, or None.
-        size_bytes: The most bytes, or None.
         until: The position that `latest` must not pass, such as the end of a run's window.
     """
 
@@ -228,14 +200,8 @@ class ReadLimit:
     until: Position | None = None
 
     def __post_init__(self) -> None:
-        """Refuse limits that would let nothing through."""
         for name, limit in (("rows", self.rows), ("size_bytes", self.size_bytes)):
             if limit is not None and limit < 1:
                 raise StateError(
                     problem=f"A read limit must be at least 1, not {limit}.", field=name
                 )
-
-    @classmethod
-    def unlimited(cls) -> "ReadLimit":
-        """Give the limit that lets everything through."""
-        return cls()

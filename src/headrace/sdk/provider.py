@@ -8,14 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.sdk.config import Configured
+from headrace.sdk.config import Config, Configured
 from headrace.sdk.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
-
-    from headrace.sdk.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +22,8 @@ class ProviderContext:
 
     Args:
         folders: The folders that are meant for secrets.
-        serving: Whether whoever writes configurations may be somebody else than whoever runs
-            this process. A provider should then give nothing that was not meant for
+        serving: Whether the author of configurations may be somebody else than who runs this
+            process. A provider should then give nothing that was not meant for
             configurations, unless its own keys say so.
         shared: Whether it is sure to be somebody else, as clients have tokens.
     """
@@ -46,7 +44,6 @@ class ConfigProvider(Configured, ABC):
     version: ClassVar[str] = "1.0.0"
 
     def __init__(self, config: Config, context: ProviderContext) -> None:
-        """Be ready to be asked; nothing is read yet."""
         self.settings = self.settings_class().from_config(config)
         self.context = context
 
@@ -55,29 +52,19 @@ class ConfigProvider(Configured, ABC):
         """Return the values of keys at a path, those that are there.
 
         Called each time a configuration is checked or its tasks are planned, so that a value
-        that has changed counts from the next start of the tasks on.
-
-        Args:
-            path: What stands between the provider and the key; empty if nothing does.
-            keys: The keys.
-
-        Raises:
-            ConfigError: The path is not there, or may not be read. It must hold no value.
-            RetriableError: A system that holds the values does not answer now.
+        that has changed counts from the next start of the tasks on. ``path`` is what stands
+        between the provider and the key, empty if nothing does. Raises ConfigError: the path is
+        not there, or may not be read. It must hold no value. Raises RetriableError: a system
+        that holds the values does not answer now.
         """
 
 
 def allowed_path(text: str, allowed: Collection[str], context: ProviderContext) -> Path:
     """Return the path that a reference names, links followed, if it may be read.
 
-    Args:
-        text: The path.
-        allowed: The paths at or below which files may be read; if none, those that are meant
-            for secrets where others write the configurations, and all where nobody else does.
-        context: Where the provider is used.
-
-    Raises:
-        ConfigError: It may not, or is not absolute.
+    ``allowed`` are the paths at or below which files may be read; if none, those that are meant
+    for secrets where others write the configurations, and all where nobody else does. Raises
+    ConfigError: it may not, or is not absolute.
     """
     if not text or "\0" in text or not Path(text).is_absolute():
         problem = f"Expected an absolute path, got {text!r}."
@@ -111,8 +98,6 @@ class Metric:
     Args:
         name: Its name, with its unit at the end; that of a counter lacks ``_total``.
         kind: How its values behave. A counter never goes down while the process lives.
-        help: What it is, in one sentence.
-        labels: The labels of its samples.
         kafka: Kafka Connect's metrics that mean the same, each with the PromQL that gives its
             value where that is not the metric itself; for the documentation.
     """
@@ -129,10 +114,9 @@ class MetricSample:
     """One value of a metric.
 
     Args:
-        metric: The metric.
         name: The sample's name: the metric's, with ``_total`` for a counter, and with
             ``_bucket``, ``_count`` or ``_sum`` for a histogram or a summary.
-        labels: Tell its connector, its task and so on; ``le`` is a bucket's upper bound.
+        labels: Its connector, its task and so on; ``le`` is a bucket's upper bound.
         value: The value; a bucket counts what is not above its bound.
     """
 
@@ -156,7 +140,7 @@ class MetricsReporter(Configured, ABC):
 
     @abstractmethod
     def configure(self, config: Config) -> None:
-        """Get ready. Raises ConfigError if it cannot be as it is told."""
+        """Get ready. Raises ConfigError if it cannot with this configuration."""
 
     @abstractmethod
     def report(self, at: datetime, samples: Sequence[MetricSample]) -> None:

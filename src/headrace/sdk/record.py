@@ -16,13 +16,7 @@ from headrace.sdk.struct import Struct
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A named value beside a record. A record may have several of one key, in order.
-
-    Args:
-        key: The name.
-        value: The value, which fits `schema` if there is one.
-        schema: The value's schema, or None if it has none.
-    """
+    """A named value beside a record. A record may have several of one key, in order."""
 
     key: str
     value: Any
@@ -41,9 +35,6 @@ class Record:
         topic: The topic that the record goes to or comes from; from a source empty for the
             connector's own, and nothing else where transforms or sinks follow directly.
         value: The value; None is a tombstone: its key is deleted.
-        key: The key, or None.
-        partition: The topic's partition; None lets the topic choose.
-        headers: The headers, in order.
         timestamp: When it happened, as an aware datetime, or None if unknown.
         value_schema: The value's schema; None if the value is plain JSON.
         key_schema: The key's schema; None if the key is plain JSON.
@@ -52,8 +43,7 @@ class Record:
             once the record is durable.
         offset: For a sink, the record's place in its topic's partition.
 
-    Raises:
-        RecordError: The timestamp has no time zone.
+    Raises RecordError: the timestamp has no time zone.
     """
 
     topic: str
@@ -69,7 +59,6 @@ class Record:
     offset: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a timestamp that names no instant."""
         if self.timestamp is not None and self.timestamp.utcoffset() is None:
             raise RecordError(
                 problem=f"The timestamp {self.timestamp.isoformat()} has no time zone.",
@@ -85,21 +74,9 @@ class Record:
         """Give the record with another value and that value's schema."""
         return replace(self, value=value, value_schema=schema)
 
-    def with_key(self, key: Any, schema: Schema | None = None) -> "Record":
-        """Give the record with another key and that key's schema."""
-        return replace(self, key=key, key_schema=schema)
-
-    def with_timestamp(self, timestamp: datetime | None) -> "Record":
-        """Give the record with another timestamp, which must be aware."""
-        return replace(self, timestamp=timestamp)
-
     def with_header(self, key: str, value: Any, schema: Schema | None = None) -> "Record":
         """Give the record with one more header, after the ones it has."""
         return replace(self, headers=(*self.headers, Header(key, value, schema)))
-
-    def without_headers(self, *keys: str) -> "Record":
-        """Give the record without all headers of these keys."""
-        return replace(self, headers=tuple(h for h in self.headers if h.key not in keys))
 
     def header(self, key: str) -> Header | None:
         """Give the last header of this key, or None."""
@@ -140,14 +117,10 @@ def json_value(value: Any) -> Any:
         case Struct():
             return json_value(value.to_dict())
         case Mapping():
-            return {_json_key(key): json_value(item) for key, item in value.items()}
+            pairs = [(json_value(key), json_value(item)) for key, item in value.items()]
+            return {k if isinstance(k, str) else json.dumps(k): item for k, item in pairs}
         case list() | tuple():
             return [json_value(item) for item in value]
         case _:
             problem = f"A value of type {type(value).__name__} has no form in JSON."
             raise RecordError(problem)
-
-
-def _json_key(key: Any) -> str:
-    plain = json_value(key)
-    return plain if isinstance(plain, str) else json.dumps(plain)

@@ -68,20 +68,6 @@ def _exactly(title: str, *kinds: type) -> Fault:
     return fault
 
 
-SCALAR_VALUES: Mapping[Type, Fault] = {
-    Type.INT8: _whole(8),
-    Type.INT16: _whole(16),
-    Type.INT32: _whole(32),
-    Type.INT64: _whole(64),
-    Type.FLOAT32: _float32,
-    Type.FLOAT64: _exactly("a float", float),
-    Type.BOOLEAN: _exactly("true or false", bool),
-    Type.STRING: _exactly("a text", str),
-    Type.BYTES: _exactly("bytes", bytes, bytearray, memoryview),
-}
-"""For each scalar type, what is wrong with a value; None if nothing."""
-
-
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DATE = "org.apache.kafka.connect.data.Date"
 TIME = "org.apache.kafka.connect.data.Time"
@@ -105,14 +91,20 @@ PRECISION = "connect.decimal.precision"
 MAX_PRECISION = 38
 
 
+def day_micros(value: time) -> int:
+    """Give the microseconds since midnight, which stand for a Time in Arrow and Spark."""
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1_000_000 + value.microsecond
+
+
 def scale_of(parameters: Mapping[str, str]) -> int | None:
-    """Give a Decimal's scale, or None if the parameter is missing or no whole number."""
-    return _whole_parameter(parameters.get(SCALE))
+    """Give a Decimal's scale, or None if the parameter is missing or not an integer."""
+    return _integer(parameters.get(SCALE))
 
 
 def precision_of(parameters: Mapping[str, str]) -> int | None:
     """Give a Decimal's precision, or None if it has none."""
-    return _whole_parameter(parameters.get(PRECISION))
+    return _integer(parameters.get(PRECISION))
 
 
 def decimal_parameters(scale: int, precision: int | None) -> dict[str, str]:
@@ -120,16 +112,7 @@ def decimal_parameters(scale: int, precision: int | None) -> dict[str, str]:
     return {SCALE: str(scale)} | ({} if precision is None else {PRECISION: str(precision)})
 
 
-def decimal_fault(parameters: Mapping[str, str]) -> str | None:
-    """Say what is wrong with a Decimal's parameters; None if nothing."""
-    if scale_of(parameters) is None:
-        return "A Decimal needs the parameter scale, a whole number."
-    if PRECISION in parameters and not 1 <= (precision_of(parameters) or 0) <= MAX_PRECISION:
-        return f"The precision of a Decimal must be from 1 to {MAX_PRECISION}."
-    return None
-
-
-def _whole_parameter(text: str | None) -> int | None:
+def _integer(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
     except ValueError:
@@ -154,56 +137,33 @@ def _decimal_fault(value: object, parameters: Mapping[str, str]) -> str | None:
     return None
 
 
-def _date_fault(value: object, _: Mapping[str, str]) -> str | None:
-    # A datetime is a date by inheritance, but Kafka's Date has no time part.
-    return None if type(value) is date else "must be a date without a time"
-
-
-def _time_fault(value: object, _: Mapping[str, str]) -> str | None:
+def _time_fault(value: object) -> str | None:
     fits = type(value) is time and value.tzinfo is None
     return None if fits else "must be a time without a time zone"
 
 
-def _timestamp_fault(value: object, _: Mapping[str, str]) -> str | None:
+def _timestamp_fault(value: object) -> str | None:
     fits = isinstance(value, datetime) and value.utcoffset() is not None
     return None if fits else "must be a datetime with a time zone"
 
 
-def _variant_fault(value: object, _: Mapping[str, str]) -> str | None:
-    return None if type(value) is str else "must be a JSON text"
-
-
-LOGICAL_VALUES: Mapping[str, Callable[[object, Mapping[str, str]], str | None]] = {
-    DECIMAL: _decimal_fault,
-    DATE: _date_fault,
+_FAULTS: Mapping[str, Fault] = {
+    Type.INT8: _whole(8),
+    Type.INT16: _whole(16),
+    Type.INT32: _whole(32),
+    Type.INT64: _whole(64),
+    Type.FLOAT32: _float32,
+    Type.FLOAT64: _exactly("a float", float),
+    Type.BOOLEAN: _exactly("true or false", bool),
+    Type.STRING: _exactly("a text", str),
+    Type.BYTES: _exactly("bytes", bytes, bytearray, memoryview),
+    # A datetime is a date by inheritance, but Kafka's Date has no time part.
+    DATE: _exactly("a date without a time", date),
     TIME: _time_fault,
     TIMESTAMP: _timestamp_fault,
-    VARIANT: _variant_fault,
+    VARIANT: _exactly("a JSON text", str),
 }
-"""For each logical type, what is wrong with a value for given parameters; None if nothing."""
-
-
-def null_misfit(type_: Type, path: str) -> str:
-    """Say that a null stands where a value is required."""
-    return f'Invalid value: null used for required field: "{path}", schema type: {type_.value}'
-
-
-def misfit(type_: Type, name: str | None, value: object, path: str, fault: str) -> str:
-    """Say in Kafka Connect's words, but for the language, that a value does not fit, and why.
-
-    Args:
-        type_: The schema's type.
-        name: The schema's name, if it has one.
-        value: The value.
-        path: Where it stands; empty for the whole.
-        fault: What is wrong with it, as in "must be a text".
-    """
-    named = f' "{name}"' if name else ""
-    where = f' for field: "{path}"' if path else ""
-    return (
-        f"Invalid Python object for schema{named} with type {type_.value}: "
-        f"class {type(value).__name__}{where}: it {fault}."
-    )
+"""For each scalar and logical type but Decimal, what is wrong with a value; None if nothing."""
 
 
 class Attributes(TypedDict, total=False):
@@ -232,24 +192,16 @@ class Schema:
     """The type of a value, with all that Kafka Connect's schemas say about it.
 
     Make one with the constructors named after the types, such as `Schema.int32()`, or with
-    `SchemaBuilder`. A schema never changes, equals another if all attributes do, defaults
+    `Schema(type)`. A schema never changes, equals another if all attributes do, defaults
     included, and can be hashed and pickled.
 
     Args:
-        type: The type.
-        optional: Whether a value may be None.
         default: The value that stands for a missing one; None for no default. It is kept
             frozen: lists as tuples, dictionaries as FrozenMap.
         name: A name; those of the logical types give the values another Python type.
-        version: The version of that name.
-        doc: A description.
         parameters: Texts by name, such as a Decimal's scale.
-        key_schema: The schema of a MAP's keys.
-        value_schema: The schema of a MAP's values or an ARRAY's items.
-        fields: The fields of a STRUCT.
 
-    Raises:
-        ConfigError: The attributes do not go together, or the default does not fit.
+    Raises ConfigError: the attributes do not go together, or the default does not fit.
     """
 
     type: Type
@@ -266,7 +218,6 @@ class Schema:
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Freeze what came in, and check that it goes together."""
         put = object.__setattr__
         put(self, "parameters", FrozenMap(self.parameters))
         put(self, "fields", tuple(self.fields))
@@ -282,59 +233,48 @@ class Schema:
 
     @classmethod
     def int8(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A whole number from -128 to 127."""
         return cls(Type.INT8, **attributes)
 
     @classmethod
     def int16(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A whole number of 16 bits."""
         return cls(Type.INT16, **attributes)
 
     @classmethod
     def int32(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A whole number of 32 bits."""
         return cls(Type.INT32, **attributes)
 
     @classmethod
     def int64(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A whole number of 64 bits."""
         return cls(Type.INT64, **attributes)
 
     @classmethod
     def float32(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A floating point number of 32 bits."""
         return cls(Type.FLOAT32, **attributes)
 
     @classmethod
     def float64(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A floating point number of 64 bits."""
         return cls(Type.FLOAT64, **attributes)
 
     @classmethod
     def boolean(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """True or false."""
         return cls(Type.BOOLEAN, **attributes)
 
     @classmethod
     def string(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A text."""
         return cls(Type.STRING, **attributes)
 
     @classmethod
     def bytes(cls, **attributes: Unpack[Attributes]) -> "Schema":
-        """A string of bytes."""
         return cls(Type.BYTES, **attributes)
 
     @classmethod
     def array(cls, items: "Schema", **attributes: Unpack[Attributes]) -> "Schema":
-        """A list of items."""
         return cls(Type.ARRAY, value_schema=items, **attributes)
 
     @classmethod
     def map(
         cls, keys: "Schema", values: "Schema", **attributes: Unpack[Attributes]
     ) -> "Schema":
-        """A mapping of keys to values."""
         return cls(Type.MAP, key_schema=keys, value_schema=values, **attributes)
 
     @classmethod
@@ -343,7 +283,6 @@ class Schema:
         fields: "Mapping[str, Schema] | None" = None,
         **attributes: Unpack[Attributes],
     ) -> "Schema":
-        """A struct with these fields, in the mapping's order."""
         return cls(Type.STRUCT, fields=_fields(fields or {}), **attributes)
 
     @classmethod
@@ -432,8 +371,8 @@ class Schema:
             "value_schema": self.value_schema,
             "fields": {field.name: field.schema for field in self.fields} or None,
         }
-        told = [f"{name}={fact!r}" for name, fact in facts.items() if fact is not None]
-        return f"Schema({', '.join([self.type.value, *told])})"
+        shown = [f"{name}={fact!r}" for name, fact in facts.items() if fact is not None]
+        return f"Schema({', '.join([self.type.value, *shown])})"
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -473,13 +412,17 @@ def _check_parts(schema: Schema) -> None:
             raise ConfigError(
                 problem=f"The type {schema.type.value} {verb} {name}.", field=schema.name
             )
-    fault = (
-        decimal_fault(schema.parameters)
-        if schema.is_logical and schema.name == DECIMAL
-        else None
-    )
-    if fault is not None:
-        raise ConfigError(problem=fault, fix="Make it with Schema.decimal(scale).")
+    if schema.is_logical and schema.name == DECIMAL:
+        parameters, fix = schema.parameters, "Make it with Schema.decimal(scale)."
+        if scale_of(parameters) is None:
+            problem = "A Decimal needs the parameter scale, a whole number."
+            raise ConfigError(problem, fix=fix)
+        if (
+            PRECISION in parameters
+            and not 1 <= (precision_of(parameters) or 0) <= MAX_PRECISION
+        ):
+            problem = f"The precision of a Decimal must be from 1 to {MAX_PRECISION}."
+            raise ConfigError(problem, fix=fix)
 
 
 def _check_fields(schema: Schema) -> None:
@@ -494,7 +437,7 @@ def _check_fields(schema: Schema) -> None:
         if member.name in seen:
             raise ConfigError(
                 problem=f"Cannot create field because of field name duplication {member.name}",
-                fix="Give each field of a struct a name of its own.",
+                fix="Give each field of a struct another name.",
                 field=member.name,
             )
         if member.index != index:
@@ -516,30 +459,35 @@ def _check_default(schema: Schema) -> None:
 def validate_value(schema: Schema, value: object, *, path: str = "") -> None:
     """Check that a value fits a schema, to the depth.
 
-    Errors begin as Kafka Connect's do. Python types are exact, as its are: a bool is no whole
-    number, a whole number is no float, a datetime is no date. Lists and tuples are arrays.
-
-    Args:
-        schema: What the value must fit.
-        value: The value.
-        path: Where the value stands, for the error.
-
-    Raises:
-        RecordError: It does not fit; `field` is the path to the part at fault.
+    Errors begin as Kafka Connect's do. Python types are exact, as its are: a bool is not an
+    integer, an integer is not a float, a datetime is not a date. Lists and tuples are arrays.
+    `path` is where the value stands, for the error. Raises RecordError: it does not fit;
+    `field` is the path to the part at fault.
     """
     if value is None:
         if not schema.optional:
-            raise RecordError(problem=null_misfit(schema.type, path), field=path or None)
+            raise RecordError(
+                problem=f'Invalid value: null used for required field: "{path}", schema type: '
+                f"{schema.type.value}",
+                field=path or None,
+            )
         return
-    if schema.is_logical:
-        fault = LOGICAL_VALUES[str(schema.name)](value, schema.parameters)
-    elif schema.type in SCALAR_VALUES:
-        fault = SCALAR_VALUES[schema.type](value)
+    kind = str(schema.name) if schema.is_logical else schema.type
+    if kind == DECIMAL:
+        fault = _decimal_fault(value, schema.parameters)
+    elif kind in _FAULTS:
+        fault = _FAULTS[kind](value)
     else:
-        fault = _COMPOUND_VALUES[schema.type](schema, value, path)
+        fault = _COMPOUND_FAULTS[schema.type](schema, value, path)
     if fault is not None:
-        problem = misfit(schema.type, schema.name, value, path, fault)
-        raise RecordError(problem=problem, field=path or None)
+        named = f' "{schema.name}"' if schema.name else ""
+        where = f' for field: "{path}"' if path else ""
+        # Kafka Connect's words, but for the language.
+        raise RecordError(
+            problem=f"Invalid Python object for schema{named} with type {schema.type.value}: "
+            f"class {type(value).__name__}{where}: it {fault}.",
+            field=path or None,
+        )
 
 
 def _array(schema: Schema, value: object, path: str) -> str | None:
@@ -570,7 +518,7 @@ def _struct(schema: Schema, value: object, _: str) -> str | None:
     return None
 
 
-_COMPOUND_VALUES: Mapping[Type, Callable[[Schema, object, str], str | None]] = {
+_COMPOUND_FAULTS: Mapping[Type, Callable[[Schema, object, str], str | None]] = {
     Type.ARRAY: _array,
     Type.MAP: _map,
     Type.STRUCT: _struct,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.sdk.errors import ConfigError, RecordError
-from headrace.sdk.frozen import thaw
+from headrace.sdk.errors import ConfigError
+from headrace.sdk.metadata import default_from_json, default_to_json
 from headrace.sdk.schema import (
     DECIMAL,
     MAX_PRECISION,
@@ -18,20 +18,11 @@ from headrace.sdk.schema import (
     SCALE,
     VARIANT,
     WHOLE_NUMBERS,
-    Field,
     Schema,
     Type,
     precision_of,
     scale_of,
-    validate_value,
 )
-from headrace.sdk.struct import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headrace.sdk.config import Config
-
 
 # The digits that a whole number of a type may have.
 _DIGITS = {Type.INT8: 3, Type.INT16: 5, Type.INT32: 10, Type.INT64: 19}
@@ -47,10 +38,8 @@ def evolve(old: Schema, new: Schema) -> Schema:
     to a Variant. Structs, arrays and maps are merged to the depth. `evolve(evolved, old)` and
     `evolve(evolved, new)` change nothing.
 
-    Trap: an INT64 beside a float becomes FLOAT64, which is exact up to 2**53 only.
-
-    Raises:
-        ConfigError: There is no common type; `field` is the path to it.
+    Trap: an INT64 beside a float becomes FLOAT64, which is exact up to 2**53 only. Raises
+    ConfigError: there is no common type; `field` is the path to it.
     """
     return _merged(old, new, "")
 
@@ -84,7 +73,10 @@ def _with_default(merged: Schema, old: Schema, new: Schema) -> Schema:
     origin = new if old.default is None else old
     if origin.default is None:
         return merged
-    return merged.replaced(default=carry(origin, origin.default, merged))
+    default = default_to_json(origin, origin.default)
+    if merged.name == VARIANT and origin.name != VARIANT:
+        default = json.dumps(default)
+    return merged.replaced(default=default_from_json(merged, default))
 
 
 def _common(old: Schema, new: Schema, path: str) -> Schema:
@@ -172,7 +164,7 @@ def _is_decimal(schema: Schema) -> bool:
 def _apart(old: Schema, new: Schema, path: str) -> ConfigError:
     return ConfigError(
         problem=f"The types {_title(old)} and {_title(new)} have nothing in common.",
-        fix="Cast the field to one type with a transform, or send it to a stream of its own.",
+        fix="Cast the field to one type with a transform, or send it to another stream.",
         field=path or None,
     )
 
@@ -183,115 +175,6 @@ def _title(schema: Schema) -> str:
     sizes = ", ".join(f"{key} {value}" for key, value in schema.parameters.items())
     name = str(schema.name).rpartition(".")[2]
     return f"{name} ({sizes})" if sizes else name
-
-
-def carry(source: Schema, value: Any, target: Schema) -> Any:
-    """Give the value as one of a schema that `evolve` made from its own and another.
-
-    Numbers are promoted as in Kafka Connect's SchemaProjector, whole numbers may become
-    Decimals, and Decimals may have another scale. Fields go by name: one that is missing is
-    null if it is optional, and its default otherwise.
-
-    Raises:
-        RecordError: The value does not fit the target; `field` is the path.
-    """
-    return _carried(source, value, target, "")
-
-
-def _carried(source: Schema, value: Any, target: Schema, path: str) -> Any:
-    if source == target:
-        return value
-    _check(source, value, target, path)
-    if value is None:
-        return None if target.optional else thaw(target.default)
-    projected = _converted(source, value, target, path)
-    validate_value(target, projected, path=path)
-    return projected
-
-
-def _check(source: Schema, value: Any, target: Schema, path: str) -> None:
-    fault = None
-    if value is None and not target.optional and target.default is None:
-        fault = "A value is null, but the target is required and has no default."
-    elif source.type is not target.type and not _promotable(source, target):
-        fault = f"A value of type {source.type.value} does not fit {target.type.value}."
-    elif source.name != target.name and not _promotable(source, target):
-        logical = source.is_logical or target.is_logical
-        fault = f"A value of {source.name} does not fit {target.name}." if logical else None
-    if fault is not None:
-        raise RecordError(problem=fault, field=path or None)
-
-
-def _promotable(source: Schema, target: Schema) -> bool:
-    if source.is_logical:
-        return False
-    if target.is_logical:
-        return target.name == DECIMAL and source.type in WHOLE_NUMBERS
-    return _promoted(source.type, target.type)
-
-
-def _promoted(source: Type, target: Type) -> bool:
-    if source not in NUMBERS or target not in NUMBERS:
-        return False
-    return NUMBERS.index(source) <= NUMBERS.index(target)
-
-
-def _converted(source: Schema, value: Any, target: Schema, path: str) -> Any:
-    if target.is_logical:
-        return Decimal(value) if target.name == DECIMAL else value
-    match target.type:
-        case Type.FLOAT32 | Type.FLOAT64:
-            return float(value)
-        case Type.STRUCT:
-            return _struct(source, value, target, path)
-        case Type.ARRAY | Type.MAP:
-            return _parts(source, value, target, path)
-        case _:
-            return value
-
-
-def _parts(source: Schema, value: Any, target: Schema, path: str) -> Any:
-    values, wanted = source.value_schema, target.value_schema
-    if values is None or wanted is None:
-        return value
-    if not isinstance(value, Mapping):
-        return [_carried(values, item, wanted, f"{path} element") for item in value]
-    keys, wanted_keys = source.key_schema, target.key_schema
-    if keys is None or wanted_keys is None:
-        return value
-    return {
-        _carried(keys, key, wanted_keys, f"{path} key"): _carried(
-            values, item, wanted, f"{path} value"
-        )
-        for key, item in value.items()
-    }
-
-
-def _struct(source: Schema, value: Struct, target: Schema, path: str) -> Struct:
-    struct = Struct(target)
-    for own in target.fields:
-        where = f"{path}.{own.name}".strip(".")
-        written = source.field(own.name)
-        if written is None:
-            item = _missing(own, where)
-        elif written.schema == own.schema:
-            item = value.get_without_default(written)
-        else:
-            item = _carried(written.schema, value.get(written), own.schema, where)
-        if item is not None:
-            struct.put(own, item)
-    return struct
-
-
-def _missing(field: Field, path: str) -> Any:
-    if field.schema.optional:
-        return None
-    if field.schema.default is None:
-        raise RecordError(
-            problem=f"Required field `{field.name}` is missing from source schema",
-            field=path,
-        )
-    return thaw(field.schema.default)
 
 
 class ChangeKind(StrEnum):
@@ -347,17 +230,6 @@ class EvolutionPolicy:
     renames: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_config(cls, config: Config) -> EvolutionPolicy:
-        """Read the keys that begin with ``schema.evolution``."""
-        given = {kind: config.find_str(f"schema.evolution.{kind}") for kind in EVOLUTION_KINDS}
-        pairs = (text.partition(":") for text in config.get_list("schema.evolution.renames"))
-        return cls(
-            Handling(config.get_str("schema.evolution")),
-            {kind: Handling(text) for kind, text in given.items() if text},
-            {old.strip(): new.strip() for old, _, new in pairs},
-        )
-
-    @classmethod
     def agreed(cls, policies: Sequence[EvolutionPolicy]) -> EvolutionPolicy:
         """Return what all of these say; where they differ it follows every change."""
         first, *others = policies
@@ -370,10 +242,10 @@ class EvolutionPolicy:
         return cls(handlings=handlings, renames=first.renames if alike else {})
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> EvolutionPolicy:
+    def from_json(cls, values: Mapping[str, Any]) -> EvolutionPolicy:
         """Read what `to_json` gave."""
-        handlings = {ChangeKind(k): Handling(h) for k, h in told["handlings"].items()}
-        return cls(Handling(told["otherwise"]), handlings, told["renames"])
+        handlings = {ChangeKind(k): Handling(h) for k, h in values["handlings"].items()}
+        return cls(Handling(values["otherwise"]), handlings, values["renames"])
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that travels to other processes."""

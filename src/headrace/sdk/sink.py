@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from typing_extensions import override
-
-from headrace.sdk.config import Configured
-from headrace.sdk.connector import Connector
+from headrace.sdk.connector import Connector, Task
 from headrace.sdk.errors import RecordError
 from headrace.sdk.schema_evolution import EvolutionPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.config import Config
-    from headrace.sdk.connector import TaskContext
     from headrace.sdk.mark import Mark
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
@@ -36,7 +30,6 @@ class SinkBatch:
         mark: Identifies the batch; the same for every attempt but for the epoch.
         topic: The topic that the records have; names the target's table where a sink
             writes many. For a sink that takes many at once, the one they come from.
-        schema: The schema of the records' values.
         key_schema: The schema of their keys; None when they have none.
         evolution: What the target does when the schema is not its own.
         rows: How many records the frame has, where that is known before they are computed.
@@ -69,10 +62,8 @@ class StagedWrite(Protocol):
         What it stands for is durable on return. A sink that writes files calls
         ``headrace.sdk.flush`` with those of the attempt before the mark is visible, and with
         the mark's before it returns: a loss of power must not leave a mark without its rows.
-
-        Raises:
-            StaleEpochError: The target holds the batch from another attempt (``Mark.wrote``
-                raises it), or a newer one.
+        Raises StaleEpochError: the target holds the batch from another attempt (``Mark.wrote``
+        raises it), or a newer one.
         """
 
     def abort(self) -> None:
@@ -85,11 +76,8 @@ class StagedWrite(Protocol):
         """
 
 
-class SinkTask(Configured, ABC):
-    """A running part of a sink. Call order: ``start``, gear calls, ``stop``.
-
-    To make one takes nothing: ``start`` connects.
-    """
+class SinkTask(Task):
+    """A running part of a sink."""
 
     ordered: ClassVar[bool] = False
     """Whether records are needed in their order. Frames then have the column ``position``, and
@@ -97,7 +85,7 @@ class SinkTask(Configured, ABC):
     takes_many_topics: ClassVar[bool] = False
     """Whether it looks at each record's own topic, so that one frame may hold many. For any
     other sink the runtime divides a batch whose topic depends on the data: the sink is given
-    one topic after the other, each under a mark of its own."""
+    one topic after the other, each under its own mark."""
 
     rejects: ClassVar[tuple[type[Exception], ...]] = ()
     """The errors by which a sink says that the target refuses records, such as RecordError or a
@@ -113,23 +101,6 @@ class SinkTask(Configured, ABC):
     what the call before has staged is aborted. Each is a Spark job, and each batch is kept
     for it: where the target's rules are known, ``refusals`` costs next to nothing.
     Without any, or where nothing is tolerated, every error ends the task."""
-
-    def __init__(self, config: Config) -> None:
-        """Keep the task's parsed configuration."""
-        self.config = config
-        self.settings = self.settings_class().from_config(config)
-
-    def start(self, context: TaskContext) -> None:
-        """Connect to the target; raise ConfigError when it cannot be written to."""
-        self.context = context
-
-    @override
-    def __getstate__(self) -> dict[str, object]:
-        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
-        return {name: value for name, value in self.__dict__.items() if name != "context"}
-
-    def stop(self) -> None:
-        """Let go of everything, promptly. Called once, also after a failed start."""
 
 
 class Counting(Enum):
@@ -168,10 +139,10 @@ class FrameSink(SinkTask):
         """
 
     def known_schema(self, topic: str) -> Schema | None:
-        """Return the schema of the values that the target holds, if it can tell exactly.
+        """Return the schema of the values that the target holds, if it is known exactly.
 
-        Called before each batch, so it has to be quick. The default is None: the runtime
-        then remembers the schema of the last batch that the target has taken.
+        Called before each batch, so it has to be quick. By default None: the runtime then
+        remembers the schema of the last batch that the target has taken.
         """
         return None
 
@@ -197,7 +168,7 @@ class FrameSink(SinkTask):
         """Stage a batch without records: its commit adds the mark and the receipt only.
 
         Called instead of ``write`` when a step of the chain has refused every record, so that
-        nobody knows the schema that good ones would have. A sink must not make a target for
+        the schema that good ones would have is unknown. A sink must not make a target for
         it, nor change one. The default is None, for a target that is not there yet or that
         keeps no such marks: the batch changes nothing there, however often it runs.
         """
@@ -265,7 +236,7 @@ class SinkConnector(Connector):
         """Return what a configuration writes to, such as a path or the address of a table.
 
         It is part of the names that the sink's marks have, and never shown. It must say the
-        same as long as the target is the same: what is tuned, or how one logs in, is no part
+        same as long as the target is the same: what is tuned, or how one logs in, is not part
         of it. A connector that a task may have more than once, for several targets, should
         say it; the default is nothing, which is enough for one.
         """
@@ -283,7 +254,7 @@ parts share one, and one refusal is about one of them, no matter which."""
 
 
 def class_name(kind: type) -> str:
-    """Return the name of a class as dead letters tell it."""
+    """Return the name of a class as dead letters show it."""
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
@@ -293,10 +264,7 @@ class Refusal:
 
     Args:
         condition: SQL over the columns that ``FrameSink.write`` gets, never null.
-        problem: What is wrong with such a record, as a sentence.
-        fix: What to do about it, as a sentence.
-        field: The field or key that is at fault.
-        exception: The class of the error, as dead letters tell it.
+        exception: The class of the error, as dead letters show it.
     """
 
     condition: str
@@ -307,7 +275,7 @@ class Refusal:
 
     @property
     def message(self) -> str:
-        """The text of the error, as dead letters tell it."""
+        """The text of the error, as dead letters show it."""
         return f"{self.field}: {self.problem}" if self.field else self.problem
 
 
@@ -317,8 +285,6 @@ class Refused:
 
     Args:
         record: Its ``RECORD_ID``.
-        exception: The class of the sink's error.
-        message: The error's text.
     """
 
     record: int

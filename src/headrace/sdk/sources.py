@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, overload
 
 from typing_extensions import override
 
-from headrace.sdk.config import Configured, Settings
-from headrace.sdk.connector import Connector, DeliveryGuarantee
+from headrace.sdk.config import Config, Settings
+from headrace.sdk.connector import (
+    Connector,
+    ConnectorContext,
+    DeliveryGuarantee,
+    Task,
+    TaskContext,
+)
 from headrace.sdk.errors import SourceError
 from headrace.sdk.position import Lag, Position, ReadLimit, check_range
 from headrace.sdk.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.sdk.config import Config
-    from headrace.sdk.connector import ConnectorContext, TaskContext
     from headrace.sdk.schema import Schema
 
     Rows: TypeAlias = pa.RecordBatch | Sequence[Mapping[str, Any]]
@@ -34,21 +37,8 @@ if TYPE_CHECKING:
     _Piece: TypeAlias = Mapping[str, Any] | pa.RecordBatch
 
 
-class SourceTask(Configured, ABC):
-    """A running part of a source; see the three gears below for what it does.
-
-    Call order: ``start``, any number of gear calls, ``stop``. A task is used by one
-    thread at a time. To make one takes nothing: ``start`` connects.
-    """
-
-    def __init__(self, config: Config) -> None:
-        """Keep the task's parsed configuration."""
-        self.config = config
-        self.settings = self.settings_class().from_config(config)
-
-    def start(self, context: TaskContext) -> None:
-        """Take what is needed to plan and read. May block briefly."""
-        self.context = context
+class SourceTask(Task):
+    """A running part of a source; see the gears below for what it does."""
 
     def ended(self, position: Position) -> bool:
         """Return whether nothing can come after ``position`` any more.
@@ -58,14 +48,6 @@ class SourceTask(Configured, ABC):
         """
         return False
 
-    @override
-    def __getstate__(self) -> dict[str, object]:
-        """Leave the context behind: it holds the runtime's store, and stays on the driver."""
-        return {name: value for name, value in self.__dict__.items() if name != "context"}
-
-    def stop(self) -> None:
-        """Let go of everything, promptly. Called once, also after a failed start."""
-
 
 class ReplayableSource(SourceTask):
     """A source that can read the same range again: the frame and split gears."""
@@ -74,11 +56,10 @@ class ReplayableSource(SourceTask):
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         """Return the end of the next batch that begins at ``start``.
 
-        Equal to ``start`` when nothing new is there. It should stay within
-        ``limit.rows`` and ``limit.size_bytes`` but always make progress, and never
-        passes ``limit.until``. Without rows and bytes in the limit it is the end of all
-        that is there. ``Position()`` is the very beginning. Called before
-        every batch and by idle polling, so it must be cheap.
+        Equal to ``start`` when nothing new is there. It should stay within ``limit.rows`` and
+        ``limit.size_bytes`` but always make progress, and never passes ``limit.until``. Without
+        rows and bytes in the limit it is the end of all that is there. ``Position()`` is the
+        very beginning. Called before every batch and by idle polling, so it must be cheap.
         """
 
     def size_bytes(self, start: Position, end: Position) -> int | None:
@@ -95,8 +76,7 @@ class ReplayableSource(SourceTask):
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """Return how much lies between ``start`` and all that is there, or ``until``.
 
-        Called now and then while batches run, to show how far behind the task is, so it
-        must be cheap.
+        Called now and then while batches run, so it must be cheap.
         """
         end = self.latest(start, ReadLimit(until=until))
         return Lag(self.rows(start, end), self.size_bytes(start, end))
@@ -104,8 +84,7 @@ class ReplayableSource(SourceTask):
     def acknowledge(self, position: Position) -> None:
         """Learn that everything up to ``position`` is durable in the target.
 
-        Called after each finished batch and again after a restart, so it must be
-        idempotent.
+        Called after each finished batch and again after a restart: it must be idempotent.
         """
 
 
@@ -129,10 +108,9 @@ class FrameSource(ReplayableSource):
     ) -> DataFrame | None:
         """Return the records of ``read`` in a frame that has no ``error`` and fails instead.
 
-        Asked of a task that tolerates no bad record, when a job that fails at the first
-        is cheaper than a column that tells of each. It must fail for the same records,
-        whichever columns are used. When a job fails, ``read`` is asked for the reason.
-        None, the default, when there is no such frame.
+        Asked of a task that tolerates no bad record, where that is cheaper. It must fail for
+        the same records, whichever columns are used. When a job fails, ``read`` is asked for
+        the reason. None, the default, when there is no such frame.
         """
         return None
 
@@ -182,7 +160,7 @@ class SplitSource(ReplayableSource):
 
 
 class StreamSplitSource(ReplayableSource):
-    """A split source that carries many streams, each with a schema of its own.
+    """A split source that carries many streams, each with another schema.
 
     Its batches travel packed (Arrow IPC bytes in one row), so that types stay exact
     and any stream's schema may change in mid-stream.
@@ -190,17 +168,11 @@ class StreamSplitSource(ReplayableSource):
 
     @abstractmethod
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Divide the range; the same range gives the same splits again.
-
-        Raises as ``FrameSource.read`` does: a range that cannot be read is never empty.
-        """
+        """Divide the range; see ``SplitSource.splits``."""
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield ``(stream, rows)`` of one split, on an executor, oldest first.
-
-        See ``SplitSource.read`` for when it is called again.
-        """
+        """Yield ``(stream, rows)`` of one split, oldest first; see ``SplitSource.read``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +181,6 @@ class CapturedBatch:
 
     Args:
         values: The rows; each becomes the value of a record.
-        position: Where the capture stands after them.
         topic: The topic to append to; None for the connector's own.
         scalar: Whether the single column is the value itself and not a field of it.
         rejected: Raw input that could not be read, with the reason for each.
@@ -233,8 +204,7 @@ class CaptureSource(SourceTask):
     def poll(self) -> Sequence[Record] | CapturedBatch | None:
         """Return what is new, or None (or nothing) when there is nothing yet.
 
-        May block for up to a second. The records of one call are appended together
-        in one transaction.
+        May block for up to a second. What one call returns is appended in one transaction.
         """
 
     def commit(self, position: Position) -> None:
@@ -257,7 +227,7 @@ class SourceConnector(Connector):
 
     On a server it lives as long as it is to run, and ``task_configs`` is called again when
     it asks its context for that: tasks whose configuration stays run on, the others are
-    started anew. Positions belong to a task's number: what a task reads must keep its
+    restarted. Positions belong to a task's number: what a task reads must keep its
     number, so new things come last, or in tasks of their own.
     """
 
@@ -267,26 +237,17 @@ class SourceConnector(Connector):
         self.context = context
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Divide the work into at most ``max_tasks`` task configurations.
-
-        The default is a single task with the connector's own configuration.
-        """
+        """Divide the work into at most ``max_tasks`` task configurations; by default one."""
         return [dict(self.config.originals)]
 
     @classmethod
     @abstractmethod
     def task_class(cls, config: Config) -> type[Gear]:
-        """Return the class of the tasks with a configuration, which says how they read.
-
-        Kafka Connect's ``taskClass``.
-        """
+        """Return the class of the tasks with a configuration: Kafka Connect's ``taskClass``."""
 
     @classmethod
     def task(cls, config: Config) -> Gear:
-        """Make the task for one of the ``task_configs``, parsed.
-
-        The default gives the configuration to the class of tasks.
-        """
+        """Make the task for one of the ``task_configs``, parsed."""
         return cls.task_class(config)(config)
 
     def stop(self) -> None:
@@ -311,7 +272,7 @@ class NumberedSource(SplitSource):
     """A split source whose records have whole numbers that grow, such as ids.
 
     Its position is the number of the last record that was read. Numbers may have gaps; what
-    is added later must have a higher number than all that ``last_number`` has told of.
+    is added later must have a higher number than all that ``last_number`` has returned.
     """
 
     split_size: ClassVar[int] = 100_000
@@ -326,10 +287,8 @@ class NumberedSource(SplitSource):
     def last_number(self, after: int, until: int | None, limit: int | None) -> int | None:
         """Return the number of the last record of the next batch; None if nothing is new.
 
-        Args:
-            after: The number of the last record that was read; 0 at the beginning.
-            until: The batch has no number beyond this one.
-            limit: The most records of the batch.
+        ``after`` is the number of the last record that was read, 0 at the beginning; the batch
+        has no number beyond ``until``, and at most ``limit`` records.
         """
 
     @abstractmethod
@@ -382,11 +341,9 @@ def _captured(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a system gave at once.
+    """What a system gave at once: rows, and the cursor of the next page, None for the end.
 
-    Args:
-        rows: Its rows, as Arrow's or as mappings by name. The schema of mappings is inferred.
-        cursor: What to ask with for the page after it; None if nothing can come any more.
+    The schema of rows that are mappings is inferred.
     """
 
     rows: Rows
@@ -396,8 +353,7 @@ class Page:
 class PagedSource(CaptureSource):
     """A capture of pages that are asked for with an opaque cursor, as those of most APIs.
 
-    Its position is the cursor of the next page, kept with the rows of the page before it. No
-    page is asked for before the one in front of it was taken.
+    Its position is the cursor of the next page, kept with the rows of the page before it.
     """
 
     @property
@@ -592,7 +548,7 @@ def source(
         def orders(settings: Settings, after: int | None) -> Iterator[Mapping[str, Any]]:
             yield from shop.orders(since=after)
 
-    The function is called with the settings and where reading goes on, and yields rows as
+    The function is called with the settings and where to continue, and yields rows as
     mappings, Arrow batches or Arrow tables, until there are no more at present. It is called
     again for those that come later, and after a restart or an error. Its docstring describes
     the connector. What it yields is captured, as by any ``CaptureSource``: appended to a topic

@@ -63,20 +63,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Schema], ...] = (
 )
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
-_DDL: Mapping[str, str] = {
-    "byte": "TINYINT",
-    "short": "SMALLINT",
-    "integer": "INT",
-    "long": "BIGINT",
-}
-
 
 def to_spark_json(schema: Schema) -> Json:
     """Give the JSON form of the StructType of rows that a STRUCT describes.
 
-    Raises:
-        ConfigError: The schema is no STRUCT, a Decimal's scale does not fit, or a struct
-            without fields has facts that no field can carry; `field` is the path.
+    Raises ConfigError: the schema is not a STRUCT, a Decimal's scale does not fit, or a struct
+    without fields has facts that no field can carry; `field` is the path.
     """
     if schema.type is not Type.STRUCT:
         raise ConfigError(
@@ -100,9 +92,8 @@ def from_spark_json(json: Mapping[str, Any]) -> Schema:
 
     Besides what `to_spark_json` gives it takes char, varchar and collated strings as STRING,
     `timestamp_ntz` as a Timestamp in UTC, `time` as Time, and `void` as an optional STRING.
-
-    Raises:
-        ConfigError: A type has no counterpart, such as an interval; `field` is the path to it.
+    Raises ConfigError: a type has no counterpart, such as an interval; `field` is the path to
+    it.
     """
     if json.get("type") != "struct":
         raise ConfigError(problem=f"Rows need a StructType, not {json.get('type')!r}.")
@@ -110,18 +101,6 @@ def from_spark_json(json: Mapping[str, Any]) -> Schema:
     for field in json["fields"]:
         root |= _texts(field)
     return with_root_metadata(_from_struct(json, ""), root)
-
-
-def to_ddl(schema: Schema) -> str:
-    """Give the columns of a STRUCT as `spark.read.schema(...)` takes them.
-
-    DDL has no word for metadata and for items that may not be null: reading what it gives
-    back through Spark loses them.
-
-    Raises:
-        ConfigError: As `to_spark_json`.
-    """
-    return ", ".join(_ddl_column(field, " ") for field in to_spark_json(schema)["fields"])
 
 
 def _struct(schema: Schema, path: str) -> Json:
@@ -228,49 +207,14 @@ def _unknown(name: str, path: str) -> ConfigError:
     )
 
 
-def _ddl_column(field: Mapping[str, Any], separator: str) -> str:
-    name = field["name"].replace("`", "``")
-    required = "" if field["nullable"] else " NOT NULL"
-    comment = field["metadata"].get(_COMMENT)
-    told = "" if comment is None else f" COMMENT {_literal(comment)}"
-    return f"`{name}`{separator}{_ddl_type(field['type'])}{required}{told}"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _ddl_type(json: str | Mapping[str, Any]) -> str:
-    if isinstance(json, str):
-        return _DDL.get(json, json.upper())
-    if json["type"] == "array":
-        return f"ARRAY<{_ddl_type(json['elementType'])}>"
-    if json["type"] == "map":
-        return f"MAP<{_ddl_type(json['keyType'])}, {_ddl_type(json['valueType'])}>"
-    columns = ", ".join(_ddl_column(field, ": ") for field in json["fields"])
-    return f"STRUCT<{columns}>"
-
-
 _TOKEN = re.compile(r"\s*(?:(`(?:``|[^`])+`)|(\w+)|([<>(),:]))")
 _SCALARS: Mapping[str, Schema] = {
+    **{name.upper(): schema for name, schema in _MEANINGS.items()},
     "TINYINT": Schema.int8(),
-    "BYTE": Schema.int8(),
     "SMALLINT": Schema.int16(),
-    "SHORT": Schema.int16(),
     "INT": Schema.int32(),
-    "INTEGER": Schema.int32(),
     "BIGINT": Schema.int64(),
-    "LONG": Schema.int64(),
-    "FLOAT": Schema.float32(),
     "REAL": Schema.float32(),
-    "DOUBLE": Schema.float64(),
-    "BOOLEAN": Schema.boolean(),
-    "STRING": Schema.string(),
-    "BINARY": Schema.bytes(),
-    "DATE": Schema.date(),
-    "TIMESTAMP": Schema.timestamp(),
-    "VARIANT": Schema.variant(),
 }
 _DECIMAL_DEFAULT = (10, 0)
 
@@ -279,15 +223,9 @@ _DECIMAL_DEFAULT = (10, 0)
 def parse_ddl(text: str, *, field: str) -> Schema:
     """Return the STRUCT that DDL such as ``id BIGINT NOT NULL, tags ARRAY<STRING>`` describes.
 
-    Types and spelling are Spark SQL's. Items of arrays, values of maps and columns that do
-    not say NOT NULL may be null.
-
-    Args:
-        text: The columns.
-        field: The configuration key that holds them, for errors.
-
-    Raises:
-        ConfigError: It cannot be read; the text says where.
+    Types and spelling are Spark SQL's. Items of arrays, values of maps and columns that do not
+    say NOT NULL may be null. ``field`` is the configuration key that holds the text, for
+    errors. Raises ConfigError: it cannot be read; the text says where.
     """
     parser = _Parser(text, field)
     schema = parser.columns(end="")

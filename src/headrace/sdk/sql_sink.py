@@ -12,16 +12,14 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.sdk.errors import ConfigError, RetriableError, StateError
-from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, Type
-from headrace.sdk.sink import BatchSink
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from headrace.sdk.sink import BatchSink, SinkBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.sdk.connector import TaskContext
     from headrace.sdk.mark import Mark
-    from headrace.sdk.schema import Schema
-    from headrace.sdk.sink import SinkBatch
 
 _MARKS = "headrace_marks"
 _STAGED = "headrace_staged"
@@ -61,7 +59,7 @@ class Connection(Protocol):
 class SqlSink(BatchSink):
     """Appends rows to tables of a database with transactions, exactly once.
 
-    Each Spark partition puts its rows in a table of its own; then one transaction inserts
+    Each Spark partition puts its rows in a separate table; then one transaction inserts
     them all into the target, with the batch's mark. What crashed attempts have left is dropped
     after the next commit. Columns that a target lacks are added.
     """
@@ -228,7 +226,6 @@ class SqlSink(BatchSink):
                     cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
 
     def _lacking(self, table: str, columns: Mapping[str, str]) -> list[str]:
-        """Return those of the columns that a table does not have."""
         with self.transaction() as cursor:
             cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
             names = [found[0] for found in cursor.description]
@@ -246,7 +243,6 @@ class SqlSink(BatchSink):
             self._execute(cursor, f"DELETE FROM {_STAGED} {which}", values)
 
     def _columns(self, schema: Schema) -> dict[str, str]:
-        """Return the quoted names of the columns with their types."""
         return {self.quoted(each.name): self.column_type(each.schema) for each in schema.fields}
 
     def _execute(self, cursor: Any, sql: str, values: Sequence[object]) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from headrace.sdk.config import (
-    CaseInsensitiveValidString,
-    Importance,
-    Settings,
-    setting,
-)
+from headrace.sdk.config import Importance, Settings, ValidString, setting
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.metadata import native_head
 from headrace.sdk.schema import (
@@ -24,19 +19,34 @@ from headrace.sdk.schema import (
     VARIANT,
     Schema,
     Type,
+    day_micros,
     precision_of,
     scale_of,
 )
 from headrace.sdk.struct import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pyspark.sql import DataFrame
 
 
 _LITERAL = re.compile(r"'((?:[^'\\]|\\['\\])*)'\Z")
 _ESCAPE = re.compile(r"\\(.)")
+CALLS_JAVA = ("reflect", "try_reflect", "java_method")
+"""Functions of SQL that call any method of Java."""
+_XPATHS = (
+    "boolean", "double", "float", "int", "long", "number", "short", "string",
+)  # fmt: skip
+OPENS_FILES = (
+    "from_protobuf",
+    "from_xml",
+    "schema_of_avro",
+    "schema_of_xml",
+    "to_protobuf",
+    "xpath",
+    *(f"xpath_{kind}" for kind in _XPATHS),
+)
+"""Functions of SQL that open files or addresses which their options or their values name. So
+does ``from_avro`` with ``avroSchemaUrl``, which converters need without it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -71,30 +81,32 @@ def literal_text(sql: str) -> str | None:
     return found and _ESCAPE.sub(r"\1", found.group(1))
 
 
-def sql_type(schema: Schema) -> str:
+def sql_type(schema: Schema, *, variant: str = "VARIANT") -> str:
     """Give the type that values of a schema have in Spark, all parts of it nullable.
 
-    A Time is a BIGINT, microseconds since midnight; see `to_spark_json`. A Variant is a
-    VARIANT, as it is in frames.
-
-    Raises:
-        ConfigError: A Decimal's scale does not fit into Spark's types.
+    A Time is a BIGINT, microseconds since midnight; see `to_spark_json`. A Variant is of the
+    type `variant`: a VARIANT, as in frames, or the STRING of its text. Raises ConfigError: a
+    Decimal's scale does not fit into Spark's types.
     """
+
+    def inner(part: Schema) -> str:
+        return sql_type(part, variant=variant)
+
     if schema.is_logical and schema.name == VARIANT:
-        return "VARIANT"
+        return variant
     head = native_head(schema)
     if head.name == DECIMAL:
         return f"DECIMAL({precision_of(head.parameters)}, {scale_of(head.parameters)})"
     if head.name is not None:
         return _LOGICAL_NAMES[head.name]
     if head.type is Type.STRUCT:
-        fields = (f"{quote(field.name)}: {sql_type(field.schema)}" for field in schema.fields)
+        fields = (f"{quote(field.name)}: {inner(field.schema)}" for field in schema.fields)
         return f"STRUCT<{', '.join(fields)}>"
     if schema.value_schema is None:
         return _NAMES[head.type]
     if schema.key_schema is None:
-        return f"ARRAY<{sql_type(schema.value_schema)}>"
-    return f"MAP<{sql_type(schema.key_schema)}, {sql_type(schema.value_schema)}>"
+        return f"ARRAY<{inner(schema.value_schema)}>"
+    return f"MAP<{inner(schema.key_schema)}, {inner(schema.value_schema)}>"
 
 
 def sql_null(schema: Schema) -> str:
@@ -103,12 +115,7 @@ def sql_null(schema: Schema) -> str:
 
 
 def sql_value(schema: Schema, value: Any) -> str:
-    """Give a value, such as a default, as a constant of the schema's type.
-
-    Args:
-        schema: The schema.
-        value: A value that fits it; None for null.
-    """
+    """Give a value, such as a default, as a constant of the schema's type."""
     if value is None:
         return sql_null(schema)
     if isinstance(value, datetime):
@@ -141,20 +148,10 @@ def _compound(schema: Schema, value: Any) -> str | None:
     return None
 
 
-def _micros(value: time) -> str:
-    since = timedelta(
-        hours=value.hour,
-        minutes=value.minute,
-        seconds=value.second,
-        microseconds=value.microsecond,
-    )
-    return str(since // _MICROSECOND)
-
-
 _WRITERS: Mapping[type | tuple[type, ...], Callable[[Any], str]] = {
     (bytes, bytearray, memoryview): lambda value: f"X'{bytes(value).hex()}'",
     bool: lambda value: str(value).lower(),
-    time: _micros,
+    time: lambda value: str(day_micros(value)),
     Decimal: lambda value: literal(format(value, "f")),
     date: lambda value: literal(value.isoformat()),
 }
@@ -172,7 +169,6 @@ class FieldPath:
     """The names on the way to a field, from the outside in; at least one.
 
     Args:
-        steps: The names.
         text: As the user wrote it, for messages.
     """
 
@@ -183,11 +179,8 @@ class FieldPath:
     def parse(cls, text: str, version: str = "V1") -> FieldPath:
         """Read a path.
 
-        In V2 a back-tick within back-ticks ends the name where a dot or the text's end
-        follows, unless a backslash is before it.
-
-        Raises:
-            ConfigError: A back-tick is not closed.
+        In V2 a back-tick within back-ticks ends the name where a dot or the text's end follows,
+        unless a backslash is before it. Raises ConfigError: a back-tick is not closed.
         """
         if version.upper() == "V1":
             return cls((text,), text)
@@ -210,7 +203,7 @@ class FieldSyntax(Settings):
     field_syntax_version: str = setting(
         _DOC,
         default="V1",
-        validator=CaseInsensitiveValidString("V1", "V2"),
+        validator=ValidString("V1", "V2", any_case=True),
         importance=Importance.HIGH,
     )
 

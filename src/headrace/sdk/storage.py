@@ -5,12 +5,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.sdk.errors import HeadraceError, SinkError, StorageUnavailableError
-
-__all__ = ["causes", "denied_error", "naming", "storage_error", "storage_error_of_text"]
 
 _NUMBERS = {
     errno.ENOSPC: "There is no space left",
@@ -22,6 +20,8 @@ _DENIED = {errno.EPERM, errno.EACCES}
 _TEXTS = {os.strerror(number).lower(): number for number in {*_NUMBERS, *_DENIED}}
 _RUST = re.compile(r"\(os error (\d+)\)")
 """How libraries that are written in Rust, as deltalake is, say which error it was."""
+_NOT_MADE = re.compile(r"Mkdirs failed to create (?:file:)?(/.+?)(?: \(exists=|$)")
+"""What Hadoop says of a folder that it could not make, without a reason."""
 _LIBRARIES = ("deltalake", "_internal", "arro3", "pyarrow")
 _PATH = re.compile(r"(/[^\s'\"`:,()]+)")
 _LITTLE_BYTES = 4 * 1024 * 1024
@@ -34,13 +34,9 @@ def storage_error(
 ) -> StorageUnavailableError | None:
     """Return what to raise for an error whose cause is the storage; None for any other.
 
-    Such an error passes when there is space again, so the batch is tried again until then.
-    It is looked for among the error's causes, too.
-
-    Args:
-        error: What was raised.
-        places: Folders that are written to: where the error does not say which it was, that
-            with the least space is named if it is full.
+    Such an error passes when there is space again, so the batch is tried again until then. It
+    is looked for among the error's causes, too. ``places`` are folders that are written to:
+    where the error does not say which it was, that with the least space is named if it is full.
     """
     if isinstance(error, StorageUnavailableError):
         return _placed(error, places)
@@ -53,7 +49,7 @@ def storage_error(
 def denied_error(error: BaseException) -> SinkError | None:
     """Return what to raise where the right to read or write a file is missing; else None.
 
-    No waiting mends that, so it is none of those that pass.
+    It does not pass by itself.
     """
     for number, path in _failed_calls(error):
         if number in _DENIED and path:  # one of a socket, say, has no path
@@ -62,20 +58,17 @@ def denied_error(error: BaseException) -> SinkError | None:
 
 
 def _failed_calls(error: BaseException) -> Iterator[tuple[int | None, object]]:
-    """Yield the number of each system error among the causes, and the path if it is told."""
+    """Yield the number of each system error among the causes, and the path if it is known."""
     for cause in causes(error):
         number, path = None, None
         if isinstance(cause, OSError):
             number, path = cause.errno, cause.filename
         # deltalake raises some of its errors as plain OSErrors, without a number.
-        ours = isinstance(cause, OSError) or _is_of_library(cause)
+        library = type(cause).__module__.partition(".")[0] in _LIBRARIES
+        ours = isinstance(cause, OSError) or library
         if number is None and ours and (found := _RUST.search(str(cause))):
             number = int(found[1])
         yield number, path or _path_in(str(cause))
-
-
-def _is_of_library(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in _LIBRARIES
 
 
 def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
@@ -86,6 +79,9 @@ def storage_error_of_text(text: str, around: str = "") -> HeadraceError | None:
             by chance.
         around: What may hold the path, if the message does not.
     """
+    if not_made := _NOT_MADE.search(text):
+        number = _why_not_made(Path(not_made[1]))
+        return None if number is None else _unavailable(number, not_made[1])
     plain = _RUST.sub("", text).strip().rstrip(").").lower()
     for said, number in _TEXTS.items():
         if plain.endswith(said):
@@ -153,6 +149,17 @@ def _placed(error: StorageUnavailableError, places: Sequence[Path]) -> StorageUn
     placed = StorageUnavailableError(problem, after=error.after, fix=error.fix)
     placed.__cause__ = error.__cause__
     return placed
+
+
+def _why_not_made(path: Path) -> int | None:
+    """Look for the reason why a folder cannot be made, if the disk is this machine's."""
+    for place in path.parents:
+        with suppress(OSError):
+            disk = os.statvfs(place)
+            if disk.f_flag & os.ST_RDONLY:
+                return errno.EROFS
+            return errno.ENOSPC if disk.f_bavail * disk.f_frsize < _LITTLE_BYTES else None
+    return None
 
 
 def _free_bytes(path: Path) -> int | None:

@@ -5,6 +5,7 @@ from typing import Any, final
 
 from typing_extensions import override
 
+from headrace.sdk.config.values import shown
 from headrace.sdk.errors import RecordError
 from headrace.sdk.frozen import freeze, identity, thaw
 from headrace.sdk.schema import Field, Schema, StructValue, Type, validate_value
@@ -18,12 +19,7 @@ class Struct(StructValue):
     equals another of the same schema with the same values.
     A struct can be changed until it is `frozen`; only a frozen one can be hashed.
 
-    Args:
-        schema: A schema of type STRUCT.
-        values: Values by field name, each put in turn.
-
-    Raises:
-        RecordError: The schema is no STRUCT, or a value does not fit its field.
+    Raises RecordError: the schema is not a STRUCT, or a value does not fit its field.
     """
 
     __slots__ = ("_frozen", "_schema", "_values")
@@ -41,10 +37,11 @@ class Struct(StructValue):
     def of(cls, schema: Schema, values: Mapping[str, Any]) -> "Struct":
         """Make a struct from plain values: mappings become structs where the schema says so.
 
-        Raises:
-            RecordError: A value does not fit, or a required field has none.
+        Raises RecordError: a value does not fit, or a required field has none.
         """
-        struct = cls(schema, {name: _made(schema, name, item) for name, item in values.items()})
+        known = {field.name: field.schema for field in schema.fields}
+        made = {n: _shaped(known[n], v) if n in known else v for n, v in values.items()}
+        struct = cls(schema, made)
         struct.validate()
         return struct
 
@@ -57,8 +54,7 @@ class Struct(StructValue):
     def put(self, field: str | Field, value: Any) -> "Struct":
         """Set a field's value, and give this struct, so that calls can be chained.
 
-        Raises:
-            RecordError: There is no such field, the value does not fit, or this is frozen.
+        Raises RecordError: there is no such field, the value does not fit, or this is frozen.
         """
         if self._frozen:
             raise RecordError(problem="A frozen struct cannot be changed.")
@@ -70,8 +66,7 @@ class Struct(StructValue):
     def get(self, field: str | Field) -> Any:
         """Give a field's value, or its default if it has no value.
 
-        Raises:
-            RecordError: There is no such field.
+        Raises RecordError: there is no such field.
         """
         found = self._find(field)
         value = self._values[found.index]
@@ -80,13 +75,11 @@ class Struct(StructValue):
     def get_without_default(self, field: str | Field) -> Any:
         """Give a field's value, or None if it has no value, whatever its default.
 
-        Raises:
-            RecordError: There is no such field.
+        Raises RecordError: there is no such field.
         """
         return thaw(self._values[self._find(field).index])
 
     def __getitem__(self, field: str) -> Any:
-        """Give what `get` gives."""
         return self.get(field)
 
     def keys(self) -> list[str]:
@@ -94,15 +87,13 @@ class Struct(StructValue):
         return [field.name for field in self._schema.fields]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the fields, as over a dictionary."""
         return iter(self.keys())
 
     @override
     def validate(self) -> None:
         """Check that every field that is required and has no default has a value.
 
-        Raises:
-            RecordError: One has none.
+        Raises RecordError: one has none.
         """
         for field, value in zip(self._schema.fields, self._values, strict=True):
             if value is None and field.schema.default is not None:
@@ -145,8 +136,8 @@ class Struct(StructValue):
     @override
     def __repr__(self) -> str:
         pairs = zip(self._schema.fields, self._values, strict=True)
-        told = (f"{field.name}={_text(value)}" for field, value in pairs if value is not None)
-        return f"Struct{{{','.join(told)}}}"
+        texts = (f"{field.name}={shown(value)}" for field, value in pairs if value is not None)
+        return f"Struct{{{','.join(texts)}}}"
 
     def _copied(self, values: list[Any], *, frozen: bool) -> "Struct":
         struct = Struct(self._schema)
@@ -165,11 +156,6 @@ class Struct(StructValue):
                 field=name,
             )
         return found
-
-
-def _made(schema: Schema, name: str, value: Any) -> Any:
-    field = schema.field(name)
-    return value if field is None else _shaped(field.schema, value)
 
 
 def _shaped(schema: Schema, value: Any) -> Any:
@@ -194,19 +180,3 @@ def _plain(value: Any) -> Any:
             return {key: _plain(item) for key, item in value.items()}
         case _:
             return value
-
-
-def _text(value: Any) -> str:
-    """Write a value as Java would, so that texts match Kafka Connect's."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case list() | tuple():
-            return f"[{', '.join(_text(item) for item in value)}]"
-        case Mapping():
-            pairs = (f"{_text(key)}={_text(item)}" for key, item in value.items())
-            return f"{{{', '.join(pairs)}}}"
-        case None:
-            return "null"
-        case _:
-            return str(value)

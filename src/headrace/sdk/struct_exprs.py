@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def has_variant(schema: Schema) -> bool:
-    """Tell whether values of a schema are variants, or hold some."""
+    """Return whether values of a schema are variants, or hold some."""
     if schema.is_logical:
         return schema.name == VARIANT
     parts = [field.schema for field in schema.fields]
@@ -27,8 +27,7 @@ def has_variant(schema: Schema) -> bool:
 def check_json(text: str, *, path: str = "") -> None:
     """Check that a text is one that Spark makes a VARIANT of.
 
-    Raises:
-        RecordError: It is no JSON, or an object in it has a name twice; `field` is the path.
+    Raises RecordError: it is not JSON, or an object in it has a name twice.
     """
     try:
         json.loads(text, parse_constant=_no_constant, object_pairs_hook=_each_once)
@@ -43,8 +42,7 @@ def check_json(text: str, *, path: str = "") -> None:
 def check_variants(values: pa.Array, schema: Schema, *, path: str = "") -> None:
     """Check the JSON texts in values of a schema that has variants.
 
-    Raises:
-        RecordError: As `check_json`, for the first that is at fault.
+    Raises RecordError: as `check_json`, for the first that is at fault.
     """
     if not has_variant(schema):
         return
@@ -85,7 +83,7 @@ def texts_of_variants(sql: str, schema: Schema) -> str:
 def variants_of_texts(sql: str, schema: Schema, *, strict: bool = True) -> str:
     """Give the SQL of a value with the JSON texts of its variants, at any depth, parsed.
 
-    What is no JSON fails, or becomes null if not ``strict``.
+    What is not JSON fails, or becomes null if not ``strict``.
     """
     parse = "parse_json" if strict else "try_parse_json"
     return _sql(sql, schema, lambda part: f"{parse}({part})", 0)
@@ -127,10 +125,8 @@ _CLASSES: Mapping[Type, str] = {
 def java_class(schema: Schema, *, schemaless: bool = False) -> str:
     """Give the name of the class that a value of this schema has in Kafka Connect.
 
-    Args:
-        schema: The schema.
-        schemaless: Whether the value travels without it: then it is what Kafka Connect's
-            JSON converter makes: a map instead of a struct.
+    A `schemaless` value, which travels without its schema, is what Kafka Connect's JSON
+    converter makes: a map instead of a struct.
     """
     if schema.is_logical:
         return "java.math.BigDecimal" if schema.name == DECIMAL else "java.util.Date"
@@ -169,8 +165,7 @@ def defaulted(column: Column) -> Column:
 def member(column: Column, step: str, *, schemaless: bool) -> Column | None:
     """Give a member of a struct, or of a map without schema; None if there is none.
 
-    Raises:
-        UnfitRecordError: The value has no members.
+    Raises UnfitRecordError: the value has no members.
     """
     sql, schema = column
     if schema.type is Type.STRUCT:
@@ -196,8 +191,7 @@ def edited(
 ) -> dict[str, Column]:
     """Give the fields after edits at paths below them; a path that leads nowhere does nothing.
 
-    Raises:
-        UnfitRecordError: Two fields have the same name afterwards, and have a schema.
+    Raises UnfitRecordError: two fields have the same name afterwards, and have a schema.
     """
     mine, deeper = _sorted(edits)
     after: dict[str, Column] = {}
@@ -254,8 +248,7 @@ def grown(
 ) -> Callable[[str, Column], tuple[str, Column]]:
     """Give the edit that adds a field to a struct, or to a map without schema.
 
-    Raises:
-        UnfitRecordError: By the edit, when the name is taken and the struct has a schema.
+    Raises UnfitRecordError: by the edit, when the name is taken and the struct has a schema.
     """
 
     def edit(own_name: str, column: Column) -> tuple[str, Column]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from headrace.sdk.config import Configured
+from headrace.sdk.config import Config, Configured
 from headrace.sdk.errors import UnfitRecordError
 from headrace.sdk.expressions import RecordExpr, ValueExpr
 from headrace.sdk.sqltext import literal
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from headrace.sdk.config import Config
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
 
@@ -51,10 +50,9 @@ class Transform(Configured, ABC):
 
     ordered: ClassVar[bool] = False
     """Whether it looks at the order of records. The frame of a FrameTransform then has the
-    column ``position`` wherever a source or a topic can tell the order."""
+    column ``position`` wherever a source or a topic knows the order."""
 
     def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
-        """Keep the alias it has in the chain and its parsed configuration."""
         self.alias = alias
         self.config = config
         self.settings = self.settings_class().from_config(config)
@@ -86,13 +84,8 @@ class Transform(Configured, ABC):
         """Return the part, which must have fields: a STRUCT, or a map without schema.
 
         Records whose part is null are let pass, as by most of Kafka Connect's transforms.
-
-        Args:
-            shape: The records.
-            purpose: What the fields are needed for, in the words of Kafka Connect's message.
-
-        Raises:
-            UnfitRecordError: The part is of another type.
+        ``purpose`` is what the fields are needed for, in the words of Kafka Connect's message.
+        Raises UnfitRecordError: the part is of another type.
         """
         part = self.part(shape)
         if part.is_struct or part.is_map:
@@ -122,12 +115,8 @@ class Transform(Configured, ABC):
     ) -> UnfitRecordError:
         """Return the error for a part that has no fields, as Kafka Connect words it.
 
-        Args:
-            part: The part.
-            purpose: What the fields are needed for.
-            null: Whether this is about records in which the part is null; it always is for
-                a part that has fields.
-            where: SQL condition, never null, for the records concerned.
+        ``where`` is an SQL condition, never null, for the records concerned; ``null`` says that
+        the part is null in them, as it always is for a part that has fields.
         """
         schema = None if null or part.is_struct or part.is_map else part.schema
         found = "null" if schema is None else java_class(schema, schemaless=part.schemaless)
@@ -202,7 +191,6 @@ class Predicate(Configured, ABC):
     """Whether its condition is SQL of the user's, which names the value's fields."""
 
     def __init__(self, alias: str, config: Config) -> None:
-        """Keep the alias and the parsed configuration."""
         self.alias = alias
         self.config = config
         self.settings = self.settings_class().from_config(config)
@@ -217,8 +205,7 @@ class TransformContext:
     """What the runtime offers a transform between ``start`` and ``stop``.
 
     Args:
-        connector: The connector's name.
-        task: The task's number within its connector.
+        task: The number of the task, from 0; -1 of the one that replays dead letters.
         state: A folder of this transform in this task alone, which stays over restarts. It
             need not exist. Driver and executors see the same folder.
     """
@@ -234,11 +221,11 @@ class TransformBatch:
 
     A batch may be computed many times: for each sink, for its dead letters, and again after
     a crash, with the same id and the same records. State that moves with the batch is
-    therefore kept by batch id: batch n reads what the batches up to ``after`` left, writes
-    what it leaves itself under n, and replaces what an earlier attempt at n left there. When
-    batch n is computed, all batches up to ``after`` are durable in every target, so their state
-    will not be asked for by itself any more and may be merged. Batches between the two were
-    dropped: their records come again, and what they left counts for nothing.
+    therefore kept by batch id: batch n reads what the batches before it left, writes what it
+    leaves itself under n, and replaces what an earlier attempt at n left there. When batch n is
+    computed, all batches before it are durable in every target, so their state will not be
+    asked for by itself any more and may be merged; or they were dropped, see
+    ``CodeTransform.begin``.
 
     Where the schema of a stream changes within a batch, each part between two changes is
     computed by itself, in order; a part also reads what the parts before it left.
@@ -247,15 +234,12 @@ class TransformBatch:
         id: Only grows.
         stream: The topic that the records came with; state of one is not that of another.
         begun: The time of the batch's intent, the same whenever it is computed.
-        after: The id of the newest batch that was finished before it, 0 if there is none; None
-            where nothing is known of earlier ones, as in a preview.
         part: The number of the part, from 0.
     """
 
     id: int
     stream: str
     begun: datetime
-    after: int | None = None
     part: int = 0
 
 
@@ -265,7 +249,8 @@ _DRIVER = {"context", "running"}
 class CodeTransform(Transform):
     """What the gears share. Call order: ``start``, batches, ``stop``, all on the driver.
 
-    Executors get a pickled copy without the context.
+    ``begin`` is called before each attempt at a batch. Executors get a pickled copy without
+    the context.
     """
 
     parts = False
@@ -281,6 +266,14 @@ class CodeTransform(Transform):
     def start(self, context: TransformContext) -> None:
         """Get ready. Raises ConfigError when the transform cannot work as configured."""
         self.context = context
+
+    def begin(self, batch: int, after: int | None) -> None:
+        """Get ready for an attempt at a batch, also one that brings no records.
+
+        ``after`` is the id of the newest batch that was finished before it, 0 if there is none,
+        and None where nothing is known of earlier ones. Batches between the two were dropped:
+        their records come again, and what they left, in any stream, counts for nothing.
+        """
 
     def stop(self) -> None:
         """Let go of everything. Called once, also after a failed start."""
@@ -337,11 +330,8 @@ class FrameTransform(CodeTransform):
         return f"({failing.error})"
 
 
-class ArrowTransform(CodeTransform):
-    """Changes Arrow batches, in Spark's Python workers.
-
-    Nothing of the transform is called there but ``open``, ``transform`` and ``close``.
-    """
+class _WorkerTransform(CodeTransform):
+    """What runs in Spark's Python workers: ``open``, ``transform`` and ``close``, no more."""
 
     def open(self) -> None:
         """Get ready on an executor. Called before the first batch of each partition.
@@ -352,6 +342,10 @@ class ArrowTransform(CodeTransform):
 
     def close(self) -> None:
         """Let go of what ``open`` took. Called once after it, also when a batch failed."""
+
+
+class ArrowTransform(_WorkerTransform):
+    """Changes Arrow batches, in Spark's Python workers."""
 
     @abstractmethod
     def transform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -367,17 +361,8 @@ class ArrowTransform(CodeTransform):
         """
 
 
-class RecordTransform(CodeTransform):
-    """Changes one record at a time, in Spark's Python workers: the slowest gear.
-
-    Nothing of the transform is called there but ``open``, ``transform`` and ``close``.
-    """
-
-    def open(self) -> None:
-        """See ArrowTransform."""
-
-    def close(self) -> None:
-        """See ArrowTransform."""
+class RecordTransform(_WorkerTransform):
+    """Changes one record at a time, in Spark's Python workers: the slowest gear."""
 
     @abstractmethod
     def transform(self, record: Record) -> Record | None:

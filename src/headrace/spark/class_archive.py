@@ -1,6 +1,5 @@
-"""The class-data-sharing archive: Spark's classes as the JVM wants them, for a quick start."""
+"""The class-data-sharing archive: Spark's classes in the form of the JVM, for a quick start."""
 
-import fcntl
 import hashlib
 import json
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import pyspark
 
 from headrace.sdk.errors import SetupError
+from headrace.sdk.location import Location
 from headrace.spark.conf import SparkSettings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import Java, find_java
@@ -31,9 +31,7 @@ def make_archive(settings: SparkSettings, archive: Path) -> None:
     Raises:
         SetupError: The training run failed; what it said is in the named file.
     """
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with archive.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with Location.of(archive.with_suffix(".lock")).lock():
         if not archive.is_file():
             _train(settings, archive)
 
@@ -98,7 +96,7 @@ def prepare(settings: SparkSettings, report: Callable[[str], None]) -> None:
 
     Args:
         settings: Where the cache is, which Java to take, and Ivy's mirrors.
-        report: Told, in words, of each step.
+        report: Called with a text about each step.
 
     Raises:
         SetupError: There is no Java, a jar cannot be fetched, or Spark does not start.

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -74,9 +74,6 @@ ALWAYS = {
     "spark.sql.constraintPropagation.enabled": "false",
     # No Hive: its start takes seconds.
     "spark.sql.catalogImplementation": "in-memory",
-}
-
-DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # The default of 50 makes each commit to a small table take seconds.
@@ -88,20 +85,11 @@ def spark_conf(
     settings: SparkSettings,
     *,
     app_name: str,
-    jars: Mapping[Path, str],
+    jars: Collection[Path],
     archive: Path | None,
     short_lived: bool,
 ) -> dict[str, str]:
-    """Build all of Spark's settings.
-
-    Args:
-        settings: The process's settings; each entry of its `spark_conf` wins over ours, and is
-            added to ours where Spark takes a list.
-        app_name: Spark's name for the application.
-        jars: The file of each jar, with the feature that needs it.
-        archive: The class archive, or None to start without.
-        short_lived: Whether the process ends within a minute or so.
-    """
+    """Build all of Spark's settings."""
     conf = ALWAYS | {
         "spark.app.name": app_name,
         "spark.master": settings.master,
@@ -112,8 +100,6 @@ def spark_conf(
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.sql.warehouse.dir": (settings.home / "warehouse").as_uri(),
     }
-    if "delta" in jars.values():
-        conf |= DELTA
     if is_local(settings.master):
         conf |= _local(settings.master)
     else:

@@ -1,10 +1,9 @@
 """The jars that Spark needs beside its own: locked, fetched once, checked.
 
-Spark's own Ivy fetches them, so there is no need for Maven, and the user's mirrors and proxies
+Spark's own Ivy fetches them, so Maven is not needed, and the user's mirrors and proxies
 (`spark.jars.ivySettings`, `spark.jars.repositories`, `spark.driver.extraJavaOptions`) hold.
 """
 
-import fcntl
 import hashlib
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from headrace.sdk.errors import SetupError
+from headrace.sdk.location import Location
 from headrace.spark.java import Java
 from headrace.spark.jvm import close_gateway, open_gateway, spark_environment
 
@@ -45,23 +45,9 @@ class Jar:
         return self.coordinates.replace(":", "_") + ".jar"
 
 
-def locked_jars(features: Collection[str] | None = None, lock: Path = LOCK_FILE) -> list[Jar]:
-    """The jars of the features, in the order of the lock file; of all features if None.
-
-    Raises:
-        SetupError: The lock names no jar for a feature.
-    """
-    jars = [Jar(**entry) for entry in tomllib.loads(lock.read_text())["jar"]]
-    if features is None:
-        return jars
-    unknown = sorted(set(features) - {jar.feature for jar in jars})
-    if unknown:
-        known = ", ".join(sorted({jar.feature for jar in jars}))
-        raise SetupError(
-            problem=f"No jar is locked for {', '.join(unknown)}.",
-            fix=f"Use the features {known}, or add the jar to {lock.name}.",
-        )
-    return [jar for jar in jars if jar.feature in features]
+def locked_jars(lock: Path = LOCK_FILE) -> list[Jar]:
+    """Return the jars of a lock file, in its order."""
+    return [Jar(**entry) for entry in tomllib.loads(lock.read_text())["jar"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +78,7 @@ class JarCache:
 
         Args:
             jars: What is needed.
-            report: Told, in words, of each jar that is fetched.
+            report: Called with a text about each jar that is fetched.
 
         Raises:
             SetupError: A jar cannot be fetched, or is not the one that was locked.
@@ -100,7 +86,7 @@ class JarCache:
         missing = [jar for jar in jars if not self._is_checked(jar)]
         if missing:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self._only_one():
+            with Location.of(self.folder / ".lock").lock():
                 # Another process may have fetched them while this one waited.
                 absent = [jar for jar in missing if not self._check(jar)]
                 if absent:
@@ -129,12 +115,6 @@ class JarCache:
 
     def _mark(self, jar: Jar) -> Path:
         return self.folder / f"{jar.file_name}.checked"
-
-    @contextmanager
-    def _only_one(self) -> Iterator[None]:
-        with (self.folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed
-            yield
 
     def _fetch_all(self, jars: Collection[Jar], report: Callable[[str], None]) -> None:
         # Ivy keeps what it fetched; in a folder of its own for each use, a broken download

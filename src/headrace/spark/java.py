@@ -22,27 +22,26 @@ class Java:
     home: Path
     version: str
     build: str
-    """The last line of `java -version`, which tells one build from another."""
+    """The last line of `java -version`, which differs from build to build."""
 
     @property
     def command(self) -> Path:
-        """The program that starts it."""
         return self.home / "bin" / "java"
 
 
-def find_java(wanted: Path | None = None) -> Java:
-    """Find a Java 17 or 21: the wanted one, else on PATH, else where systems keep them.
+def find_java(requested: Path | None = None) -> Java:
+    """Find a Java 17 or 21: the requested one, else on PATH, else where systems keep them.
 
     Called once per process, before Spark starts; it runs `java -version`, some 50 ms.
 
     Raises:
-        SetupError: There is none, or the wanted one is missing or of another version.
+        SetupError: There is none, or the requested one is missing or of another version.
     """
-    if wanted is not None:
-        java = _inspect(wanted)
+    if requested is not None:
+        java = _inspect(requested)
         if java is None:
             raise SetupError(
-                problem=f"{wanted} (from JAVA_HOME) is not a Java {_names()}.",
+                problem=f"{requested} (from JAVA_HOME) is not a Java {_names()}.",
                 fix="Set JAVA_HOME to one, or unset it to search for one.",
             )
         return java
@@ -77,12 +76,12 @@ def _inspect(home: Path) -> Java | None:
         return None
     try:
         # The path is the user's own JAVA_HOME or PATH.
-        told = subprocess.run(  # noqa: S603
+        output = subprocess.run(  # noqa: S603
             [command, "-version"], capture_output=True, text=True, timeout=30, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = _VERSION.search(told)
+    version = _VERSION.search(output)
     if version is None or int(version[2]) not in SUPPORTED:
         return None
-    return Java(home=home, version=version[1], build=told.strip().splitlines()[-1])
+    return Java(home=home, version=version[1], build=output.strip().splitlines()[-1])

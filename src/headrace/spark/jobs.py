@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from pyspark.sql import SparkSession
 
-    from pyspark.sql import SparkSession
-
-    from headrace.model import TaskId
+from headrace.model import TaskId
 
 T = TypeVar("T")
 
@@ -20,7 +18,6 @@ class SparkJobs:
     """The jobs of tasks that share one session.
 
     Args:
-        spark: The session.
         is_lost: Says whether a session's JVM has ended, perhaps by what an error tells.
     """
 
@@ -51,33 +48,19 @@ class SparkJobs:
 
     def progress(self, task: TaskId) -> tuple[int, int]:
         """Return how many Spark tasks of the running stages are done, and of how many."""
-        context = self.spark.sparkContext
-        tracker = context.statusTracker()
-        # PySpark's tracker knows no tags; the JVM's does.
-        jobs = context._jsc.sc().statusTracker().getJobIdsForTag(_tag(task))  # noqa: SLF001
-        done = total = 0
-        for number in list(jobs):
-            job = tracker.getJobInfo(number)
-            if job is None or job.status != "RUNNING":
-                continue
-            stages = [tracker.getStageInfo(stage) for stage in job.stageIds]
-            done += sum(stage.numCompletedTasks for stage in stages if stage)
-            total += sum(stage.numTasks for stage in stages if stage)
-        return done, total
+        tracker = self.spark.sparkContext.statusTracker()
+        stages = [info for s in self._stages(task) if (info := tracker.getStageInfo(s))]
+        return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
 
     def activity(self, task: TaskId) -> object | None:
         """Return figures of the task's running stages; None where no job of it runs.
 
-        They are those that executors tell with their heartbeats, every ten seconds.
+        They are those that executors send with their heartbeats, every ten seconds.
         """
-        context = self.spark.sparkContext
-        java = context._jsc.sc()  # noqa: SLF001
-        jobs = sorted(java.statusTracker().getJobIdsForTag(_tag(task)))
-        found = [context.statusTracker().getJobInfo(job) for job in jobs]
-        running = {s for job in found if job and job.status == "RUNNING" for s in job.stageIds}
+        running = self._stages(task)
         if not running:
             return None
-        stages = java.statusStore().activeStages()
+        stages = self.spark.sparkContext._jsc.sc().statusStore().activeStages()  # noqa: SLF001
         each = [stages.apply(number) for number in range(stages.size())]
         return tuple(
             getattr(stage, figure)()
@@ -85,6 +68,14 @@ class SparkJobs:
             if stage.stageId() in running
             for figure in ("stageId", *_FIGURES)
         )
+
+    def _stages(self, task: TaskId) -> list[int]:
+        """Return the stages of the task's running jobs."""
+        context = self.spark.sparkContext
+        # PySpark's tracker knows no tags; the JVM's does.
+        jobs = context._jsc.sc().statusTracker().getJobIdsForTag(_tag(task))  # noqa: SLF001
+        found = [context.statusTracker().getJobInfo(job) for job in sorted(jobs)]
+        return [s for job in found if job and job.status == "RUNNING" for s in job.stageIds]
 
 
 _FIGURES = (

@@ -16,26 +16,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import Any, Self, TextIO
 
 import pyspark
 from py4j.java_gateway import JavaGateway
 from pyspark.conf import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 from headrace.model import SparkUnavailableError
 from headrace.sdk.errors import SetupError
 from headrace.spark.java import Java
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 # Arguments of a process are seen by every user of the machine, so secrets are not among them.
 # The pattern is the default of spark.redaction.regex.
 SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-PATIENCE = timedelta(seconds=10)
+STOP_TIMEOUT = timedelta(seconds=10)
 LOG_TAIL_CHARS = 2000
 
 
@@ -46,7 +43,7 @@ def spark_environment(java: Java) -> Iterator[None]:
     Without PYSPARK_PYTHON, Spark's Python workers are whatever python3 is first on PATH; with
     another SPARK_HOME, the jars are of another release than the Python side.
     """
-    wanted = {
+    variables = {
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "PYSPARK_PYTHON": sys.executable,
@@ -54,8 +51,8 @@ def spark_environment(java: Java) -> Iterator[None]:
         "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
     }
     environment = os.environ  # noqa: TID251 (PySpark reads these nowhere else)
-    before = {name: environment.get(name) for name in wanted}
-    environment.update(wanted)
+    before = {name: environment.get(name) for name in variables}
+    environment.update(variables)
     try:
         yield
     finally:
@@ -87,9 +84,9 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
         try:
             gateway = launch_gateway(spark_conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError:
-            with log.open("rb") as told:
-                told.seek(start)
-                tail = told.read().decode(errors="replace").strip()[-LOG_TAIL_CHARS:]
+            with log.open("rb") as written:
+                written.seek(start)
+                tail = written.read().decode(errors="replace").strip()[-LOG_TAIL_CHARS:]
             raise SetupError(
                 problem=f"Spark's Java process did not start: {tail or 'no output'}",
                 fix=f"Check driver_memory and spark_conf; the whole output is in {log}.",
@@ -97,7 +94,7 @@ def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:
     return gateway
 
 
-def close_gateway(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:
+def close_gateway(gateway: JavaGateway, timeout: timedelta = STOP_TIMEOUT) -> None:
     """Stop the JVM, and return when it is gone; a JVM that takes too long is killed.
 
     It ends by itself when its input closes, so it does not outlive this process either.
@@ -106,7 +103,7 @@ def close_gateway(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:
     process = gateway.proc
     process.stdin.close()
     try:
-        process.wait(patience.total_seconds())
+        process.wait(timeout.total_seconds())
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -121,10 +118,9 @@ class JvmFigures:
 
     Args:
         memory: Bytes, by area (``heap``, ``nonheap``) and by ``used``, ``committed``, ``max``;
-            what has no limit has no ``max``.
+            what is unlimited has no ``max``.
         collections: How many garbage collections there were, by collector.
         collecting: How many seconds they took, by collector.
-        jobs: How many Spark jobs run.
     """
 
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -148,7 +144,7 @@ class JvmWatch:
     def pid(self) -> int | None:
         """The JVM's process, where this process started it and it runs."""
         try:
-            gateway = _gateway(self.session())
+            gateway = gateway_of(self.session())
         except SparkUnavailableError:
             return None
         process = getattr(gateway, "proc", None)
@@ -174,12 +170,13 @@ class JvmWatch:
         return self._registered[1]
 
 
-def _gateway(session: SparkSession) -> Any:
+def gateway_of(session: SparkSession) -> Any:
+    """Return py4j's way to a session's JVM."""
     return session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
 
 
 def _gauges(session: SparkSession) -> tuple[Any, Any]:
-    jvm = _gateway(session).jvm
+    jvm = gateway_of(session).jvm
     metrics, seconds = jvm.com.codahale.metrics, jvm.java.util.concurrent.TimeUnit.SECONDS
     registry = metrics.MetricRegistry()
     registry.register("memory", metrics.jvm.MemoryUsageGaugeSet())
@@ -219,11 +216,7 @@ class Scratch:
 
     @classmethod
     def make(cls, root: Path | None = None) -> Self:
-        """Make a folder, and remove those whose processes are gone.
-
-        Args:
-            root: Where; by default in the system's folder for temporary files.
-        """
+        """Make a folder, and remove those whose processes are gone."""
         root = root or Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if root.is_symlink() or root.stat().st_uid != os.getuid():
@@ -239,7 +232,6 @@ class Scratch:
         return cls(folder, locked)
 
     def remove(self) -> None:
-        """Remove it."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.with_name(f"{self.folder.name}{_LOCK}").unlink(missing_ok=True)
         self._locked.close()

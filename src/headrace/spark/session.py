@@ -4,7 +4,7 @@ import atexit
 import logging
 import signal
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,12 +17,13 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.sdk.errors import SetupError
+from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES
 from headrace.spark.class_archive import archive_file
 from headrace.spark.conf import SparkSettings, is_local, spark_conf
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java
 from headrace.spark.jvm import (
-    PATIENCE,
+    STOP_TIMEOUT,
     Scratch,
     close_gateway,
     open_gateway,
@@ -47,27 +48,23 @@ _lock = threading.RLock()
 _open: _Open | None = None
 _ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers through which PySpark prints each error that it raises, as JSON with a Java trace."""
-_CALL_JAVA = ("reflect", "try_reflect", "java_method")
-"""Functions of SQL that call any method of Java: configurations hold SQL, and run no code."""
 
 
 def open_session(
     settings: SparkSettings,
     *,
     app_name: str = "headrace",
-    features: Collection[str] | None = None,
     short_lived: bool = False,
 ) -> SparkSession:
     """Return the process's Spark session, after starting it if there is none.
 
-    Called by whoever wires a process; everything else is handed the session. The start takes
+    Called where a process is wired; everything else is handed the session. The start takes
     seconds, and fetches jars that set-up did not. The session ends with the process, or by
     `close_session`.
 
     Args:
         settings: Where Spark runs, with which settings.
         app_name: Spark's name for the application.
-        features: The features whose jars are loaded; those of all features if None.
         short_lived: For a command that ends within a minute: start sooner, peak lower.
 
     Raises:
@@ -77,16 +74,15 @@ def open_session(
     global _open  # noqa: PLW0603 (as PySpark's own context is)
     with _lock:
         java = find_java(settings.java_home)
-        locked = locked_jars(features)
         cache = JarCache(
             folder=settings.cache / "jars", java=java, spark_conf=settings.spark_conf
         )
-        files = cache.resolve(locked)
+        files = cache.resolve(locked_jars())
         archive = archive_file(settings.cache, java, files)
         conf = spark_conf(
             settings,
             app_name=app_name,
-            jars={file: jar.feature for file, jar in zip(files, locked, strict=True)},
+            jars=files,
             archive=archive if archive.is_file() else None,
             short_lived=short_lived,
         )
@@ -99,19 +95,15 @@ def open_session(
                 problem="This process has a Spark session that Headrace did not start.",
                 fix="Stop it first, or run Headrace in a process of its own.",
             )
-        with spark_environment(java), _interrupts_kept():
+        with spark_environment(java), _interrupts_unchanged():
             _open = _start(conf, settings.home / "logs" / "jvm.log")
         for name in _ECHOES:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         return _open.spark
 
 
-def close_session(patience: timedelta = PATIENCE) -> None:
-    """Stop the session and its JVM, and return when the JVM is gone; nothing if none is open.
-
-    Args:
-        patience: How long the JVM may take to end before it is killed.
-    """
+def close_session(timeout: timedelta = STOP_TIMEOUT) -> None:
+    """Stop the session, if one is open, and return when its JVM is gone."""
     global _open
     with _lock:
         if _open is None:
@@ -119,11 +111,11 @@ def close_session(patience: timedelta = PATIENCE) -> None:
         opened, _open = _open, None
         context = opened.spark.sparkContext
         if opened.is_alive:
-            _stopped(opened.spark, patience)
+            _stopped(opened.spark, timeout)
         # Else PySpark would ask the JVM; this way only what runs in this process is stopped.
         setattr(context, "_jsc", None)  # noqa: B010 - PySpark's types have it as never None
         context.stop()
-        _stop_jvm(opened.gateway, patience)
+        _stop_jvm(opened.gateway, timeout)
         opened.scratch.remove()
 
 
@@ -137,8 +129,8 @@ atexit.register(_at_exit)
 
 
 @contextmanager
-def _interrupts_kept() -> Iterator[None]:
-    """Leave Ctrl-C to whoever has it: Spark takes it over when it starts in the main thread."""
+def _interrupts_unchanged() -> Iterator[None]:
+    """Leave Ctrl-C to its handler: Spark takes it over when it starts in the main thread."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -147,11 +139,11 @@ def _interrupts_kept() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _stopped(spark: SparkSession, patience: timedelta) -> None:
+def _stopped(spark: SparkSession, timeout: timedelta) -> None:
     """Stop Spark, but wait no longer for a JVM that does not answer."""
     stop = threading.Thread(target=spark.stop, name="headrace-spark-stop", daemon=True)
     stop.start()
-    stop.join(patience.total_seconds())
+    stop.join(timeout.total_seconds())
 
 
 def _start(conf: Mapping[str, str], log: Path) -> _Open:
@@ -165,7 +157,7 @@ def _start(conf: Mapping[str, str], log: Path) -> _Open:
         context = SparkContext(conf=context_conf, gateway=gateway)
         # When the JVM hangs up, this server of PySpark would print a traceback.
         setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001
-        _forget_java(context)
+        _forget_functions(context)
         spark = SparkSession.builder.getOrCreate()
     except BaseException:
         _stop_jvm(gateway)
@@ -174,16 +166,19 @@ def _start(conf: Mapping[str, str], log: Path) -> _Open:
     return _Open(spark=spark, gateway=gateway, conf=conf, scratch=scratch)
 
 
-def _forget_java(context: SparkContext) -> None:
-    """Take from SQL what calls Java, before a session copies the list of functions."""
+def _forget_functions(context: SparkContext) -> None:
+    """Take from SQL what calls Java or opens files, before a session copies its functions.
+
+    Configurations and tables hold SQL, which may do neither.
+    """
     catalyst = context._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]  # noqa: SLF001 - PySpark shows no functions
     functions = catalyst.analysis.FunctionRegistry.builtin()
-    for name in _CALL_JAVA:
+    for name in (*CALLS_JAVA, *OPENS_FILES):
         functions.dropFunction(catalyst.FunctionIdentifier(name))
 
 
-def _stop_jvm(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:
-    close_gateway(gateway, patience)
+def _stop_jvm(gateway: JavaGateway, timeout: timedelta = STOP_TIMEOUT) -> None:
+    close_gateway(gateway, timeout)
     # PySpark keeps these for the next session, which gets a JVM of its own here.
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
@@ -191,9 +186,9 @@ def _stop_jvm(gateway: JavaGateway, patience: timedelta = PATIENCE) -> None:
     SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
-def _require_same(running: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    names = running.keys() | wanted.keys()
-    differing = sorted(name for name in names if running.get(name) != wanted.get(name))
+def _require_same(running: Mapping[str, str], requested: Mapping[str, str]) -> None:
+    names = running.keys() | requested.keys()
+    differing = sorted(name for name in names if running.get(name) != requested.get(name))
     if differing:
         raise SetupError(
             problem="A Spark session is open with other settings, and a process has only one: "

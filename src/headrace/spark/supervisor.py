@@ -5,22 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from headrace.model import SparkLostError, SparkUnavailableError
+from headrace.sdk.storage import causes
 from headrace.spark.jobs import SparkJobs
+from headrace.spark.jvm import gateway_of
 from headrace.spark.session import close_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
 
 log = structlog.get_logger(__name__)
 
@@ -28,9 +27,9 @@ T = TypeVar("T")
 
 _LOOK_SECONDS = 0.2
 _REAP_SECONDS = 2.0
-"""How long the system may take to tell that a process has ended whose sockets are closed."""
+"""How long the system may take to report that a process has ended whose sockets are closed."""
 _CLOSE_SECONDS = 30.0
-"""How long a start that goes on may take at the end."""
+"""How long a start that has begun may take at the end."""
 _CONNECTION = (ConnectionError, EOFError, Py4JError)
 
 
@@ -51,7 +50,7 @@ class SparkSupervisor:
     Args:
         start: Starts a session; called again after its JVM has ended.
         limit: How often that may be.
-        clock: Gives seconds, and only goes on.
+        clock: Gives seconds that only grow.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class SparkSupervisor:
         self._session, self._ours = session, False
 
     def forget(self) -> None:
-        """Let go of the session, whoever has started it."""
+        """Let go of the session."""
         self._session, self._ours = None, False
 
     def is_lost(self, session: SparkSession, error: BaseException | None = None) -> bool:
@@ -128,7 +127,7 @@ class SparkSupervisor:
             return False
         if session is not self._session or _has_ended(session):
             return True
-        if error is None or not _is_of_connection(error):
+        if error is None or not any(isinstance(each, _CONNECTION) for each in causes(error)):
             return False
         end = self._clock() + _REAP_SECONDS
         while not _has_ended(session):
@@ -181,7 +180,6 @@ class SparkSupervisor:
             raise self.failure
 
     def close(self) -> None:
-        """Stop the session, if it was started here."""
         if self._ours:
             close_session()
         self.forget()
@@ -234,18 +232,14 @@ class SparkSupervisor:
 def answers(session: SparkSession) -> bool:
     """Return whether the session's JVM answers. Waits for it."""
     try:
-        _gateway(session).jvm.java.lang.System.nanoTime()
+        gateway_of(session).jvm.java.lang.System.nanoTime()
     except (Py4JError, OSError):
         return False
     return True
 
 
-def _gateway(session: SparkSession) -> Any:
-    return session.sparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
-
-
 def _exit_code(session: SparkSession) -> int | None:
-    process = getattr(_gateway(session), "proc", None)
+    process = getattr(gateway_of(session), "proc", None)
     code: int | None = None if process is None else process.poll()
     return code
 
@@ -255,21 +249,6 @@ def _has_ended(session: SparkSession) -> bool:
 
 
 def _kill(session: SparkSession) -> None:
-    process = _gateway(session).proc
+    process = gateway_of(session).proc
     process.kill()
     process.wait()
-
-
-def _is_of_connection(error: BaseException) -> bool:
-    """Return whether the connection to the JVM may have caused an error."""
-    seen: set[int] = set()
-    left: list[BaseException | None] = [error]
-    while left:
-        each = left.pop()
-        if each is None or id(each) in seen:
-            continue
-        if isinstance(each, _CONNECTION):
-            return True
-        seen.add(id(each))
-        left += [each.__cause__, each.__context__]
-    return False

@@ -6,12 +6,11 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.spark.session import close_session, open_session
@@ -32,16 +31,16 @@ class _Settings:
 
 
 def _main(archive: Path) -> None:
-    told = json.load(sys.stdin)
-    users: dict[str, str] = told["spark_conf"]
+    settings_json = json.load(sys.stdin)
+    users: dict[str, str] = settings_json["spark_conf"]
     # Log lines of classes that cannot be archived (signed, too old) are of no use to anyone.
     ours = f'"-XX:ArchiveClassesAtExit={archive}" -Xlog:cds=error -Xlog:cds+dynamic=error'
     options = f"{users.get('spark.driver.extraJavaOptions', '')} {ours}".strip()
     settings = _Settings(
-        home=Path(told["home"]),
-        cache=Path(told["cache"]),
-        java_home=Path(told["java_home"]) if told["java_home"] else None,
-        driver_memory=told["driver_memory"],
+        home=Path(settings_json["home"]),
+        cache=Path(settings_json["cache"]),
+        java_home=Path(settings_json["java_home"]) if settings_json["java_home"] else None,
+        driver_memory=settings_json["driver_memory"],
         spark_conf={**users, "spark.driver.extraJavaOptions": options},
     )
     spark = open_session(settings, app_name="headrace-setup")
@@ -49,7 +48,7 @@ def _main(archive: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             _exercise(spark, Path(folder))
     finally:
-        close_session(patience=TO_WRITE)
+        close_session(timeout=TO_WRITE)
 
 
 def _exercise(spark: SparkSession, folder: Path) -> None:
@@ -67,11 +66,9 @@ def _exercise(spark: SparkSession, folder: Path) -> None:
     delta = str(folder / "delta")
     for _ in range(2):
         again.write.format("delta").mode("append").save(delta)
-    spark.read.format("delta").load(delta).mapInArrow(_unchanged, again.schema).count()
-
-
-def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+    spark.read.format("delta").load(delta).mapInArrow(
+        lambda batches: batches, again.schema
+    ).count()
 
 
 if __name__ == "__main__":

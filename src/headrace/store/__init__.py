@@ -1,8 +1,7 @@
-"""Durable control state behind two Protocols, in SQLite or PostgreSQL.
+"""Durable control state, in SQLite or PostgreSQL, and the only use of SQLAlchemy.
 
-In it: transactions, leases, positions, batches, connectors, backups. Of the kernel only this
-package uses SQLAlchemy. Never: the data of topics, a thread of its own, or a decision about a
-connector.
+`task_store.py` commits positions and takes leases, `connector_store.py` keeps connectors and
+events. Never: the data of topics, a thread of its own, or a decision about a connector.
 """
 
 from headrace.store.backups import (
@@ -14,7 +13,7 @@ from headrace.store.backups import (
     start_empty,
 )
 from headrace.store.connections import Mode, in_mode
-from headrace.store.connector_sql import SqlConnectorStore
+from headrace.store.connector_store import ConnectorStore
 from headrace.store.database import Place, memory_database, open_database
 from headrace.store.errors import (
     ConnectorChangedError,
@@ -26,11 +25,10 @@ from headrace.store.errors import (
     TaskNotFoundError,
     TaskRemovedError,
 )
-from headrace.store.protocol import ConnectorStore, Store
+from headrace.store.leases import ServerPlaces
 from headrace.store.rules import existing
-from headrace.store.server_place import ServerPlaces
-from headrace.store.sql import SqlStore
 from headrace.store.tables import Name
+from headrace.store.task_store import Store
 
 __all__ = [
     "BackupNotSupportedError",
@@ -42,8 +40,6 @@ __all__ = [
     "Name",
     "Place",
     "ServerPlaces",
-    "SqlConnectorStore",
-    "SqlStore",
     "Store",
     "StoreDamagedError",
     "StoreMissingError",

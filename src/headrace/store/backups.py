@@ -7,17 +7,14 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from headrace.permissions import make_private_folder
 from headrace.sdk.errors import Category, ConfigError, HeadraceError
 from headrace.store.connections import Mode, in_mode
-from headrace.store.database import open_database
-from headrace.store.set_back import set_back, tell_copy
+from headrace.store.database import Place, open_database
+from headrace.store.set_back import mark_as_copy, set_back
 from headrace.store.sqlite import BESIDE, BUSY_SECONDS, StoreFile
-
-if TYPE_CHECKING:
-    from headrace.store.database import Place
 
 
 class BackupNotSupportedError(HeadraceError):
@@ -49,7 +46,7 @@ def back_up(place: Place, file: Path) -> None:
         source.backup(target)
         # A copy of its own needs no log beside it.
         target.execute("PRAGMA journal_mode=DELETE")
-        tell_copy(target)
+        mark_as_copy(target)
     with part.open("rb") as written:
         os.fsync(written.fileno())
     part.replace(file)

@@ -6,7 +6,7 @@ import sqlite3
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from sqlalchemy import QueuePool, event, func, select
+from sqlalchemy import Connection, Engine, ExceptionContext, QueuePool, event, func, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoneFreeError
 from typing_extensions import override
@@ -15,7 +15,6 @@ from headrace.sdk.errors import HeadraceError
 from headrace.store.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, ExceptionContext
     from sqlalchemy.pool import PoolProxiedConnection
 
     from headrace.store.sqlite import StoreFile
@@ -108,12 +107,7 @@ def of_postgresql(error: BaseException | None) -> StoreUnavailableError | None:
 
 
 def translate(error: BaseException, file: StoreFile | None) -> HeadraceError | None:
-    """Return what SQLAlchemy's error means; None where it is a fault of ours.
-
-    Args:
-        error: What was raised.
-        file: The store's file; None for PostgreSQL.
-    """
+    """Return what SQLAlchemy's error means; None where it is a fault of ours."""
     if not isinstance(error, DBAPIError):
         return None
     if file is not None:
@@ -127,18 +121,18 @@ def translate(error: BaseException, file: StoreFile | None) -> HeadraceError | N
 def translated(engine: Engine, file: StoreFile | None = None) -> None:
     """Make an engine raise what its errors mean."""
 
-    def tell(context: ExceptionContext) -> None:
+    def reraise(context: ExceptionContext) -> None:
         error = context.sqlalchemy_exception
         found = None if error is None else translate(error, file)
         if found is not None:
             raise found from error
 
-    event.listen(engine, "handle_error", tell)
+    event.listen(engine, "handle_error", reraise)
 
 
 def _problem(error: BaseException | None) -> str:
-    told = str(error).strip().splitlines()
-    return f"The store did not respond: {told[0] if told else type(error).__name__}."
+    lines = str(error).strip().splitlines()
+    return f"The store did not respond: {lines[0] if lines else type(error).__name__}."
 
 
 def lock_name(db: Connection, *names: str) -> None:

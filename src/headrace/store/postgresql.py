@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from headrace.sdk.errors import ConfigError, SetupError
 from headrace.store.connections import Mode, StorePool, lock_name, mode_of, translated
@@ -15,7 +15,6 @@ from headrace.store.tables import fact, put_fact
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Engine
     from sqlalchemy.pool import ConnectionPoolEntry
 
 log = structlog.get_logger(__name__)
@@ -42,7 +41,6 @@ class Origin:
     """
 
     def __init__(self) -> None:
-        """Begin without knowing the database."""
         self._confirmed: list[object] | None = None
 
     def connected(self, connection: Any, record: ConnectionPoolEntry) -> None:
@@ -114,7 +112,7 @@ def open_postgresql(url: URL) -> Engine:
         SetupError: The driver is not installed.
     """
     seconds = _seconds(url)
-    patience = seconds + _MORE_SECONDS
+    answer_timeout = seconds + _MORE_SECONDS
     try:
         engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
@@ -134,11 +132,11 @@ def open_postgresql(url: URL) -> Engine:
         raise SetupError(problem, field="store_url", fix=fix) from error
     translated(engine)
     origin = Origin()
-    silence = silence_of(url.render_as_string(), patience)
-    event.listen(engine, "do_connect", connector(silence, patience))
+    silence = silence_of(url.render_as_string(), answer_timeout)
+    event.listen(engine, "do_connect", connector(silence, answer_timeout))
     event.listen(engine, "connect", _wait_for_disk)
     event.listen(engine, "connect", origin.connected)
-    event.listen(engine, "checkin", lambda made, _: _be_patient(made, patience))
+    event.listen(engine, "checkin", lambda made, _: _set_answer_timeout(made, answer_timeout))
     event.listen(engine, "begin", lambda db: _begin(db, origin))
     return engine
 
@@ -185,15 +183,15 @@ def _wait_for_disk(connection: Any, _record: object) -> None:
     connection.commit()
 
 
-def _be_patient(connection: Any, seconds: float) -> None:
+def _set_answer_timeout(connection: Any, seconds: float) -> None:
     if connection is not None:  # it is None when it was lost
-        connection.patience = seconds
+        connection.answer_timeout = seconds
 
 
 def _begin(connection: Connection, origin: Origin) -> None:
     mode = mode_of(connection)
     if mode is Mode.ALONE:
-        _be_patient(connection.connection.driver_connection, _ALONE_SECONDS)
+        _set_answer_timeout(connection.connection.driver_connection, _ALONE_SECONDS)
         for name in ("statement_timeout", "lock_timeout"):
             connection.exec_driver_sql(f"SET LOCAL {name} = '{_ALONE_SECONDS}s'")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ALONE})")

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    Select,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
-from headrace.model import Batch, BatchState, Counts, Stamp, TaskId, TaskState
+from headrace.model import (
+    Batch,
+    BatchState,
+    Counts,
+    Retention,
+    Stamp,
+    TaskId,
+    TaskState,
+    TaskStatus,
+)
 from headrace.sdk import Position
 from headrace.store import rules
 from headrace.store.connections import lock_name
@@ -25,15 +46,6 @@ from headrace.store.tables import (
     time_of,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select
-
-    from headrace.model import Lease, Retention, TaskStatus
-
-
 _STATE = "state"
 
 
@@ -49,8 +61,8 @@ def add_event(
     lock_name(db, "events")
     name, task = (part, None) if isinstance(part, str) else (part.connector, part.number)
     row = {"connector": name, "task": task, "kind": kind, "by": stamp.by}
-    at, told = micros(stamp.at), json.dumps(dict(detail))
-    db.execute(insert(events).values(**row, at_us=at, detail=told))
+    at, text = micros(stamp.at), json.dumps(dict(detail))
+    db.execute(insert(events).values(**row, at_us=at, detail=text))
 
 
 def add_state(
@@ -160,55 +172,11 @@ def update_task(db: Connection, task: TaskId, **values: object) -> None:
     db.execute(update(tasks).where(is_task(tasks, task)).values(**values))
 
 
-def renew_leases(
-    db: Connection, leases: Collection[Lease], expires: datetime
-) -> dict[TaskId, Lease]:
-    """Extend leases, with as many statements for one as for hundreds; return those held."""
-    if not leases:
-        return {}
-    # In one order, so that two that do this at once never wait for each other.
-    wanted = [
-        {"task": each.task.connector, "n": each.task.number, "by": each.owner, "e": each.epoch}
-        for each in sorted(leases, key=lambda each: (each.task.connector, each.task.number))
-    ]
-    # Guarantee 3: of a lease that another has taken the epoch is another.
-    held = (
-        (tasks.c.connector == bindparam("task"))
-        & (tasks.c.number == bindparam("n"))
-        & (tasks.c.owner == bindparam("by"))
-        & (tasks.c.epoch == bindparam("e"))
-    )
-    db.execute(update(tasks).where(held).values(expires_us=micros(expires)), wanted)
-    query = select(tasks).where(tasks.c.owner.in_({each.owner for each in leases}))
-    epochs = {(TaskId(row.connector, row.number), row.epoch) for row in db.execute(query)}
-    return {
-        each.task: replace(each, expires=expires)
-        for each in leases
-        if (each.task, each.epoch) in epochs
-    }
-
-
 def newest_batch(db: Connection, task: TaskId) -> Batch | None:
     """Return a task's newest batch."""
     query = select(batches).where(is_task(batches, task)).order_by(batches.c.id.desc()).limit(1)
     row = db.execute(query).one_or_none()
     return batch_of(row) if row is not None else None
-
-
-def forget_batches(
-    db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
-) -> None:
-    """Delete a task's old batches, as ``rules.forgotten`` says."""
-    if not rules.forgets(newest):
-        return
-    old = select(batches.c.id, batches.c.begun_us).where(
-        is_task(batches, task), batches.c.id <= newest - rules.HISTORY
-    )
-    begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
-    ids = [{"old": id_} for id_ in rules.forgotten(begun, newest, now, keep_since)]
-    if ids:
-        this = (is_task(batches, task), batches.c.id == bindparam("old"))
-        db.execute(delete(batches).where(*this), ids)
 
 
 def unfinished_of(db: Connection, task: TaskId) -> Batch | None:
@@ -232,45 +200,3 @@ def batch_of(row: Row[Any]) -> Batch:
         finished=time_of(row.finished_us) if finished else None,
         routing=row.routing,
     )
-
-
-def append_to_ledger(
-    db: Connection,
-    task: TaskId,
-    items: Sequence[Mapping[str, str | int]],
-    after: int | None,
-) -> int:
-    """Add items to a task's ledger and return its length, see Store."""
-    length = ledger_length(db, task)
-    if after is not None and after != length:
-        return rules.repeated_append(task, items, after, ledger_slice(db, task, after, length))
-    rows = [
-        {
-            "connector": task.connector,
-            "number": task.number,
-            "sequence": sequence,
-            "item": json.dumps(dict(item)),
-        }
-        for sequence, item in enumerate(items, start=length)
-    ]
-    if rows:
-        db.execute(insert(ledger), rows)
-    return length + len(rows)
-
-
-def ledger_slice(
-    db: Connection, task: TaskId, start: int, end: int
-) -> list[dict[str, str | int]]:
-    """Return items of a task's ledger, in order."""
-    within = (ledger.c.sequence >= start, ledger.c.sequence < end)
-    query = select(ledger.c.item).where(is_task(ledger, task), *within)
-    texts = db.execute(query.order_by(ledger.c.sequence)).scalars()
-    return [json.loads(text) for text in texts]
-
-
-def ledger_length(db: Connection, task: TaskId) -> int:
-    """Return the length of a task's ledger."""
-    query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0)).where(
-        is_task(ledger, task)
-    )
-    return int(db.execute(query).scalar_one())

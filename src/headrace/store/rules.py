@@ -5,7 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.model import BatchState, ConnectorState, TargetState, TaskState
+from headrace.model import (
+    Batch,
+    BatchState,
+    Connector,
+    ConnectorState,
+    Lease,
+    TargetState,
+    TaskId,
+    TaskState,
+    TaskStatus,
+)
 from headrace.sdk.errors import StaleEpochError, StateError
 from headrace.store.errors import (
     ConnectorChangedError,
@@ -18,7 +28,6 @@ from headrace.store.errors import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from headrace.model import Batch, Connector, Lease, TaskId, TaskStatus
     from headrace.sdk import Position
 
 T = TypeVar("T")
@@ -36,21 +45,18 @@ _HOUR = timedelta(hours=1)
 def forgotten(
     begun: Iterable[tuple[int, datetime]], newest: int, now: datetime, keep: datetime | None
 ) -> list[int]:
-    """Return the ids of a task's batches that need not be kept.
+    """Return the ids of a task's batches that need not be retained.
 
-    Args:
-        begun: The ids of its batches, oldest first, with when each began.
-        newest: The id of the newest.
-        now: The present.
-        keep: Those that began then or later are kept, if there is such a time.
+    Of its batches, oldest first, with when each began; those that began at ``keep`` or later
+    are retained.
     """
     found: list[int] = []
     hour: int | None = None
     for id_, at in begun:
         before, hour = hour, (at - _EPOCH) // _HOUR
-        is_wanted = keep is not None and at >= keep
+        is_retained = keep is not None and at >= keep
         is_first = hour != before and at >= now - HOURLY
-        if not (is_wanted or is_first or id_ > newest - HISTORY):
+        if not (is_retained or is_first or id_ > newest - HISTORY):
             found.append(id_)
     return found
 
@@ -88,7 +94,7 @@ def check_identity(name: str, known: str | None, identity: str | None) -> None:
 
 
 def restarts_after(state: TaskState, restarts: int, status: TaskStatus | None) -> int:
-    """Return how often a task was started anew, when it gets a lease and a status."""
+    """Return how often a task was started again, when it gets a lease and a status."""
     if status is None or state is not TaskState.FAILED:
         return restarts
     return restarts + (status.state is TaskState.RUNNING)
@@ -138,13 +144,9 @@ def repeated_append(
     after: int,
     there: Sequence[Mapping[str, str | int]],
 ) -> int:
-    """Return the length of a ledger behind items that were added by an earlier call.
+    """Return the length of a ledger behind items that an earlier call has added.
 
-    Args:
-        task: The task.
-        items: What is to be added.
-        after: Behind how many entries.
-        there: What is there behind them.
+    They are to be added behind ``after`` entries, where ``there`` is now.
     """
     if items and [dict(item) for item in there[: len(items)]] == [dict(i) for i in items]:
         return after + len(items)
@@ -209,13 +211,7 @@ def check_tasks(name: str, asked: Collection[int], known: Collection[int]) -> No
 
 
 def check_epoch(task: TaskId, found: int | None, epoch: int) -> None:
-    """Refuse whoever does not hold the newest epoch (Guarantee 3).
-
-    Args:
-        task: The task.
-        found: Its newest epoch; None when there is no such task.
-        epoch: That of whoever writes.
-    """
+    """Refuse whoever does not hold the newest epoch (Guarantee 3)."""
     if found is None:
         problem = f"Task {task} was removed with its connector."
         raise TaskRemovedError(problem)

@@ -8,20 +8,15 @@ that none has used, and what has moved since the backup is moved once more.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, select, update
 
 from headrace.store.connections import Mode, in_mode
 from headrace.store.tables import batches, fact, put_fact, retired_epochs, tasks
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from sqlalchemy import Connection, Engine, Table
 
 log = structlog.get_logger(__name__)
 
@@ -36,12 +31,7 @@ _EPOCHS_SINCE = 1_577_836_800
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """What the tasks of a store begin after.
-
-    Args:
-        batch: The number of a task's batches.
-        epoch: The epoch of a task's leases.
-    """
+    """What the tasks of a store begin after."""
 
     batch: int = 0
     epoch: int = 0
@@ -84,7 +74,7 @@ _COPY = "PRAGMA user_version=1"
 """A number in the file's head that SQLite leaves to its users: this is a backup."""
 
 
-def tell_copy(copy: sqlite3.Connection) -> None:
+def mark_as_copy(copy: sqlite3.Connection) -> None:
     """Say in a copy of a store that it is one."""
     copy.execute(_COPY)
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 from weakref import WeakValueDictionary
 
 import psycopg
 from typing_extensions import override
 
 from headrace.store.errors import StoreUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 _NEVER = 86_400.0
 _PAUSE_SECONDS = 2.0
@@ -31,7 +29,6 @@ class Silence:
     """
 
     def __init__(self, seconds: float) -> None:
-        """Begin with a server that answers."""
         self._seconds = seconds
         self._lock = threading.Lock()
         self._until = 0.0
@@ -74,7 +71,7 @@ class BoundedConnection(psycopg.Connection[Any]):
     and its kernel goes on answering.
     """
 
-    patience: float = _NEVER
+    answer_timeout: float = _NEVER
     """For how many seconds an answer is waited for."""
     silence: Silence
 
@@ -84,26 +81,26 @@ class BoundedConnection(psycopg.Connection[Any]):
         return super().wait(self._bounded(gen), *args, **values)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        by = time.monotonic() + self.patience
+        by = time.monotonic() + self.answer_timeout
         try:
-            wanted = next(gen)
+            state = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield state
                 if not ready and time.monotonic() > by:  # nothing came, and psycopg looks round
                     gen.close()
                     self._give_up()
-                wanted = gen.send(ready)
+                state = gen.send(ready)
         except StopIteration as done:
             return done.value
 
     def _give_up(self) -> None:
         self.silence.heard_nothing()
         self.pgconn.finish()
-        problem = f"the server was silent for {self.patience:.0f} seconds"
+        problem = f"the server was silent for {self.answer_timeout:.0f} seconds"
         raise psycopg.OperationalError(problem)
 
 
-def connector(silence: Silence, patience: float) -> Callable[..., BoundedConnection]:
+def connector(silence: Silence, answer_timeout: float) -> Callable[..., BoundedConnection]:
     """Return how SQLAlchemy connects, while the server is not known to be silent."""
 
     def connect(
@@ -119,7 +116,7 @@ def connector(silence: Silence, patience: float) -> Callable[..., BoundedConnect
             silence.over()  # it says why
             raise
         silence.over()
-        made.silence, made.patience = silence, patience
+        made.silence, made.answer_timeout = silence, answer_timeout
         return made
 
     return connect

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import structlog
-from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from headrace.permissions import FILE, make_private_folder, narrow
@@ -21,7 +21,6 @@ from headrace.store.errors import StoreDamagedError, StoreMissingError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sqlalchemy import Engine
     from sqlalchemy.pool import ConnectionPoolEntry
 
 log = structlog.get_logger(__name__)
@@ -46,7 +45,6 @@ class StoreFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the path; nothing is opened."""
         self.path = path
         self._file: tuple[int, int] | None = None
         self._size = 0
@@ -78,7 +76,6 @@ class StoreFile:
         self._file, self._size = (found.st_dev, found.st_ino), found.st_size
 
     def mark(self) -> None:
-        """Say in the folder that there is a store, once it has its tables."""
         if not self.marker.exists():
             self.marker.touch(FILE)
             self.marker.write_text(_MARKER_TEXT.format(name=self.path.name))
@@ -102,12 +99,10 @@ class StoreFile:
         return ""
 
     def lost(self, what: str) -> None:
-        """Raise StoreMissingError, saying what has become of the file."""
         raise self._missing(what)
 
-    def damaged(self, told: str) -> StoreDamagedError:
-        """Return the error of a file that is no store any more."""
-        problem = f"The store {self.path} is damaged: {told}."
+    def damaged(self, why: str) -> StoreDamagedError:
+        problem = f"The store {self.path} is damaged: {why}."
         return StoreDamagedError(problem, field="home", fix=self._restore())
 
     def _missing(self, what: str) -> StoreMissingError:
@@ -123,15 +118,15 @@ class StoreFile:
                 f"restore FILE` (there is none in {folder}), or begin with an empty one with "
                 "`headrace backup restore --empty`."
             )
-        newest = ", ".join(f"{each.name} of {_time(each)}" for each in found)
+        times = [datetime.fromtimestamp(each.stat().st_mtime, UTC) for each in found]
+        newest = ", ".join(
+            f"{each.name} of {time:%Y-%m-%d %H:%M:%S %Z}"
+            for each, time in zip(found, times, strict=True)
+        )
         return (
             f"Stop the server, and put a backup back with `headrace backup restore {found[0]}`"
             f"; the newest are: {newest}."
         )
-
-
-def _time(file: Path) -> str:
-    return f"{datetime.fromtimestamp(file.stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S %Z}"
 
 
 _KEY = "headrace_turn"
@@ -146,7 +141,6 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        """Begin with nobody's turn."""
         self._lock = threading.Lock()
         self._taken = False
         self.waiting: deque[threading.Event] = deque()
@@ -261,13 +255,6 @@ def open_memory() -> Engine:
     return engine
 
 
-def _is_locked(error: BaseException) -> bool:
-    return (
-        isinstance(error, sqlite3.OperationalError)
-        and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
-    )
-
-
 def _prepare_connection(connection: Any, path: Path) -> None:
     connection.isolation_level = None  # SQLAlchemy's BEGIN below, not the driver's own
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
@@ -284,7 +271,9 @@ def _prepare_connection(connection: Any, path: Path) -> None:
 
 
 @retry(
-    retry=retry_if_exception(_is_locked),
+    retry=retry_if_exception(
+        lambda error: getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY
+    ),
     wait=wait_random_exponential(multiplier=0.01, max=0.5),
     stop=stop_after_delay(BUSY_SECONDS),
     reraise=True,

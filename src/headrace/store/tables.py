@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Integer,
     MetaData,
     String,
@@ -18,9 +18,6 @@ from sqlalchemy import (
     insert,
     select,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 JsonValue = bool | int | float | str | list[object] | dict[str, object] | None
 

@@ -13,29 +13,25 @@ from headrace.topics.rows import (
     position_sql,
     topic_row_schema,
 )
-from headrace.topics.schemas import SchemaHistory, SchemaVersion
-from headrace.topics.segments import RowRange, Segment, TopicFile, stored_schema
-from headrace.topics.topic import Topic, TopicDescription, Topics
-from headrace.topics.upkeep import Upkeep, UpkeepPolicy, kept
+from headrace.topics.schemas import SchemaVersion
+from headrace.topics.segments import RowRange, stored_schema
+from headrace.topics.topic import Topic, Topics
+from headrace.topics.upkeep import Upkeep, UpkeepPolicy, maintained
 
 __all__ = [
     "LETTERS",
     "PACKED",
     "DeltaLog",
     "RowRange",
-    "SchemaHistory",
     "SchemaVersion",
-    "Segment",
     "Topic",
-    "TopicDescription",
-    "TopicFile",
     "TopicPlaces",
     "TopicReader",
     "Topics",
     "Upkeep",
     "UpkeepPolicy",
-    "kept",
     "letter_headers",
+    "maintained",
     "packed_row_schema",
     "parse_start",
     "peek",

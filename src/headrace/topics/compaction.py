@@ -6,6 +6,8 @@ import json
 import math
 import re
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,23 +17,23 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from headrace.model import Reading, TopicRetention
 from headrace.sdk.arrow import to_arrow
-from headrace.sdk.delta import add_action, newest_change
+from headrace.sdk.delta import AddedFile, add_action, newest_change
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path
-from headrace.sdk.location import sync
-from headrace.topics.segments import Segment, TopicFile, stored_schema, write_segment
-from headrace.topics.topic import RETENTION, live_files, schema_of
+from headrace.sdk.location import Entry as FolderEntry
+from headrace.sdk.location import Location, sync
+from headrace.topics.log import Commit, DeltaLog
+from headrace.topics.segments import (
+    Segment,
+    TopicFile,
+    segments_of,
+    stored_schema,
+    write_segment,
+)
+from headrace.topics.topic import RETENTION, Topic, live_files, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from headrace.model import Reading, TopicRetention
-    from headrace.sdk.delta import AddedFile
-    from headrace.sdk.location import Entry as FolderEntry
-    from headrace.sdk.location import Location
-    from headrace.topics.log import Commit, DeltaLog
-    from headrace.topics.topic import Topic
     from headrace.topics.upkeep import UpkeepPolicy
 
 
@@ -47,7 +49,6 @@ class VersionFiles:
     """All rows of one version, or of a segment's versions.
 
     Args:
-        files: Where they are, in order.
         time: When the last of them was committed, or any before it: a clock that was put
             back makes nothing older.
     """
@@ -57,22 +58,18 @@ class VersionFiles:
 
     @property
     def first(self) -> int:
-        """Return its oldest version."""
         return self.files[0].first
 
     @property
     def last(self) -> int:
-        """Return its newest version."""
         return self.files[-1].version
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of its files."""
         return sum(file.file.size_bytes for file in self.files)
 
     @property
     def rows(self) -> int:
-        """Return how many rows it has."""
         return sum(file.file.rows for file in self.files)
 
     def level(self, fan_in: int) -> int:
@@ -85,21 +82,12 @@ class VersionFiles:
 def layout(
     log: DeltaLog, live: Sequence[AddedFile], first: int, newest: int
 ) -> list[VersionFiles]:
-    """Return what the files of a topic hold, oldest first.
-
-    Args:
-        log: The topic's log.
-        live: The files that the table now has.
-        first: The oldest version that can have rows.
-        newest: The newest version that ``live`` knows.
-    """
-    found = (Segment.of(file) for file in live)
-    segments = sorted((s for s in found if s is not None), key=lambda segment: segment.first)
+    """Return what the files of a topic hold, oldest first."""
     paths = {file.path for file in live}
     entries: list[VersionFiles] = []
     newest_time = datetime.min.replace(tzinfo=UTC)
     looked = 0
-    for version, segment in _walk(segments, first, newest):
+    for version, segment in _walk(segments_of(live), first, newest):
         looked += 1
         if looked > _MOST_VERSIONS:
             break
@@ -116,9 +104,9 @@ def layout(
         if commit is None:
             continue
         files = [TopicFile(f, version, part) for part, f in enumerate(commit.added)]
-        kept = tuple(file for file in files if file.file.path in paths)
-        if kept:
-            entries.append(VersionFiles(kept, newest_time))
+        present = tuple(file for file in files if file.file.path in paths)
+        if present:
+            entries.append(VersionFiles(present, newest_time))
     return entries
 
 
@@ -202,7 +190,7 @@ _ATTEMPT = re.compile(r"\d{12,}-\d+")
 
 
 class Trash:
-    """The files of one topic that no version names any more, until nobody reads them.
+    """The files of one topic that no version names any more, until no batch reads them.
 
     What a commit of upkeep removes from the table is noted first, in a file whose name has the
     time. After the grace time each noted file is deleted, unless the table has it after all,
@@ -210,7 +198,6 @@ class Trash:
     """
 
     def __init__(self, table: Location) -> None:
-        """Look after the table in folder ``table``."""
         self._table = table
         self._folder = table / "_headrace" / "trash"
 
@@ -218,15 +205,13 @@ class Trash:
         """Remember files, in order, that the next commit removes from the table."""
         millis = int(now.timestamp() * 1000)
         name = f"{millis:015d}-{uuid.uuid4().hex}"
-        told = {"paths": [file.file.path for file in files], "last": files[-1].version}
-        (self._folder / f"{name}.json").put(json.dumps(told))
+        details = {"paths": [file.file.path for file in files], "last": files[-1].version}
+        (self._folder / f"{name}.json").put(json.dumps(details))
 
     def noted(self) -> set[str]:
-        """Return all files that are remembered."""
         return {path for note in self._notes() for path in _noted(note)[0]}
 
     def is_due(self, before: datetime) -> bool:
-        """Return whether anything was noted before a time."""
         return any(_time(note) < before for note in self._notes())
 
     def empty(
@@ -293,10 +278,10 @@ def clear_leftovers(
         if path.relative_to(table) in known or newest_change(path) >= before.timestamp():
             continue
         if found.is_folder:
-            path.delete_folder()
+            cleared += path.delete_folder()
         else:
             path.delete()
-        cleared += 1
+            cleared += 1
     return cleared
 
 
@@ -313,10 +298,10 @@ def _attempts(table: Location) -> Iterator[FolderEntry]:
 def _noted(note: Location) -> tuple[list[str], int]:
     """Return the files of a note, and the newest version that they have rows of."""
     with suppress(FileNotFoundError):
-        told = json.loads(note.read_text())
-        if isinstance(told, list):  # as earlier releases wrote it
-            return told, -1
-        return told["paths"], int(told["last"])
+        details = json.loads(note.read_text())
+        if isinstance(details, list):  # as earlier releases wrote it
+            return details, -1
+        return details["paths"], int(details["last"])
     return [], -1
 
 
@@ -410,7 +395,7 @@ class Compaction:
     def _remove(self, table: DeltaTable, entries: Sequence[VersionFiles]) -> None:
         files = [file for entry in entries for file in entry.files]
         first, last = files[0].first, files[-1].version
-        told = {
+        details = {
             "headrace.retention": {
                 "from": first,
                 "to": last,
@@ -419,12 +404,12 @@ class Compaction:
             }
         }
         # Readers take from this number what was lost, also when the commit is forgotten.
-        self._commit(table, files, None, told, {RETENTION: last})
+        self._commit(table, files, None, details, {RETENTION: last})
 
     def _rewrite(self, table: DeltaTable, files: Sequence[TopicFile]) -> None:
         schema = to_arrow(stored_schema(schema_of(table)))
         segment = write_segment(self.topic.location, files, schema)
-        told = {
+        details = {
             "headrace.segment": {
                 "from": segment.first,
                 "to": segment.last,
@@ -433,7 +418,7 @@ class Compaction:
                 "size": segment.file.size_bytes,
             }
         }
-        if not self._commit(table, files, segment, told, {}):
+        if not self._commit(table, files, segment, details, {}):
             (self.topic.location / segment.file.path).delete()
 
     def _commit(
@@ -441,7 +426,7 @@ class Compaction:
         table: DeltaTable,
         files: Sequence[TopicFile],
         segment: Segment | None,
-        told: Mapping[str, object],
+        details: Mapping[str, object],
         marks: Mapping[str, int],
     ) -> bool:
         """Take files out of the table, and put a segment in; False when another was first."""
@@ -459,7 +444,7 @@ class Compaction:
                 actions,
                 operation="OPTIMIZE" if segment else "DELETE",
                 transactions={**marks, _UPKEEP: number},
-                told=told,
+                details=details,
                 now=self.now,
             )
             return True

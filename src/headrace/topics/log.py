@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from headrace.sdk.delta import AddedFile, receipt_in
 from headrace.sdk.deltalog import ACTIONS, actions_in
 from headrace.sdk.errors import DataLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from headrace.sdk.location import Location
+from headrace.sdk.location import Location
 
 SCHEMAS = "headrace.schemas"
 """Where a commit says which schemas are new to the streams of its packed rows."""
@@ -36,7 +33,7 @@ _CHECKED = 20
 _SHELF = 1000
 """How many commits one folder of the attic holds."""
 _DIGITS = 12
-"""A digest is kept in every position, and only tells mistakes, no attacks."""
+"""A digest is kept in every position, and only finds mistakes, not attacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,6 @@ class Commit:
     """One version of the table.
 
     Args:
-        version: Its number, from 0.
         added: The files that brought new data, in the order of the log; what a
             compaction wrote is left out, as it holds no new rows.
         time: When it was committed, by the writer's clock.
@@ -53,7 +49,7 @@ class Commit:
         batch: The number that the writer gave with it.
         receipt: What a batch's writer noted.
         schemas: What it says of the schemas that its packed rows bring.
-        digest: What tells it from a commit of the same version in another table.
+        digest: What distinguishes it from a commit of the same version in another table.
     """
 
     version: int
@@ -68,7 +64,6 @@ class Commit:
 
     @property
     def rows(self) -> int:
-        """Return how many rows it brought."""
         return sum(file.rows for file in self.added)
 
 
@@ -76,7 +71,6 @@ class DeltaLog:
     """The log of one table. Safe to use from many threads."""
 
     def __init__(self, table: Location) -> None:
-        """Look at the table in folder ``table``, which need not be there yet."""
         self._folder = table / "_delta_log"
         self._attic = table / "_headrace" / "log"
 
@@ -93,12 +87,11 @@ class DeltaLog:
     def oldest(self) -> int:
         """Return the oldest version whose commit is still known; -1 for none."""
         for shelf in self._shelves():
-            if kept := list(_versions(shelf)):
-                return min(kept)
+            if found := list(_versions(shelf)):
+                return min(found)
         return min(self.versions(), default=-1)
 
     def has(self, version: int) -> bool:
-        """Return whether the commit of ``version`` is there."""
         return self._file(version).exists() or self._stored(version).exists()
 
     def commit(self, version: int) -> Commit:
@@ -107,6 +100,12 @@ class DeltaLog:
             return _commit(self._file(version), version)
         except FileNotFoundError:
             return _commit(self._stored(version), version)
+
+    def back_from(self, version: int) -> Iterator[Commit]:
+        """Yield a version's commit and those before it, as far as the log still has them."""
+        with suppress(FileNotFoundError):
+            for each in range(version, -1, -1):
+                yield self.commit(each)
 
     def check(self) -> None:
         """Raise DataLostError for a damaged commit among the newest: none may follow."""
@@ -118,13 +117,12 @@ class DeltaLog:
     def checkpoint(self) -> int:
         """Return the version of the newest checkpoint; -1 for none."""
         try:
-            told = json.loads((self._folder / "_last_checkpoint").read_text())
+            facts = json.loads((self._folder / "_last_checkpoint").read_text())
         except (FileNotFoundError, ValueError):
             return -1
-        return int(told["version"])
+        return int(facts["version"])
 
     def versions(self) -> Iterator[int]:
-        """Yield the versions in the table's own log, in no order."""
         return _versions(self._folder)
 
     def store_away(self, before: int) -> None:
@@ -184,7 +182,7 @@ def _versions(folder: Location) -> Iterator[int]:
 
 
 def _commit(path: Location, version: int) -> Commit:
-    # A topic may be removed and made anew: the file's identity is part of the key.
+    # A topic may be removed and created again: the file's identity is part of the key.
     found = path.info()
     if found is None:
         raise FileNotFoundError(path.path)
@@ -193,7 +191,7 @@ def _commit(path: Location, version: int) -> Commit:
 
 @lru_cache(maxsize=4096)
 def _read(path: Location, version: int, written_ns: int, _identity: str) -> Commit:
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "time": datetime.fromtimestamp(written_ns / 1e9, UTC),
         "digest": hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS],
     }
@@ -203,16 +201,16 @@ def _read(path: Location, version: int, written_ns: int, _identity: str) -> Comm
             case {"add": {"dataChange": True} as add}:
                 added.append(_added(add))
             case {"metaData": {"schemaString": str(schema)}}:
-                told["schema_json"] = schema
+                facts["schema_json"] = schema
             case {"txn": {"appId": str(application), "version": int(batch)}}:
-                told |= {"application": application, "batch": batch}
+                facts |= {"application": application, "batch": batch}
             case {"commitInfo": {"timestamp": int(millis)} as info}:
-                told["time"] = datetime.fromtimestamp(millis / 1000, UTC)
-                told["receipt"] = receipt_in(info)
-                told["schemas"] = str(info.get(SCHEMAS, ""))
+                facts["time"] = datetime.fromtimestamp(millis / 1000, UTC)
+                facts["receipt"] = receipt_in(info)
+                facts["schemas"] = str(info.get(SCHEMAS, ""))
             case _:
                 pass
-    return Commit(version, tuple(added), **told)
+    return Commit(version, tuple(added), **facts)
 
 
 def _actions(path: Location, version: int) -> list[dict[str, Any]]:
@@ -221,8 +219,8 @@ def _actions(path: Location, version: int) -> list[dict[str, Any]]:
         actions = list(actions_in(path))
     except ValueError:
         actions = []
-    told: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    if actions and told.get(ACTIONS, len(actions)) == len(actions):
+    facts: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    if actions and facts.get(ACTIONS, len(actions)) == len(actions):
         return actions
     problem = (
         f"Version {version} of the topic in {path.parent.parent} is damaged: {path.name} is "

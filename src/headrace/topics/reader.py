@@ -5,28 +5,23 @@ from __future__ import annotations
 import base64
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.sdk import ConfigError, Lag, Position, ReadLimit, check_range
+from headrace.sdk import ConfigError, Lag, Position, ReadLimit, Schema, check_range
+from headrace.sdk.delta import AddedFile
 from headrace.sdk.errors import DataLostError, StateError
+from headrace.topics.log import Commit
 from headrace.topics.rows import PACKED
-from headrace.topics.segments import Place, RowRange, TopicFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from headrace.sdk import Schema
-    from headrace.sdk.delta import AddedFile
-    from headrace.topics.log import Commit
-    from headrace.topics.segments import Segment
-    from headrace.topics.topic import Topic, Topics
+from headrace.topics.segments import Place, RowRange, Segment, TopicFile
+from headrace.topics.topic import Topic, Topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class TopicReader:
     has rewritten the files: their rows are then taken from a segment.
 
     It also has the digest of that version's commit, ``"commit": text``, which a topic that
-    was made anew, or put back from an older copy, no longer has when it has grown past the
+    was created again, or put back from an older copy, no longer has when it has grown past the
     position. Positions that people set have none, nor have those of older releases.
     """
 
@@ -61,7 +56,7 @@ class TopicReader:
         """Read ``topic``.
 
         ``start`` is what the position without this topic stands for, see ``parse_start``. It
-        is the very first row by default: ``latest`` then goes on from the oldest that is
+        is the very first row by default: ``latest`` then continues from the oldest that is
         left, but a range from there raises DataLostError once retention has removed any.
         """
         self.topic = topic
@@ -80,12 +75,15 @@ class TopicReader:
         """
         self._newest = self.topic.log.newest(self._newest)
         self._require_same(start)
-        if self._stands_at(start, self._newest):
+        offset = start.offset(self._partition)
+        if offset is not None and _place_of(offset) == Place(self._newest):
             return start
         place = end = self._oldest() if self._is_unset(start) else self._place(start)
         if place.version > self._newest:
-            told = f"ends at version {self._newest}, and was read up to version {place.version}"
-            raise self._another(told)
+            problem = (
+                f"ends at version {self._newest}, and was read up to version {place.version}"
+            )
+            raise self._another(problem)
         rows = size = 0
         for step in self._steps(place, self._until(limit)):
             if step.file is not None:
@@ -98,11 +96,11 @@ class TopicReader:
                     break
                 rows, size = rows + file.rows, bytes_then
             end = step.place
-        return start if end == place else self._position(end)
+        return start if end == place else _position_at(self.topic, end)
 
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         end = self.latest(start, ReadLimit(until=until))
-        first = self._position(self._oldest()) if self._is_unset(start) else start
+        first = _position_at(self.topic, self._oldest()) if self._is_unset(start) else start
         files = [] if end == start else self._added(first, end)
         return Lag(sum(file.rows for file in files), sum(file.size_bytes for file in files))
 
@@ -212,20 +210,16 @@ class TopicReader:
         except FileNotFoundError:
             return  # upkeep has forgotten it, or the topic ends before it
         if commit.digest != offset["commit"]:
-            told = f"has another version {version} than the one that was read"
-            raise self._another(told)
+            problem = f"has another version {version} than the one that was read"
+            raise self._another(problem)
 
-    def _another(self, told: str) -> DataLostError:
+    def _another(self, problem: str) -> DataLostError:
         return DataLostError(
-            f"Topic {self.topic.name} {told}: it was made anew, or put back from an older "
-            "copy.",
+            f"Topic {self.topic.name} {problem}: it was created again, or put back from an "
+            "older copy.",
             fix="Put the newest copy of its folder back. Or reset the offsets, to read what "
             "it has now from the beginning, or alter them to one of its versions.",
         )
-
-    def _stands_at(self, position: Position, version: int) -> bool:
-        offset = position.offset(self._partition)
-        return offset is not None and _place_of(offset) == Place(version)
 
     def _until(self, limit: ReadLimit) -> Place:
         newest = Place(self._newest)
@@ -262,9 +256,6 @@ class TopicReader:
             return self._begin.offset(self._partition)
         return offset
 
-    def _position(self, place: Place) -> Position:
-        return _position_at(self.topic, place)
-
 
 def _place_of(offset: Mapping[str, Any]) -> Place:
     return Place(int(offset["version"]), offset.get("index"))
@@ -282,7 +273,7 @@ def _position_at(topic: Topic, place: Place) -> Position:
 def parse_start(topic: Topic, text: str) -> Position:
     """Return where a new reader begins: earliest, latest, ``version:N`` or ``time:ISO``.
 
-    The answer is another one later: whoever reads on has to keep it.
+    The answer is another one later: who reads on has to keep it.
     """
     kind, _, value = text.partition(":")
     if kind == "earliest":
@@ -323,7 +314,6 @@ class TopicPlaces:
     """Knows the places in topics. Any thread may use it."""
 
     def __init__(self, topics: Topics) -> None:
-        """Look into these topics."""
         self._topics = topics
 
     def check(self, name: str, version: int) -> None:
@@ -351,7 +341,7 @@ class TopicPlaces:
     def _existing(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if not topic.exists():
-            problem = f"There is no topic {name}."
+            problem = f"Unknown topic {name}."
             raise ConfigError(problem, field="partition", fix="Name one that is there.")
         return topic
 
@@ -385,21 +375,17 @@ def _oldest(topic: Topic, rows: int) -> Iterator[dict[str, Any]]:
 
 def _newest(topic: Topic, rows: int) -> Iterable[dict[str, Any]]:
     version, first, seen = topic.log.newest(), topic.first(), 0
-    end = start = _position(topic, version)
+    end = start = _position_at(topic, Place(version))
     while version >= first and seen < rows:
         seen += topic.log.commit(version).rows
         version -= 1
-        start = _position(topic, version)
+        start = _position_at(topic, Place(version))
     return deque(_between(TopicReader(topic), start, end), maxlen=rows)
 
 
 def _between(reader: TopicReader, start: Position, end: Position) -> Iterator[dict[str, Any]]:
     for file in reader.files(start, end):
         yield from _records(reader.topic, file, reader.rows(start, end))
-
-
-def _position(topic: Topic, version: int) -> Position:
-    return Position.of({"topic": topic.name}, {"version": version})
 
 
 def _records(topic: Topic, file: TopicFile, rows: RowRange) -> Iterator[dict[str, Any]]:
@@ -410,11 +396,11 @@ def _records(topic: Topic, file: TopicFile, rows: RowRange) -> Iterator[dict[str
     for batch in rows.read(topic.location / file.file.path, [*names, "version"], size):
         for row in batch.to_pylist():
             version = row.pop("version", None)
-            told = {"version": file.version if version is None else version}
+            place = {"version": file.version if version is None else version}
             if packed:
-                yield from (told | record for record in _unpacked(row))
+                yield from (place | record for record in _unpacked(row))
             else:
-                yield told | {name: _json(value) for name, value in row.items()}
+                yield place | {name: _json(value) for name, value in row.items()}
 
 
 def _unpacked(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

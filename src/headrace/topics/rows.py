@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from headrace.sdk import Schema
-from headrace.topics.segments import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from headrace.topics.segments import TopicFile
-
+from headrace.topics.segments import VERSION, TopicFile
 
 HEADERS = Schema.array(
     Schema.struct(
@@ -27,7 +21,7 @@ HEADERS = Schema.array(
 """Headers keep their order and may repeat; a value is text, with the name of its type."""
 
 PACKED = "payload"
-"""The column that tells a packed topic from a typed one."""
+"""The column that only packed topics have."""
 
 
 def topic_row_schema(value: Schema, key: Schema | None) -> Schema:

@@ -1,7 +1,7 @@
 """Every schema that a topic's records, or those of its streams, have had, and how it changes.
 
-A topic's log has all of it: a commit that changes the table's schema holds it, whoever
-made the commit, and a commit that adds packed rows names the schemas that are new to a
+A topic's log has all of it: a commit that changes the table's schema holds it, whichever
+program made it, and a commit that adds packed rows names the schemas that are new to a
 stream. Retention forgets commits, though, so upkeep keeps what they say in a file beside
 the log before they go, and a topic that is moved or copied takes its history along.
 
@@ -18,13 +18,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from deltalake import DeltaTable
 
 from headrace.sdk import ConfigError, Schema, Type
 from headrace.sdk.deltalog import write_commit
+from headrace.sdk.location import Location
 from headrace.sdk.schema import DECIMAL, MAX_PRECISION, precision_of, scale_of
 from headrace.sdk.sparktypes import (
     from_spark_json,
@@ -32,17 +36,9 @@ from headrace.sdk.sparktypes import (
     schema_to_json,
     to_spark_json,
 )
+from headrace.topics.log import Commit, DeltaLog
 from headrace.topics.rows import PACKED
 from headrace.topics.segments import rows_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from deltalake import DeltaTable
-
-    from headrace.sdk.location import Location
-    from headrace.topics.log import Commit, DeltaLog
-
 
 _WIDER = {
     Type.INT8: {Type.INT16, Type.INT32, Type.INT64, Type.FLOAT64},
@@ -118,16 +114,7 @@ def commit_definition(
     properties: Mapping[str, str] | None = None,
     by: str = "",
 ) -> bool:
-    """Give the table another schema or properties; False when another commit came first.
-
-    Args:
-        path: The table's folder.
-        table: The table, loaded anew.
-        now: The present.
-        schema: The table's schema from now on; None leaves it as it is.
-        properties: Those to set; the others stay.
-        by: Who changes it, if that is a person.
-    """
+    """Give the table another schema or properties; False when another commit came first."""
     text = table.schema().to_json() if schema is None else json.dumps(to_spark_json(schema))
     metadata = table.metadata()
     info: dict[str, object] = {
@@ -186,7 +173,6 @@ class SchemaVersion:
         value: The schema of the records' values.
         key: That of their keys; None when they have none.
         application: Who wrote the first batch with it, if there was one yet.
-        batch: The number of that batch.
     """
 
     stream: str
@@ -203,7 +189,6 @@ class SchemaHistory:
     """The schemas of one topic. Safe to use from many threads and processes."""
 
     def __init__(self, name: str, table: Location, log: DeltaLog) -> None:
-        """Read the history of the topic ``name`` in folder ``table``."""
         self._name = name
         self._path = table / "_headrace" / "schemas.json"
         self._log = log
@@ -220,7 +205,6 @@ class SchemaHistory:
             return [v for v in self._found if stream in {None, v.stream}]
 
     def newest(self, stream: str) -> SchemaVersion | None:
-        """Return the newest schema of a stream."""
         return next(reversed(self.versions(stream)), None)
 
     def unseen(self, schemas: Iterable[tuple[str, Schema]]) -> list[tuple[str, Schema]]:
@@ -246,7 +230,7 @@ class SchemaHistory:
             # What is gone by now was kept by whoever let it go.
             with suppress(FileNotFoundError):
                 self._take(self._log.commit(version))
-        if newest < self._scanned:  # the topic was removed and made anew
+        if newest < self._scanned:  # the topic was removed and created again
             self._found.clear()
         self._scanned = newest
 
@@ -290,7 +274,7 @@ class SchemaHistory:
         )
 
     def _merge(self, others: Iterable[SchemaVersion]) -> None:
-        """Take what another process has kept, and count anew."""
+        """Take what another process has kept, and count again."""
         known = {(v.stream, v.version, v.value): v for v in self._found}
         for other in others:
             mine = known.setdefault((other.stream, other.version, other.value), other)
@@ -305,22 +289,22 @@ class SchemaHistory:
 
     def _read(self) -> list[SchemaVersion]:
         try:
-            told = json.loads(self._path.read_text())
+            stored = json.loads(self._path.read_text())
         except FileNotFoundError:
             return []
-        self._saved = int(told["scanned"])
+        self._saved = int(stored["scanned"])
         self._scanned = max(self._scanned, self._saved)
-        return [_from_json(entry) for entry in told["schemas"]]
+        return [_from_json(entry) for entry in stored["schemas"]]
 
     def _save(self) -> None:
         scanned = self._scanned
         self._merge(self._read())
-        told = {"scanned": scanned, "schemas": [_to_json(v) for v in self._found]}
-        self._path.put(json.dumps(told), up_to=self._path.parent.parent)
+        stored = {"scanned": scanned, "schemas": [_to_json(v) for v in self._found]}
+        self._path.put(json.dumps(stored), up_to=self._path.parent.parent)
         self._scanned = self._saved = scanned
 
 
-def told_schemas(schemas: Iterable[tuple[str, Schema]]) -> str:
+def schemas_json(schemas: Iterable[tuple[str, Schema]]) -> str:
     """Return what a commit says of schemas that are new to their streams."""
     return json.dumps([[stream, schema_to_json(schema)] for stream, schema in schemas])
 
@@ -330,26 +314,13 @@ def _stream_schemas(commit: Commit) -> list[tuple[str, str]]:
 
 
 def _to_json(version: SchemaVersion) -> dict[str, Any]:
-    return {
-        "stream": version.stream,
-        "number": version.number,
-        "version": version.version,
-        "time": version.time.isoformat(),
-        "value": schema_to_json(version.value),
-        "key": None if version.key is None else schema_to_json(version.key),
-        "application": version.application,
-        "batch": version.batch,
-    }
+    plain = {field.name: getattr(version, field.name) for field in fields(version)}
+    key = None if version.key is None else schema_to_json(version.key)
+    value, time = schema_to_json(version.value), version.time.isoformat()
+    return plain | {"time": time, "value": value, "key": key}
 
 
 def _from_json(entry: dict[str, Any]) -> SchemaVersion:
-    return SchemaVersion(
-        stream=entry["stream"],
-        number=entry["number"],
-        version=entry["version"],
-        time=datetime.fromisoformat(entry["time"]),
-        value=schema_from_json(entry["value"]),
-        key=None if entry["key"] is None else schema_from_json(entry["key"]),
-        application=entry["application"],
-        batch=entry["batch"],
-    )
+    key = None if entry["key"] is None else schema_from_json(entry["key"])
+    value, time = schema_from_json(entry["value"]), datetime.fromisoformat(entry["time"])
+    return SchemaVersion(**{**entry, "time": time, "value": value, "key": key})

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,17 +19,12 @@ import pyarrow.parquet as pq
 from headrace.sdk import Schema
 from headrace.sdk.arrow import conform
 from headrace.sdk.delta import AddedFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from headrace.sdk.location import Location
-
+from headrace.sdk.location import Location
 
 VERSION = "version"
 PART = "part"
 HIDDEN = {VERSION: Schema.int64(optional=True), PART: Schema.int32(optional=True)}
-"""The columns of a topic's table that are no part of its rows."""
+"""The columns of a topic's table that are not part of its rows."""
 
 FOLDER = "data/segments"
 _NAME = re.compile(FOLDER + r"/(\d{20})-(\d{20})-[0-9a-f]+\.parquet\Z")
@@ -46,15 +41,16 @@ class Segment:
     last: int
     file: AddedFile
 
-    @classmethod
-    def of(cls, file: AddedFile) -> Segment | None:
-        """Return the segment that a file of the table is, or None."""
-        found = _NAME.match(file.path)
-        return found and cls(int(found.group(1)), int(found.group(2)), file)
-
     def covers(self, version: int) -> bool:
         """Return whether it would hold the rows of ``version``, if that had any."""
         return self.first <= version <= self.last
+
+
+def segments_of(files: Iterable[AddedFile]) -> list[Segment]:
+    """Return the segments among the files of a table, oldest first."""
+    found = ((_NAME.match(file.path), file) for file in files)
+    segments = (Segment(int(name[1]), int(name[2]), file) for name, file in found if name)
+    return sorted(segments, key=lambda segment: segment.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,6 @@ class TopicFile:
     """A file to read, with the version that brought its rows.
 
     Args:
-        file: The file.
         version: The version; of a segment the last one.
         part: Which of the version's files it is.
         segment: The segment that it is; its rows carry version and part themselves.
@@ -169,7 +164,6 @@ class Place:
 
     @property
     def order(self) -> tuple[int, float]:
-        """Return what places are sorted by."""
         return self.version, float("inf") if self.index is None else self.index
 
     def sql(self) -> str:
@@ -215,17 +209,17 @@ class RowRange:
             pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file,
         ):
             names = file.schema_arrow.names
-            wanted = [name for name in columns if name in names]
+            present = [name for name in columns if name in names]
             if VERSION not in names:
-                yield from file.iter_batches(batch_size, columns=wanted)
+                yield from file.iter_batches(batch_size, columns=present)
                 return
             groups = [n for n in range(file.num_row_groups) if self._meets(file.metadata, n)]
-            numbered = list(dict.fromkeys([*wanted, VERSION, PART]))
+            numbered = list(dict.fromkeys([*present, VERSION, PART]))
             for rows in file.iter_batches(batch_size, row_groups=groups, columns=numbered):
                 inside = pc.and_not(self.end.before(rows), self.start.before(rows))
-                kept = rows.filter(pc.fill_null(inside, fill_value=True))
-                if kept.num_rows:
-                    yield kept.select(wanted)
+                chosen = rows.filter(pc.fill_null(inside, fill_value=True))
+                if chosen.num_rows:
+                    yield chosen.select(present)
 
     def _meets(self, footer: pq.FileMetaData, group: int) -> bool:
         chunks = (footer.row_group(group).column(n) for n in range(footer.num_columns))

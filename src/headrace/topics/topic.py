@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 
-from headrace.model import TopicRetention
-from headrace.sdk import DataLostError, RetriableError, StaleEpochError
+from headrace.model import TopicRetention, topic_matcher
+from headrace.sdk import DataLostError, Mark, RetriableError, Schema, StaleEpochError
 from headrace.sdk.delta import AddedFile, add_files, find_receipt
 from headrace.sdk.deltalog import create_table, flush_commits
+from headrace.sdk.location import Location
 from headrace.sdk.mark import receipt_figures
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json, to_spark_json
@@ -30,16 +31,9 @@ from headrace.topics.schemas import (
     check_kind,
     check_types,
     commit_definition,
-    told_schemas,
+    schemas_json,
 )
-from headrace.topics.segments import Segment, rows_schema, stored_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from headrace.sdk import Mark, Schema
-    from headrace.sdk.location import Location
-
+from headrace.topics.segments import Segment, rows_schema, segments_of, stored_schema
 
 RETENTION = "headrace.retention"
 """The application whose transaction number is the newest version that lost its rows."""
@@ -52,7 +46,7 @@ _PROPERTIES = {
 }
 _ATTEMPTS = 10
 _RELOAD_VERSIONS = 50
-"""A loaded table does not profit from later checkpoints: load it anew so often."""
+"""A loaded table does not profit from later checkpoints: load it again so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +54,6 @@ class TopicDescription:
     """What ``headrace topic describe`` shows.
 
     Args:
-        name: The topic.
-        path: Its folder.
         version: The newest version.
         oldest_version: The oldest version that can still be read.
         rows: Rows that the topic holds; of a packed topic, packed rows.
@@ -99,7 +91,6 @@ class Topic:
     """One topic in a folder. Safe to use from many threads and processes."""
 
     def __init__(self, name: str, location: Location) -> None:
-        """Use the topic ``name`` kept at ``location``, which need not be there yet."""
         self.name = name
         self.location = location
         self.log = DeltaLog(location)
@@ -240,7 +231,7 @@ class Topic:
         batch: see ``Mark.wrote``.
         """
         new = self.history.unseen(schemas) if schemas else []
-        told = {SCHEMAS: told_schemas(new)} if new else {}
+        more = {SCHEMAS: schemas_json(new)} if new else {}
         added = False
         with self._lock:
             for attempt in range(_ATTEMPTS):
@@ -248,7 +239,7 @@ class Topic:
                 if mark.wrote(self._held(table, mark)):
                     break
                 try:
-                    add_files(table, files, mark, receipt, now, told=told, flushed=flushed)
+                    add_files(table, files, mark, receipt, now, details=more, flushed=flushed)
                     added = True
                     break
                 except (RetriableError, StaleEpochError):
@@ -276,9 +267,7 @@ class Topic:
         with self._lock:
             table = self._refreshed()
             if self._segments[0] != table.version():
-                found = (Segment.of(file) for file in live_files(table))
-                segments = sorted((s for s in found if s is not None), key=lambda s: s.first)
-                self._segments = int(table.version()), segments
+                self._segments = int(table.version()), segments_of(live_files(table))
             return self._segments[1]
 
     def describe(self) -> TopicDescription:
@@ -323,13 +312,13 @@ class Topic:
         except DeltaError:
             if self.log.newest() >= int(table.version()):
                 raise
-            self._table = self._schema = self._fits = None  # it is made anew, if at all
+            self._table = self._schema = self._fits = None  # it is created again, if at all
             problem = (
                 f"Topic {self.name} was removed, or put back from an older copy, while it was "
                 f"in use: {self.location} does not have version {table.version()} any more."
             )
             fix = (
-                "Put the newest copy of the folder back. Without it the topic is made anew "
+                "Put the newest copy of the folder back. Without it the topic is created again "
                 "when the connector is restarted, and has what comes from then on."
             )
             raise DataLostError(problem, fix=fix) from None
@@ -337,12 +326,8 @@ class Topic:
     def _find_receipt(self, table: DeltaTable, mark: Mark) -> str | None:
         if table.transaction_version(mark.application) != mark.batch:
             return find_receipt(table, mark)
-        # From the newest commit back: it is rarely far.
-        for version in range(int(table.version()), -1, -1):
-            try:
-                commit = self.log.commit(version)
-            except FileNotFoundError:
-                return ""
+        # It is rarely far.
+        for commit in self.log.back_from(int(table.version())):
             if (commit.application, commit.batch) == (mark.application, mark.batch):
                 return commit.receipt
         return ""
@@ -384,14 +369,8 @@ class Topic:
 
 def newest_figures(topic: Topic) -> dict[str, Any]:
     """Return the figures of the newest receipt; none where the log has none."""
-    for version in range(topic.log.newest(), -1, -1):
-        try:
-            receipt = topic.log.commit(version).receipt
-        except FileNotFoundError:
-            break
-        if receipt:
-            return receipt_figures(receipt)
-    return {}
+    receipts = (commit.receipt for commit in topic.log.back_from(topic.log.newest()))
+    return receipt_figures(next(filter(None, receipts), ""))
 
 
 def live_files(table: DeltaTable) -> list[AddedFile]:
@@ -409,7 +388,7 @@ def schema_of(table: DeltaTable) -> Schema:
     return rows_schema(from_spark_json(json.loads(table.schema().to_json())))
 
 
-JOURNALS = "~captures"
+_JOURNALS = "~captures"
 """The folder of captures' journals; "~" is not allowed in the name of a topic."""
 JOURNAL = "~journal"
 
@@ -418,7 +397,6 @@ class Topics:
     """Every topic below one folder. Safe to use from many threads."""
 
     def __init__(self, folder: Location) -> None:
-        """Keep topics in ``folder``, made when the first topic is."""
         self._folder = folder
         self._topics: dict[str, Topic] = {}
         self._journals: dict[Location, Topic] = {}
@@ -451,14 +429,17 @@ class Topics:
         return self._folder / "~upkeep" / "clock.json"
 
     def list(self) -> Sequence[Topic]:
-        """Return the topics that exist, sorted by name."""
         found = [entry.name for entry in self._folder.list() if entry.is_folder]
         names = sorted(name for name in found if is_topic_name(name))
         return [topic for name in names if (topic := self.get(name)).exists()]
 
+    def journal(self, application: str) -> Topic:
+        """Return the journal of a capture, which need not exist yet."""
+        return Topic(JOURNAL, self._folder / _JOURNALS / quote(application, safe=""))
+
     def journals(self) -> Sequence[Topic]:
-        """Return the captures' journals, tables beside the topics that nobody reads."""
-        folders = (entry.location for entry in (self._folder / JOURNALS).list())
+        """Return the captures' journals, tables beside the topics that have no readers."""
+        folders = (entry.location for entry in (self._folder / _JOURNALS).list())
         with self._lock:
             for folder in sorted(folders, key=str):
                 if folder not in self._journals:
@@ -469,4 +450,5 @@ class Topics:
 
     def matching(self, pattern: str) -> Sequence[Topic]:
         """Return the existing topics whose whole name matches a regular expression."""
-        return [topic for topic in self.list() if re.fullmatch(pattern, topic.name)]
+        matches = topic_matcher(pattern)
+        return [topic for topic in self.list() if matches(topic.name)]

@@ -9,25 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import structlog
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from headrace.model import TopicReaders, TopicRetention
+from headrace.model import Reading, TopicReaders, TopicRetention
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import HeadraceError
 from headrace.sdk.deltalog import create_checkpoint
+from headrace.sdk.location import Location
 from headrace.topics.compaction import Compaction, Trash, clear_leftovers
-from headrace.topics.topic import JOURNAL, live_files, newest_figures
-
-if TYPE_CHECKING:
-    from headrace.model import Reading
-    from headrace.sdk.location import Location
-    from headrace.topics.topic import Topic, Topics
-
+from headrace.topics.topic import JOURNAL, Topic, Topics, live_files, newest_figures
 
 log = structlog.get_logger(__name__)
 
@@ -46,12 +40,11 @@ class TrustedClock:
 
     Deleting by age trusts the clock, and a clock may be wrong: set ahead by hand, by a server
     of time, or by a machine that starts with a flat battery. So the clock is compared with one
-    that nobody can set (how long the process has run), and after a start with when it was
+    that cannot be set (how long the process has run), and after a start with when it was
     believed last. A clock that has jumped is believed again when it has gone on evenly for an
     hour, as time enough for whoever has set it wrong to set it right.
 
     Args:
-        clock: Gives the present, aware.
         file: Where what was believed is kept for the next process.
         monotonic: Gives seconds, and only goes on.
     """
@@ -106,14 +99,14 @@ class TrustedClock:
             noted = {"believed": wall}
         elif "doubted" not in noted:
             noted["doubted"] = doubted
-        told = {name: at.isoformat() for name, at in noted.items()}
+        times = {name: at.isoformat() for name, at in noted.items()}
         with suppress(OSError):  # a disk that is full, say: then the next process doubts more
-            self.file.put(json.dumps(told))
+            self.file.put(json.dumps(times))
 
     def _read(self) -> dict[str, datetime]:
         with suppress(FileNotFoundError, ValueError, AttributeError):
-            told = json.loads(self.file.read_text())
-            return {name: datetime.fromisoformat(text) for name, text in told.items()}
+            times = json.loads(self.file.read_text())
+            return {name: datetime.fromisoformat(text) for name, text in times.items()}
         return {}
 
 
@@ -155,7 +148,7 @@ class UpkeepPolicy:
 
 
 _PASSING = (HeadraceError, DeltaError, pa.ArrowException, OSError)
-"""What the storage may raise: it is told in words, and tried again."""
+"""What the storage may raise: it is logged in words, and tried again."""
 
 
 @dataclass
@@ -172,7 +165,6 @@ class _Seen:
     errors: RepeatedErrors = field(init=False)
 
     def __post_init__(self) -> None:
-        """Tell the topic's errors with its name."""
         self.errors = RepeatedErrors(
             "upkeep failed", "upkeep works again", _PASSING, {"topic": self.topic}
         )
@@ -186,10 +178,7 @@ class Upkeep:
     the same topics: of two commits of upkeep that overlap, Delta refuses the second.
 
     Args:
-        topics: The topics.
-        clock: Gives the present, aware.
-        policy: How topics are kept.
-        readers: Tells who reads a topic: rows that they have yet to read stay, as a rule, and
+        readers: Returns who reads a topic: rows that they have yet to read stay, as a rule, and
             so do files that they are reading.
         monotonic: Gives seconds, and only goes on, to find a clock that jumps.
     """
@@ -204,7 +193,6 @@ class Upkeep:
     _was_trusted: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        """Compare the clock with what earlier processes have seen."""
         self._trusted = TrustedClock(self.clock, self.topics.upkeep_clock, self.monotonic)
 
     def run_once(self) -> None:
@@ -247,7 +235,7 @@ class Upkeep:
             retention = topic.retention(policy.retention) if trusted else None
             work = Compaction(topic, policy, now, retention, readings)
             done = work.run()
-            self._tell_held(topic, seen, work.held_by())
+            self._log_held(topic, seen, work.held_by())
             if trusted:
                 self._clean(topic, seen, now, readings)
             if not done:
@@ -255,7 +243,7 @@ class Upkeep:
             due = True
         return due
 
-    def _tell_held(self, topic: Topic, seen: _Seen, held_by: Sequence[str]) -> None:
+    def _log_held(self, topic: Topic, seen: _Seen, held_by: Sequence[str]) -> None:
         """Log that rows are kept for readers, once for each set of these."""
         if (held := tuple(sorted(held_by))) == seen.held:
             return
@@ -325,18 +313,18 @@ def _newest_append(topics: Sequence[Topic]) -> datetime | None:
 
 
 @contextmanager
-def kept(
+def maintained(
     topics: Topics, clock: Callable[[], datetime], readers: TopicReaders
 ) -> Iterator[None]:
     """Compact and prune the topics now and then, beside whatever moves, while this lasts."""
     ended = threading.Event()
     upkeep = Upkeep(topics, clock, readers=readers)
 
-    errors = RepeatedErrors("topics cannot be kept now", "topics are kept again", _PASSING)
+    errors = RepeatedErrors("upkeep of topics fails", "upkeep of topics works again", _PASSING)
 
     def keep() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            with errors.told():
+            with errors.logged():
                 upkeep.run_once()
 
     thread = threading.Thread(target=keep, name="headrace-upkeep")

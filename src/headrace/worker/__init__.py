@@ -1,9 +1,10 @@
-"""Runs what is wanted: holds leases, runs batch loops and captures, retries, reconciles.
+"""Runs tasks: `batch_loop.py` commits positions, `leases.py` takes and renews leases.
 
 In it: which task runs when and on which thread, and what becomes of one that fails. Never:
 a definition, a row, or how a batch is moved.
 """
 
+from headrace.worker.batch_loop import BatchLoop, BatchRunner, Reader, ToleranceGuard
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 from headrace.worker.context import (
     StoredConnectorContext,
@@ -11,9 +12,8 @@ from headrace.worker.context import (
     StoredSchemas,
     StoredTaskContext,
 )
-from headrace.worker.events import ConnectorEvents, Events, Everyone, Measures, Outcome
-from headrace.worker.loop import BatchLoop, BatchRunner, Reader, ToleranceGuard
-from headrace.worker.owners import LostTasks, Owner, fence_dead_workers, living
+from headrace.worker.events import Events, Everyone, Measures, Outcome
+from headrace.worker.leases import LostTasks, Owner, fence_dead_workers, living
 from headrace.worker.planned import Planned, Planning
 from headrace.worker.readings import TopicReadings
 from headrace.worker.reconciler import Reconciler
@@ -28,7 +28,6 @@ __all__ = [
     "BatchTask",
     "CaptureKeeping",
     "CaptureTask",
-    "ConnectorEvents",
     "Events",
     "Everyone",
     "LostTasks",

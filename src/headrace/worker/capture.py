@@ -5,16 +5,25 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 
-from headrace.capture import error_from_json, refusal
-from headrace.model import Backoff, Counts
+from headrace.capture import (
+    CaptureSpec,
+    HostSupervisor,
+    Message,
+    Targets,
+    error_from_json,
+    refusal,
+)
+from headrace.model import Backoff, Batch, Counts, Lease, TaskId
 from headrace.sdk import (
     HeadraceError,
+    Lag,
     Mark,
     Position,
     RetriableError,
@@ -24,32 +33,17 @@ from headrace.sdk import (
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 from headrace.sdk.storage import storage_error
-from headrace.store import StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
+from headrace.worker.batch_loop import ToleranceGuard
 from headrace.worker.context import StoredLedger, StoredSchemas
-from headrace.worker.loop import ToleranceGuard
+from headrace.worker.events import labels
 from headrace.worker.task import Step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from headrace.capture import CaptureSpec, HostSupervisor, Message
-    from headrace.model import Batch, Lease, TaskId
-    from headrace.sdk import Lag
-    from headrace.store import Store
 
 log = structlog.get_logger(__name__)
 
 
 _PASSING = (StoreUnavailableError, StorageUnavailableError)
-"""What a capture that is started again may find mended."""
-
-
-class Targets(Protocol):
-    """The topics that a capture appends to."""
-
-    def settle(self, mark: Mark) -> tuple[Counts, list[str]] | None:
-        """Decide a batch whose end is unknown; return its counts and topics, or None."""
+"""What a capture that is started again may find fixed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +51,7 @@ class CaptureKeeping:
     """What a capture's task needs beside its plan.
 
     Args:
-        store: Where intents, positions and counts are kept.
-        hosts: The plugin hosts.
-        targets: Settles batches in the topics.
-        appended: Called with a topic's name after each append.
-        clock: Gives the present, aware.
-        told: Called with a task when its next step has something to tell.
+        notify: Called with a task when its next step has something to report.
     """
 
     store: Store
@@ -70,79 +59,66 @@ class CaptureKeeping:
     targets: Callable[[CaptureSpec], Targets]
     appended: Callable[[str], None]
     clock: Callable[[], datetime]
-    told: Callable[[TaskId], None] = lambda _: None
+    notify: Callable[[TaskId], None] = lambda _: None
 
 
+@dataclass(eq=False)
 class CaptureTask:
     """A capture as the worker sees it: a Task whose work is done elsewhere.
 
     Its host asks, over the pipe, for each batch to be begun and finished, and the thread
     that listens to the host does so in the store. ``step`` only tells what happened.
+
+    Args:
+        spec: What the host is to run.
+        python: The interpreter of its plugin's environment.
+        poll_interval: How often ``step`` is called to see what happened, beside each time
+            that the task tells of something.
+        grace: How long ``stop`` waits for a poll to return.
+        identity: Its connector's, if that may be removed while it runs.
     """
 
-    reads: str | None = None
-    lag: Lag | None = None  # what was not polled yet is the source's own secret
+    id: TaskId
+    spec: CaptureSpec
+    keeping: CaptureKeeping
+    _: KW_ONLY
+    python: str = sys.executable
+    poll_interval: timedelta = timedelta(milliseconds=250)
+    backoff: Backoff = field(default_factory=Backoff)
+    guard: ToleranceGuard = field(default_factory=ToleranceGuard)
+    grace: timedelta = timedelta(seconds=5)
+    identity: str | None = None
+    reads: str | None = field(default=None, init=False)
+    writes: str | None = field(init=False)
+    routes: bool = field(default=False, init=False)
+    lag: Lag | None = field(default=None, init=False)
+    """What was not polled yet is the source's own secret."""
+    failure: HeadraceError | None = field(default=None, init=False)
+    """Why the capture failed; None while it has not."""
+    completed: bool = field(default=False, init=False)
+    """Whether the capture came to its end."""
+    idle: bool = field(default=False, init=False)
+    """Whether the source's newest polls found nothing."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _lease: Lease | None = field(default=None, init=False)
+    _begun: Batch | None = field(default=None, init=False)
+    _name: str = field(default="", init=False)
+    _attempt: int = field(default=0, init=False)
+    _finished: deque[Batch] = field(default_factory=deque, init=False)
+    _retry: RetriableError | None = field(default=None, init=False)
+    _stop_asked: bool = field(default=False, init=False)
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
+    _waited: HeadraceError | None = field(default=None, init=False)
+    _away: int = field(default=0, init=False)
+    """How often in a row its storage or the store was away."""
 
-    def __init__(
-        self,
-        task: TaskId,
-        spec: CaptureSpec,
-        keeping: CaptureKeeping,
-        *,
-        python: str = sys.executable,
-        poll_interval: timedelta = timedelta(milliseconds=250),
-        backoff: Backoff | None = None,
-        guard: ToleranceGuard | None = None,
-        grace: timedelta = timedelta(seconds=5),
-        identity: str | None = None,
-    ) -> None:
-        """Describe the task.
-
-        Args:
-            task: Its id.
-            spec: What the host is to run.
-            keeping: The worker's side of it.
-            python: The interpreter of its plugin's environment.
-            poll_interval: How often ``step`` is called to see what happened, beside each time
-                that the task tells of something.
-            backoff: When to try again while the source's system is busy.
-            guard: Stops the task when too many records are rejected.
-            grace: How long ``stop`` waits for a poll to return.
-            identity: Its connector's, if that may be removed while it runs.
-        """
-        self.id = task
-        self.writes: str | None = spec.topic
-        self.routes = False
-        self.python = python
-        self.poll_interval = poll_interval
-        self.backoff = backoff or Backoff()
-        self.guard = guard or ToleranceGuard()
-        self._spec = spec
-        self._keeping = keeping
-        self._grace = grace
-        self._identity = identity
-        self._lock = threading.Lock()
-        self._lease: Lease | None = None
-        self._begun: Batch | None = None
-        self._name = ""
-        self._attempt = 0
-        self._finished: deque[Batch] = deque()
-        self._retry: RetriableError | None = None
-        self._stop_asked = False
-        self._ended = threading.Event()
-        self._waited: HeadraceError | None = None
-        self._away = 0  # how often in a row
-        self.failure: HeadraceError | None = None
-        """Why the capture failed; None while it has not."""
-        self.completed = False
-        """Whether the capture came to its end."""
-        self.idle = False
-        """Whether the source's newest polls found nothing."""
+    def __post_init__(self) -> None:
+        self.writes = self.spec.topic
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         self._lease = lease
-        self._spec = replace(self._spec, once=once)
-        self._keeping.hosts.attach(self)
+        self.spec = replace(self.spec, once=once)
+        self.keeping.hosts.attach(self)
 
     def step(self) -> Step:
         """Tell the next finished batch, or the end. Raises what made the capture fail."""
@@ -160,7 +136,7 @@ class CaptureTask:
         return Step(ended=self.completed)
 
     def _start_again(self, failure: RetriableError) -> None:
-        """Launch the capture anew when the worker has waited for what is away, else let it.
+        """Launch the capture again when the worker has waited for what is away, else let it.
 
         From where the store says it is: what was polled and not stored is polled again.
         """
@@ -169,11 +145,11 @@ class CaptureTask:
             self._away += 1
             failure.after = self.backoff.wait(self._away)
             raise failure
-        self._keeping.hosts.detach(self, hung=False)
+        self.keeping.hosts.detach(self, hung=False)
         with self._lock:
             self.failure = self._waited = None
             self._ended.clear()
-        self._keeping.hosts.attach(self)
+        self.keeping.hosts.attach(self)
 
     def activity(self) -> None:
         """See Task: it runs no Spark jobs."""
@@ -191,10 +167,10 @@ class CaptureTask:
         if self._lease is None:
             return  # it was never started
         self.ask_to_stop()
-        if not self._ended.wait(self._grace.total_seconds()):
-            log.warning("capture did not stop in time", **self._labels)
+        if not self._ended.wait(self.grace.total_seconds()):
+            log.warning("capture did not stop in time", **labels(self.id))
         # From here on its host asks in vain: the name is no longer known.
-        self._keeping.hosts.detach(self, hung=not self._ended.is_set())
+        self.keeping.hosts.detach(self, hung=not self._ended.is_set())
 
     def launch(self) -> Message | None:
         """Settle what is unfinished; return what tells a host to start the capture.
@@ -220,8 +196,8 @@ class CaptureTask:
         return {
             "type": "start",
             "capture": self._name,
-            "spec": self._spec.to_json(),
-            "position": self._keeping.store.position(self.id).to_json(),
+            "spec": self.spec.to_json(),
+            "position": self.keeping.store.position(self.id).to_json(),
             "epoch": lease.epoch,
         }
 
@@ -229,16 +205,16 @@ class CaptureTask:
         """Finish or give up the batch that was in progress when a host or worker died.
 
         A capture cannot read a range again: what its topics have is finished, and what
-        they do not have is polled anew under another id.
+        they do not have is polled again under another id.
         """
-        store = self._keeping.store
+        store = self.keeping.store
         # Guarantee 3: a worker that has lost the task must not decide the new owner's batch.
         batch = store.unfinished_batch(self.id, lease.epoch)
         self._begun = None
         if batch is None:
             return
-        mark = Mark(self._spec.application, batch.id, lease.epoch, batch.range)
-        settled = self._keeping.targets(self._spec).settle(mark)
+        mark = Mark(self.spec.application, batch.id, lease.epoch, batch.range)
+        settled = self.keeping.targets(self.spec).settle(mark)
         if settled is None:
             store.abandon_batch(self.id, lease.epoch, batch.id)
             return
@@ -253,12 +229,12 @@ class CaptureTask:
                 self.idle = True
             case "log":
                 level = message["level"]
-                told = {"logger": message["logger"], **self._labels}
-                getattr(log, level, log.info)(message["text"], **told)
+                write = getattr(log, level, log.info)
+                write(message["text"], logger=message["logger"], **labels(self.id))
             case "stopped":
                 self.completed = message["completed"]
                 self._ended.set()
-                self._keeping.told(self.id)
+                self.keeping.notify(self.id)
             case "failed":
                 self.fail(_failure(message["error"]))
         return None
@@ -270,30 +246,30 @@ class CaptureTask:
         except Exception as error:  # noqa: BLE001 - it is the host's to raise
             return refusal(message, error)
 
-    def _called(self, what: str, told: Message) -> Any:
+    def _called(self, what: str, message: Message) -> Any:
         match what:
             case "begin":
-                counts = Counts.from_json(told["counts"])
-                return self._begin(Position.from_json(told["end"]), counts)
+                counts = Counts.from_json(message["counts"])
+                return self._begin(Position.from_json(message["end"]), counts)
             case "finish":
-                counts = Counts.from_json(told["counts"])
-                return self._finish(told["batch"], counts, told["topics"])
+                counts = Counts.from_json(message["counts"])
+                return self._finish(message["batch"], counts, message["topics"])
             case "retry":
-                return self._wait(told)
+                return self._wait(message)
             case "schema":
-                schema = self._schemas.get(told["stream"])
+                schema = self._schemas.get(message["stream"])
                 return None if schema is None else schema_to_json(schema)
             case "put_schema":
-                return self._schemas.put(told["stream"], schema_from_json(told["schema"]))
-        return self._ledger_called(what, told)
+                return self._schemas.put(message["stream"], schema_from_json(message["schema"]))
+        return self._ledger_called(what, message)
 
-    def _ledger_called(self, what: str, told: Message) -> Any:
-        ledger = StoredLedger(self._keeping.store, self._held)
+    def _ledger_called(self, what: str, message: Message) -> Any:
+        ledger = StoredLedger(self.keeping.store, self._held)
         match what:
             case "ledger_append":
-                return ledger.append(told["items"], told["after"])
+                return ledger.append(message["items"], message["after"])
             case "ledger_slice":
-                return ledger.slice(told["start"], told["end"])
+                return ledger.slice(message["start"], message["end"])
             case "ledger_length":
                 return len(ledger)
         problem = f"Unknown request {what!r} from a plugin host."
@@ -301,13 +277,13 @@ class CaptureTask:
 
     @property
     def _schemas(self) -> StoredSchemas:
-        return StoredSchemas(self._keeping.store, self.id.connector, self._identity)
+        return StoredSchemas(self.keeping.store, self.id.connector, self.identity)
 
     def _begin(self, end: Position, counts: Counts) -> Message:
         self.idle = False
-        store = self._keeping.store
+        store = self.keeping.store
         start = self._begun.end if self._begun is not None else store.position(self.id)
-        now = self._keeping.clock()
+        now = self.keeping.clock()
         self.guard.check(store, self.id, now, counts)
         # Guarantee 2: the intent, with its id, is stored before data moves.
         self._begun = store.begin_batch(self.id, self._held.epoch, start, end, now)
@@ -315,8 +291,8 @@ class CaptureTask:
 
     def _finish(self, batch_id: int, counts: Counts, topics: list[str]) -> None:
         # Guarantee 1: the data is durable in the topics; only now the position moves.
-        now = self._keeping.clock()
-        done = self._keeping.store.finish_batch(
+        now = self.keeping.clock()
+        done = self.keeping.store.finish_batch(
             self.id,
             self._held.epoch,
             batch_id,
@@ -327,28 +303,28 @@ class CaptureTask:
         with self._lock:
             self._away = 0
             self._finished.append(done)
-        self._keeping.told(self.id)
+        self.keeping.notify(self.id)
         for topic in topics:
-            self._keeping.appended(topic)
+            self.keeping.appended(topic)
 
-    def _wait(self, told: Message) -> float:
+    def _wait(self, message: Message) -> float:
         """Return for how many seconds a busy source is to be left alone."""
-        error = error_from_json(told["error"])
+        error = error_from_json(message["error"])
         asked = error.after if isinstance(error, RetriableError) else None
-        trying_for = timedelta(seconds=told["trying_seconds"])
+        trying_for = timedelta(seconds=message["trying_seconds"])
         if self.backoff.expired(trying_for):
-            problem = f"Gave up after {told['failures']} tries: {error}"
+            problem = f"Gave up after {message['failures']} tries: {error}"
             raise SourceError(problem)
-        wait = self.backoff.wait(told["failures"], asked, trying_for)
+        wait = self.backoff.wait(message["failures"], asked, trying_for)
         with self._lock:
             self._retry = RetriableError(error.problem, after=wait, fix=error.fix)
-        self._keeping.told(self.id)
+        self.keeping.notify(self.id)
         return wait.total_seconds()
 
     def _stop_capture(self, *, discard: bool) -> None:
         self._stop_asked = True
         message = {"type": "stop", "capture": self._name, "discard": discard}
-        if not self._keeping.hosts.send(self, message):
+        if not self.keeping.hosts.send(self, message):
             self._ended.set()  # no host, so nothing runs
 
     def fail(self, error: Exception) -> None:
@@ -357,7 +333,7 @@ class CaptureTask:
             known = error if isinstance(error, HeadraceError) else SourceError(str(error))
             self.failure = storage_error(error) or known
         self._ended.set()
-        self._keeping.told(self.id)
+        self.keeping.notify(self.id)
 
     @property
     def _held(self) -> Lease:
@@ -365,13 +341,8 @@ class CaptureTask:
             raise StaleEpochError
         return self._lease
 
-    @property
-    def _labels(self) -> dict[str, Any]:
-        return {"connector": self.id.connector, "task": self.id.number}
 
-
-def _failure(told: Message) -> HeadraceError:
-    """Return why a host says that a capture failed."""
-    if told["code"] == StoreUnavailableError.code:
-        return StoreUnavailableError(told["problem"])  # which hosts do not know
-    return error_from_json(told)
+def _failure(message: Message) -> HeadraceError:
+    if message["code"] == StoreUnavailableError.code:
+        return StoreUnavailableError(message["problem"])  # which hosts do not know
+    return error_from_json(message)

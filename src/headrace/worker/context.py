@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Position
+from headrace.sdk import Position, Schema
 
 if TYPE_CHECKING:
     import threading
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.model import Lease
-    from headrace.sdk import Schema
     from headrace.store import Store
 
 

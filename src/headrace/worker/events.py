@@ -40,32 +40,17 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Return whether any task failed."""
         return bool(self.errors)
 
 
 class Measures(Protocol):
-    """Learns what only figures are made of. Called as Events are."""
+    """Learns what only metrics are made of. Called as Events are."""
 
-    def started(self, task: TaskId, took: timedelta) -> None:
+    def started(self, task: TaskId) -> None:
         """Learn that a task is ready to run."""
 
     def committed(self, task: TaskId, took: timedelta) -> None:
         """Learn how long the position and the counts of a durable batch took to store."""
-
-
-class Unmeasured:
-    """Does nothing with figures."""
-
-    def started(self, task: TaskId, took: timedelta) -> None:
-        """See Measures."""
-
-    def committed(self, task: TaskId, took: timedelta) -> None:
-        """See Measures."""
-
-
-class ConnectorEvents(Protocol):
-    """Learns how connectors are. Called from the reconciler's thread; must not block."""
 
     def connector_changed(
         self, connector: Connector, state: ConnectorState, tasks: Collection[int]
@@ -74,6 +59,10 @@ class ConnectorEvents(Protocol):
 
     def connector_gone(self, name: str) -> None:
         """Learn that a connector was deleted; its tasks have ended."""
+
+
+class Unmeasured(Measures):
+    """Measures nothing."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +120,7 @@ def traced(
     if error is None:
         return None, None
     if verdict.wait is None:
-        return "\n".join(filter(None, [trace_of(error), verdict.told])), None
+        return "\n".join(filter(None, [trace_of(error), verdict.text])), None
     later = now + verdict.wait
-    told = f"{verdict.told} comes at {later:%Y-%m-%d %H:%M:%S %Z}."
-    return f"{trace_of(error)}\n{told}", later
+    text = f"{verdict.text} comes at {later:%Y-%m-%d %H:%M:%S %Z}."
+    return f"{trace_of(error)}\n{text}", later

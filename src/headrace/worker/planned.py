@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from headrace.model import ConnectorState, TargetState
+from headrace.model import Connector, ConnectorState, TargetState, TaskId
 from headrace.plugins import aside, has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
     from datetime import timedelta
 
-    from headrace.model import Connector, TaskId
     from headrace.worker.task import Task
 
 log = structlog.get_logger(__name__)
@@ -28,7 +26,6 @@ class Planned:
     """What a connector is to run.
 
     Args:
-        configs: The configurations of its tasks, by number.
         make: Makes the task of a number; nothing of it is started.
         topics: The topics that it is known to use beforehand.
     """
@@ -55,7 +52,7 @@ class Planning(Protocol):
 
 
 @dataclass
-class KeptConnector:
+class LocalConnector:
     """A connector as it was last settled, and what runs of it."""
 
     connector: Connector
@@ -63,46 +60,42 @@ class KeptConnector:
     planned: Planned | None = None
     running: list[TaskId] = field(default_factory=list)
     restarts: Mapping[int, int] = field(default_factory=dict)
-    """How often each task had been asked to start anew when it was started."""
+    """How often each task had been asked to start again when it was started."""
     failed: bool = False
     """Whether the connector itself has failed; its tasks may run on."""
     done: bool = False
     """Whether it was settled to the last word; else that is tried again."""
 
-    def settled(self, wanted: Connector) -> bool:
+    def settled(self, stored: Connector) -> bool:
         """Return whether the connector was settled as it is wanted now."""
-        here, shown = self.connector, wanted.status.state
-        if shown is ConnectorState.UNASSIGNED and wanted.target is not TargetState.RUNNING:
+        here, shown = self.connector, stored.status.state
+        if shown is ConnectorState.UNASSIGNED and stored.target is not TargetState.RUNNING:
             return False  # it was wanted to run in between, which nobody saw
         return self.done and (here.version, here.target, here.restarts) == (
-            wanted.version,
-            wanted.target,
-            wanted.restarts,
+            stored.version,
+            stored.target,
+            stored.restarts,
         )
 
     def late(self, asked: Mapping[int, int]) -> set[int]:
-        """Return the numbers of the tasks that were asked to start anew since they did."""
+        """Return the numbers of the tasks that were asked to start again since they did."""
         return {n for n, count in asked.items() if self.restarts.get(n, 0) != count}
 
-    def unchanged(self, wanted: Connector, planned: Planned) -> set[int]:
+    def unchanged(self, stored: Connector, planned: Planned) -> set[int]:
         """Return the numbers of the tasks that run as they are planned now."""
-        if self.planned is None or self.connector.version != wanted.version:
+        if self.planned is None or self.connector.version != stored.version:
             return set()
         had, has = self.planned.configs, planned.configs
         running = {task.number for task in self.running}
         return {n for n in running if n in has and has[n] == had.get(n)}
 
-    def changed(self, wanted: Connector, planned: Planned | None) -> set[int]:
+    def changed(self, stored: Connector, planned: Planned | None) -> set[int]:
         """Return the numbers of the tasks that run otherwise than they are planned now."""
-        stay = set() if planned is None else self.unchanged(wanted, planned)
+        stay = set() if planned is None else self.unchanged(stored, planned)
         return {task.number for task in self.running} - stay
 
     def closing(self, after: Future[Any] | None = None) -> Future[None] | None:
-        """Begin to stop the connector, if it is started.
-
-        Args:
-            after: A call of it that goes on; it is stopped when that has ended.
-        """
+        """Begin to stop the connector, if it is started, when a call of it has ended."""
         planning, self.planning = self.planning, None
         if planning is None:
             return None
@@ -119,10 +112,10 @@ class KeptConnector:
         return aside(f"headrace-stop-{name}", close)
 
 
-def close_all(kept: Iterable[KeptConnector], stop_timeout: timedelta) -> None:
+def close_all(local: Iterable[LocalConnector], stop_timeout: timedelta) -> None:
     """Stop connectors, all at once. One that hangs is left behind after a while."""
     by = time.monotonic() + stop_timeout.total_seconds()
-    closing = [(each.connector.name, each.closing()) for each in kept]
+    closing = [(each.connector.name, each.closing()) for each in local]
     for name, stop in closing:
         if stop is not None and not has_ended(stop, by):
             log.warning("connector did not stop in time", connector=name)

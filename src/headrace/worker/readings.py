@@ -27,10 +27,6 @@ class TopicReadings:
 
     Whoever was started once has a position, also while it is paused, stopped or failed. Used
     by one thread at a time.
-
-    Args:
-        store: Where they are stored.
-        monotonic: Gives seconds, and only goes on.
     """
 
     store: Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -15,6 +15,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from headrace.model import (
+    Connector,
     ConnectorState,
     ConnectorStatus,
     RestartPolicy,
@@ -26,20 +27,14 @@ from headrace.model import (
 from headrace.plugins import PluginTimeoutError, aside
 from headrace.repeated_errors import RepeatedErrors
 from headrace.sdk import RetriableError
-from headrace.store import StoreUnavailableError
-from headrace.worker.events import as_it_is, traced
-from headrace.worker.owners import LostTasks
-from headrace.worker.planned import KeptConnector, close_all
+from headrace.store import ConnectorStore, StoreUnavailableError
+from headrace.worker.events import Measures, Unmeasured, as_it_is, traced
+from headrace.worker.leases import LostTasks
+from headrace.worker.planned import LocalConnector, Planned, Planning, close_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Future
-    from datetime import datetime
 
-    from headrace.model import Connector
-    from headrace.store import ConnectorStore
-    from headrace.worker.events import ConnectorEvents
-    from headrace.worker.planned import Planned, Planning
     from headrace.worker.restarts import Part, Restarts
     from headrace.worker.worker import Worker
 
@@ -56,9 +51,7 @@ It gives whether it may be left there for good, as newer work makes it needless.
 
 @dataclass
 class _Settlement:
-    """Work on a connector as it was wanted when that began."""
-
-    wanted: Connector
+    stored: Connector
     work: Work[None]
     failed: Callable[[], None]
     may_be_left: bool = False
@@ -74,32 +67,29 @@ class Settlements:
     _under_way: dict[str, _Settlement] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
-        """Return whether something is being done about a connector."""
         return name in self._under_way
 
     def __len__(self) -> int:
-        """Return about how many connectors something is being done."""
         return len(self._under_way)
 
-    def begin(self, wanted: Connector, work: Work[None], failed: Callable[[], None]) -> None:
+    def begin(self, stored: Connector, work: Work[None], failed: Callable[[], None]) -> None:
         """Do work up to where it waits. ``failed`` is called if it raises, then or later."""
-        self._under_way[wanted.name] = _Settlement(wanted, work, failed)
-        self._go_on(wanted.name)
+        self._under_way[stored.name] = _Settlement(stored, work, failed)
+        self._go_on(stored.name)
 
     def go_on(self) -> None:
         """Do all work up to where it waits again. Raises StoreUnavailableError."""
         for name in list(self._under_way):
             self._go_on(name)
 
-    def leave(self, name: str, wanted: Connector | None) -> None:
+    def leave(self, name: str, stored: Connector | None) -> None:
         """Leave what is needless now that a connector is wanted as this, if that can be."""
         now = self._under_way[name]
-        if now.may_be_left and (wanted is None or _aim(wanted) != _aim(now.wanted)):
+        if now.may_be_left and (stored is None or _target_of(stored) != _target_of(now.stored)):
             del self._under_way[name]
             now.work.close()
 
     def leave_all(self) -> None:
-        """Leave everything."""
         while self._under_way:
             self._under_way.popitem()[1].work.close()
 
@@ -121,8 +111,8 @@ class Settlements:
             now.failed()
 
 
-def _aim(wanted: Connector) -> object:
-    return wanted.uid, wanted.version, wanted.target, wanted.restarts
+def _target_of(stored: Connector) -> object:
+    return stored.uid, stored.version, stored.target, stored.restarts
 
 
 _MANY = 500
@@ -140,18 +130,10 @@ class Reconciler:
     at once, or whether the worker was there to see it.
 
     Args:
-        store: Where connectors are kept.
-        worker: What runs tasks.
         open_plan: Gives what plans a connector's tasks; may raise anything.
-        clock: Gives the present, aware.
-        policy: Says when what fails of a connector is started anew; may raise anything.
-        keep: How long events are kept.
+        policy: Says when what fails of a connector is started again; may raise anything.
         grace: How long a running step may take until it is cancelled.
         limit: How long a connector may take to start and to plan its tasks.
-        interval: How often it looks; ``wake`` makes it look at once.
-        lost: Finds tasks that nobody runs.
-        listener: Who learns how connectors are.
-        redact: Takes secrets out of an error before it is told.
     """
 
     store: ConnectorStore
@@ -164,15 +146,15 @@ class Reconciler:
     limit: timedelta = timedelta(minutes=1)
     interval: timedelta = timedelta(seconds=1)
     lost: LostTasks = field(default_factory=LostTasks)
-    listener: ConnectorEvents | None = None
+    measures: Measures = field(default_factory=Unmeasured)
     redact: Callable[[Exception], Exception] = as_it_is
-    _kept: dict[str, KeptConnector] = field(default_factory=dict)
+    _local: dict[str, LocalConnector] = field(default_factory=dict)
     _settlements: Settlements = field(default_factory=Settlements)
     _again: set[str] = field(default_factory=set)
     """Connectors that are to be looked at once more, whatever happens."""
     _seen: int = -1
     _asked: SimpleQueue[tuple[str, Exception | None]] = field(default_factory=SimpleQueue)
-    """Connectors that want to plan anew, or have failed."""
+    """Connectors that want to plan again, or have failed."""
     _prune_at: float = 0.0
     _errors: RepeatedErrors = field(
         default_factory=lambda: RepeatedErrors(
@@ -186,11 +168,11 @@ class Reconciler:
         """Settle what is wanted until ``stop`` is called; blocks."""
         while not self._stopping.is_set():
             self._woken.clear()
-            with self._errors.told():
+            with self._errors.logged():
                 self.step()
             self._woken.wait(self.interval.total_seconds())
         self._settlements.leave_all()
-        close_all(self._kept.values(), self._stop_timeout)
+        close_all(self._local.values(), self._stop_timeout)
 
     @property
     def busy(self) -> bool:
@@ -207,7 +189,7 @@ class Reconciler:
         self._woken.set()
 
     def reconfigure(self, name: str, error: Exception | None = None) -> None:
-        """Let a connector plan its tasks anew, or fail. Any thread may call it."""
+        """Let a connector plan its tasks again, or fail. Any thread may call it."""
         self._asked.put((name, error))
         self.wake()
 
@@ -218,100 +200,100 @@ class Reconciler:
         """
         self._prune()
         self._settlements.go_on()
-        for kept, numbers in self.lost.found(self._at_rest(), self.worker.lost):
-            self._settlements.begin(kept.connector, self._add_lost(kept, numbers), lambda: None)
+        for local, numbers in self.lost.found(self._at_rest(), self.worker.lost):
+            self._settlements.begin(
+                local.connector, self._add_lost(local, numbers), lambda: None
+            )
         self._try_again()
-        self._plan_anew()
+        self._plan_asked()
         newest = self.store.last_event()
-        late = {kept.connector.name for kept in self._at_rest() if not kept.done}
+        late = {local.connector.name for local in self._at_rest() if not local.done}
         changed = dict(self._changed(newest)) if newest != self._seen else {}
         for name in (late | self._again) - changed.keys():
             changed[name] = self.store.connector(name)
-        for name, wanted in changed.items():
-            self._see_to(name, wanted)
+        for name, stored in changed.items():
+            self._see_to(name, stored)
         self._seen = newest
 
-    def _at_rest(self) -> list[KeptConnector]:
-        """Return the connectors about which nothing is being done."""
-        return [kept for name, kept in self._kept.items() if name not in self._settlements]
+    def _at_rest(self) -> list[LocalConnector]:
+        return [local for name, local in self._local.items() if name not in self._settlements]
 
     def _prune(self) -> None:
         if time.monotonic() >= self._prune_at:
             self._prune_at = time.monotonic() + _PRUNE_SECONDS
             self.store.prune(self.keep, self.clock())
 
-    def _see_to(self, name: str, wanted: Connector | None) -> None:
+    def _see_to(self, name: str, stored: Connector | None) -> None:
         """Settle a connector, now or when what is being done about it allows."""
         if name in self._settlements:
-            self._settlements.leave(name, wanted)
+            self._settlements.leave(name, stored)
         if name in self._settlements:
             self._again.add(name)
             return
         self._again.discard(name)
-        kept = self._kept.get(name)
-        about = wanted or (kept.connector if kept is not None else None)
+        local = self._local.get(name)
+        about = stored or (local.connector if local is not None else None)
         if about is not None:
             self._settlements.begin(
-                about, self._look_at(name, wanted), lambda: self._again.add(name)
+                about, self._look_at(name, stored), lambda: self._again.add(name)
             )
 
-    def _look_at(self, name: str, wanted: Connector | None) -> Work[None]:
-        kept = self._kept.get(name)
-        if kept is not None and (wanted is None or wanted.uid != kept.connector.uid):
+    def _look_at(self, name: str, stored: Connector | None) -> Work[None]:
+        local = self._local.get(name)
+        if local is not None and (stored is None or stored.uid != local.connector.uid):
             # It is no more; what its tasks still write is refused by the store already.
-            yield from self._close(kept)
-            self._restarts.drop([name, *kept.running])
-            yield from self._end(kept, TaskState.STOPPED)
-            del self._kept[name]
-            if self.listener is not None:
-                self.listener.connector_gone(name)
-        if wanted is not None:
-            yield from self._settle(wanted)
+            yield from self._close(local)
+            self._restarts.drop([name, *local.running])
+            yield from self._end(local, TaskState.STOPPED)
+            del self._local[name]
+            self.measures.connector_gone(name)
+        if stored is not None:
+            yield from self._settle(stored)
 
     def _changed(self, newest: int) -> Mapping[str, Connector | None]:
         """Return the connectors of the events since the last look; None for those gone."""
         if self._seen < 0 or newest - self._seen > _MANY:
-            wanted = {each.name: each for each in self.store.connectors()}
-            return {**dict.fromkeys(self._kept), **wanted}
+            stored = {each.name: each for each in self.store.connectors()}
+            return {**dict.fromkeys(self._local), **stored}
         events = self.store.events(after=self._seen, limit=_MANY)
         # How connectors are is what workers tell, and asks for nothing.
         names = dict.fromkeys(event.connector for event in events if event.kind != "state")
         return {name: self.store.connector(name) for name in names}
 
-    def _settle(self, wanted: Connector) -> Work[None]:
-        kept = self._kept.setdefault(wanted.name, KeptConnector(wanted))
-        if kept.settled(wanted):
-            yield from self._restart_tasks(kept)
-        elif wanted.target is TargetState.RUNNING:
-            yield from self._start(wanted, kept)
+    def _settle(self, stored: Connector) -> Work[None]:
+        local = self._local.setdefault(stored.name, LocalConnector(stored))
+        if local.settled(stored):
+            yield from self._restart_tasks(local)
+        elif stored.target is TargetState.RUNNING:
+            yield from self._start(stored, local)
         else:
-            yield from self._halt(wanted, kept)
+            yield from self._halt(stored, local)
 
-    def _start(self, wanted: Connector, kept: KeptConnector) -> Work[None]:
-        kept.done = False
-        yield from self._close(kept)
-        had = list(kept.running)
+    def _start(self, stored: Connector, local: LocalConnector) -> Work[None]:
+        local.done = False
+        yield from self._close(local)
+        had = list(local.running)
         try:
-            yield from self._stop(kept, kept.changed(wanted, kept.planned), seen_to=True)
-            kept.planning = yield from self._called(kept, partial(self.open_plan, wanted))
-            planned = yield from self._planned(wanted, kept, kept.planning)
+            yield from self._stop(local, local.changed(stored, local.planned), seen_to=True)
+            local.planning = yield from self._called(local, partial(self.open_plan, stored))
+            planned = yield from self._planned(stored, local, local.planning)
         except StoreUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its connector fails alone
-            yield from self._close(kept)
-            yield from self._end(kept, TaskState.UNASSIGNED)
-            kept.connector = wanted
-            self._mark(had, TaskState.UNASSIGNED, wanted)
-            self._fail(kept, error)
+            yield from self._close(local)
+            yield from self._end(local, TaskState.UNASSIGNED)
+            local.connector = stored
+            self._mark(had, TaskState.UNASSIGNED, stored)
+            self._fail(local, error)
             return
-        yield from self._run(wanted, kept, planned)
+        yield from self._run(stored, local, planned)
 
-    def _called(self, kept: KeptConnector, call: Callable[[], T]) -> Work[T]:
+    def _called(self, local: LocalConnector, call: Callable[[], T]) -> Work[T]:
         """Call a plugin, and wait for its answer while other connectors are settled.
 
         Raises PluginTimeoutError when that does not come in time.
         """
-        answer = self._aside(f"headrace-plan-{kept.connector.name}", call)
+        answer = self._aside(f"headrace-plan-{local.connector.name}", call)
         by = time.monotonic() + self.limit.total_seconds()
         try:
             while not answer.done():
@@ -320,7 +302,7 @@ class Reconciler:
                 yield True
         finally:
             if not answer.done():
-                kept.closing(after=answer)  # nobody has a use any more for what it plans
+                local.closing(after=answer)  # nobody has a use any more for what it plans
         return answer.result()
 
     def _aside(self, name: str, work: Callable[[], T]) -> Future[T]:
@@ -329,19 +311,19 @@ class Reconciler:
         return answer
 
     def _planned(
-        self, wanted: Connector, kept: KeptConnector, planning: Planning
+        self, stored: Connector, local: LocalConnector, planning: Planning
     ) -> Work[Planned]:
         """Return what is to run, once all tasks have ended that would run otherwise.
 
         A source may plan by where its tasks stand, which is final only when they have ended.
         """
-        planned = yield from self._called(kept, planning.plan)
-        while changed := kept.changed(wanted, planned):
-            yield from self._stop(kept, changed, seen_to=True)
-            planned = yield from self._called(kept, planning.plan)
+        planned = yield from self._called(local, planning.plan)
+        while changed := local.changed(stored, planned):
+            yield from self._stop(local, changed, seen_to=True)
+            planned = yield from self._called(local, planning.plan)
         return planned
 
-    def _plan_anew(self) -> None:
+    def _plan_asked(self) -> None:
         """Let connectors plan again that asked for it; what they plan as before runs on."""
         asked: dict[str, Exception | None] = {}
         while not self._asked.empty():
@@ -350,15 +332,15 @@ class Reconciler:
         for name, error in asked.items():
             if name in self._settlements:
                 self._asked.put((name, error))
-        for kept in self._at_rest():
-            name, error = kept.connector.name, asked.get(kept.connector.name)
+        for local in self._at_rest():
+            name, error = local.connector.name, asked.get(local.connector.name)
             try:
                 if error is not None:
-                    self._fail(kept, error)
-                elif kept.planning is not None and (name in asked or kept.planning.changed()):
+                    self._fail(local, error)
+                elif local.planning is not None and (name in asked or local.planning.changed()):
                     again = partial(self._asked.put, (name, None))
                     self._settlements.begin(
-                        kept.connector, self._plan_again(kept, kept.planning), again
+                        local.connector, self._plan_again(local, local.planning), again
                     )
             except StoreUnavailableError:
                 for each in asked.items():
@@ -367,127 +349,127 @@ class Reconciler:
             except Exception:
                 log.exception("connector could not be planned again", connector=name)
 
-    def _plan_again(self, kept: KeptConnector, planning: Planning) -> Work[None]:
-        had = list(kept.running)
+    def _plan_again(self, local: LocalConnector, planning: Planning) -> Work[None]:
+        had = list(local.running)
         try:
-            planned = yield from self._planned(kept.connector, kept, planning)
+            planned = yield from self._planned(local.connector, local, planning)
         except StoreUnavailableError:
-            kept.done = False  # some tasks may have ended
+            local.done = False  # some tasks may have ended
             raise
         except Exception as error:  # noqa: BLE001 - as in _start; tasks that stay run on
-            ended = set(had) - set(kept.running)
-            self._mark(ended, TaskState.UNASSIGNED, kept.connector)
-            self._fail(kept, error)
+            ended = set(had) - set(local.running)
+            self._mark(ended, TaskState.UNASSIGNED, local.connector)
+            self._fail(local, error)
         else:
-            yield from self._run(kept.connector, kept, planned)
+            yield from self._run(local.connector, local, planned)
 
-    def _run(self, wanted: Connector, kept: KeptConnector, planned: Planned) -> Work[None]:
+    def _run(self, stored: Connector, local: LocalConnector, planned: Planned) -> Work[None]:
         """Run what is planned; tasks stay whose configuration does."""
-        was_done, kept.done = kept.done, False
-        if not self.store.plan(wanted, planned.configs, self.clock()):
+        was_done, local.done = local.done, False
+        if not self.store.plan(stored, planned.configs, self.clock()):
             return  # it has changed meanwhile, which the next look will see
-        asked = {task.number: task.restarts for task in self.store.tasks(wanted.name)}
-        late = kept.late(asked)
-        stay = kept.unchanged(wanted, planned) - late
-        settled = was_done and kept.planned is not None and not kept.failed
-        kept.connector, kept.planned = wanted, planned
-        yield from self._stop(kept, {task.number for task in kept.running} - stay, seen_to=True)
-        if not self._add(kept, planned.configs.keys() - stay, asked):
+        asked = {task.number: task.restarts for task in self.store.tasks(stored.name)}
+        late = local.late(asked)
+        stay = local.unchanged(stored, planned) - late
+        settled = was_done and local.planned is not None and not local.failed
+        local.connector, local.planned = stored, planned
+        yield from self._stop(
+            local, {task.number for task in local.running} - stay, seen_to=True
+        )
+        if not self._add(local, planned.configs.keys() - stay, asked):
             return
-        self._restarts.forget([wanted.name])
-        self.store.add_topics(wanted, planned.topics)
+        self._restarts.forget([stored.name])
+        self.store.add_topics(stored, planned.topics)
         if settled:
-            self._show(kept, ConnectorState.RUNNING)  # its tasks may be others
-            kept.done = True
+            self._show(local, ConnectorState.RUNNING)  # its tasks may be others
+            local.done = True
         else:
-            self._tell(kept, ConnectorState.RUNNING)
+            self._set_state(local, ConnectorState.RUNNING)
 
-    def _halt(self, wanted: Connector, kept: KeptConnector) -> Work[None]:
-        kept.done = False
-        yield from self._close(kept)
-        yield from self._end(kept, _ENDS[wanted.target])
-        kept.connector = wanted
-        if wanted.target is TargetState.PAUSED:
+    def _halt(self, stored: Connector, local: LocalConnector) -> Work[None]:
+        local.done = False
+        yield from self._close(local)
+        yield from self._end(local, _ENDS[stored.target])
+        local.connector = stored
+        if stored.target is TargetState.PAUSED:
             # Those that another server left as it died were not ended here.
-            left = [TaskId(wanted.name, task.number) for task in self.store.tasks(wanted.name)]
-            self._mark(left, TaskState.PAUSED, wanted)
-        if wanted.target is TargetState.STOPPED:
+            left = [TaskId(stored.name, task.number) for task in self.store.tasks(stored.name)]
+            self._mark(left, TaskState.PAUSED, stored)
+        if stored.target is TargetState.STOPPED:
             # A stopped connector has no tasks, as in Kafka Connect; positions stay.
-            kept.planned = None
-            self.store.plan(wanted, {}, self.clock())
-        self._tell(kept, ConnectorState(wanted.target.value))
+            local.planned = None
+            self.store.plan(stored, {}, self.clock())
+        self._set_state(local, ConnectorState(stored.target.value))
 
-    def _restart_tasks(self, kept: KeptConnector) -> Work[None]:
-        """Start tasks anew that were asked to, while the others run on."""
-        asked = {task.number: task.restarts for task in self.store.tasks(kept.connector.name)}
-        late = kept.late(asked)
-        if not late or kept.connector.target is not TargetState.RUNNING:
-            kept.restarts = asked
+    def _restart_tasks(self, local: LocalConnector) -> Work[None]:
+        asked = {task.number: task.restarts for task in self.store.tasks(local.connector.name)}
+        late = local.late(asked)
+        if not late or local.connector.target is not TargetState.RUNNING:
+            local.restarts = asked
             return
-        yield from self._stop(kept, late, seen_to=True)
-        self._add(kept, late, asked)
+        yield from self._stop(local, late, seen_to=True)
+        self._add(local, late, asked)
 
-    def _add_lost(self, kept: KeptConnector, numbers: set[int]) -> Work[None]:
-        yield from self._stop(kept, numbers, seen_to=False)
-        self._add(kept, numbers, kept.restarts)
+    def _add_lost(self, local: LocalConnector, numbers: set[int]) -> Work[None]:
+        yield from self._stop(local, numbers, seen_to=False)
+        self._add(local, numbers, local.restarts)
 
     def _try_again(self) -> None:
-        """Start anew what has failed, and has waited long enough."""
         for part in self._restarts.due():
             name = part.connector if isinstance(part, TaskId) else part
-            kept = self._kept.get(name)
+            local = self._local.get(name)
             if name in self._settlements:
                 self._restarts.postpone(part)
-            elif kept is not None:
+            elif local is not None:
                 postpone = partial(self._restarts.postpone, part)
                 self._settlements.begin(
-                    kept.connector, self._start_failed(part, kept), postpone
+                    local.connector, self._start_failed(part, local), postpone
                 )
 
-    def _start_failed(self, part: Part, kept: KeptConnector) -> Work[None]:
-        wanted = self.store.connector(kept.connector.name)
-        if wanted is None or wanted.uid != kept.connector.uid:
+    def _start_failed(self, part: Part, local: LocalConnector) -> Work[None]:
+        stored = self.store.connector(local.connector.name)
+        if stored is None or stored.uid != local.connector.uid:
             return
-        if wanted.target is not TargetState.RUNNING:
+        if stored.target is not TargetState.RUNNING:
             return
         if isinstance(part, TaskId):
-            yield from self._stop(kept, {part.number}, seen_to=False)
-            self._add(kept, {part.number}, kept.restarts)
+            yield from self._stop(local, {part.number}, seen_to=False)
+            self._add(local, {part.number}, local.restarts)
         else:
-            yield from self._start(wanted, kept)
+            yield from self._start(stored, local)
 
     def _add(
-        self, kept: KeptConnector, numbers: Collection[int], asked: Mapping[int, int]
+        self, local: LocalConnector, numbers: Collection[int], asked: Mapping[int, int]
     ) -> bool:
         """Start tasks as they are planned; return whether their connector has not failed."""
-        kept.restarts = asked
-        planned = kept.planned
+        local.restarts = asked
+        planned = local.planned
         if planned is None:
             return True
         try:
             tasks = [planned.make(n) for n in sorted(numbers) if n in planned.configs]
         except Exception as error:  # noqa: BLE001 - a plugin may have a say in it
-            self._fail(kept, error)
+            self._fail(local, error)
             return False
         added = [task.id for task in tasks]
-        self._restarts.follow(added, self._policy(kept.connector))
-        self.worker.add(tasks, kept.connector.uid)
-        kept.running += added
+        self._restarts.follow(added, self._policy(local.connector))
+        self.worker.add(tasks, local.connector.uid)
+        local.running += added
         return True
 
-    def _stop(self, kept: KeptConnector, numbers: set[int], *, seen_to: bool) -> Work[None]:
-        """End tasks that come anew; who is ``seen_to`` by hand counts from the first again."""
-        ended = [task for task in kept.running if task.number in numbers]
+    def _stop(self, local: LocalConnector, numbers: set[int], *, seen_to: bool) -> Work[None]:
+        """End tasks that come again; who is ``seen_to`` by hand counts from the first again."""
+        ended = [task for task in local.running if task.number in numbers]
         yield from self._ended(ended, TaskState.RESTARTING)
         if seen_to:
             self._restarts.forget(ended)  # also one that failed on its way to its end
-        kept.running = [task for task in kept.running if task.number not in numbers]
+        local.running = [task for task in local.running if task.number not in numbers]
 
-    def _end(self, kept: KeptConnector, state: TaskState) -> Work[None]:
-        self._restarts.forget(kept.running)
-        yield from self._ended(kept.running, state)
-        self._restarts.forget(kept.running)  # one that failed on its way to its end
-        kept.running = []
+    def _end(self, local: LocalConnector, state: TaskState) -> Work[None]:
+        self._restarts.forget(local.running)
+        yield from self._ended(local.running, state)
+        self._restarts.forget(local.running)  # one that failed on its way to its end
+        local.running = []
 
     def _ended(self, tasks: Collection[TaskId], state: TaskState) -> Work[None]:
         """Let the worker end tasks, which takes two times the grace at most."""
@@ -499,17 +481,17 @@ class Reconciler:
             yield False
         ending.result()
 
-    def _mark(self, tasks: Iterable[TaskId], state: TaskState, wanted: Connector) -> None:
+    def _mark(self, tasks: Iterable[TaskId], state: TaskState, stored: Connector) -> None:
         for task in tasks:
-            self.worker.mark(task, state, wanted.uid)
+            self.worker.mark(task, state, stored.uid)
 
-    def _close(self, kept: KeptConnector) -> Work[None]:
+    def _close(self, local: LocalConnector) -> Work[None]:
         """Stop a connector; one that hangs is left behind after a while."""
-        closing = kept.closing()
+        closing = local.closing()
         by = time.monotonic() + self._stop_timeout.total_seconds()
         while closing is not None and not closing.done():
             if time.monotonic() > by:
-                log.warning("connector did not stop in time", connector=kept.connector.name)
+                log.warning("connector did not stop in time", connector=local.connector.name)
                 return
             yield False
 
@@ -521,42 +503,41 @@ class Reconciler:
     def _restarts(self) -> Restarts:
         return self.worker.restarts
 
-    def _policy(self, wanted: Connector) -> RestartPolicy:
+    def _policy(self, stored: Connector) -> RestartPolicy:
         try:
-            return self.policy(wanted)
+            return self.policy(stored)
         except Exception as error:  # noqa: BLE001 - its configuration was checked by another version
             log.warning(
                 "restart policy cannot be read; using the default",
-                connector=wanted.name,
+                connector=stored.name,
                 why=str(error),
             )
             return RestartPolicy()
 
-    def _fail(self, kept: KeptConnector, error: Exception) -> None:
+    def _fail(self, local: LocalConnector, error: Exception) -> None:
         """Tell that a connector has failed, and try again where that makes sense."""
-        wanted = kept.connector
-        kept.failed = True
-        log.error("connector failed", connector=wanted.name, why=str(error))
-        policy = self._policy(wanted)
+        stored = local.connector
+        local.failed = True
+        log.error("connector failed", connector=stored.name, why=str(error))
+        policy = self._policy(stored)
         if isinstance(error, RetriableError):
-            policy = policy.patient()  # as with its tasks, which wait for a busy system too
-        self._restarts.follow([wanted.name], policy)
-        verdict = self._restarts.failed(wanted.name, error)
+            policy = policy.without_end()  # as with its tasks, which wait for a busy system too
+        self._restarts.follow([stored.name], policy)
+        verdict = self._restarts.failed(stored.name, error)
         now = self.clock()
         trace, next_try = traced(self.redact(error), verdict, now)
         status = ConnectorStatus(ConnectorState.FAILED, self.worker.owner, trace, next_try)
-        self.store.set_status(wanted, status, now)
-        self._show(kept, ConnectorState.FAILED)
-        kept.done = True
+        self.store.set_status(stored, status, now)
+        self._show(local, ConnectorState.FAILED)
+        local.done = True
 
-    def _show(self, kept: KeptConnector, state: ConnectorState) -> None:
-        if self.listener is not None:
-            tasks = [task.number for task in self.store.tasks(kept.connector.name)]
-            self.listener.connector_changed(kept.connector, state, tasks)
+    def _show(self, local: LocalConnector, state: ConnectorState) -> None:
+        tasks = [task.number for task in self.store.tasks(local.connector.name)]
+        self.measures.connector_changed(local.connector, state, tasks)
 
-    def _tell(self, kept: KeptConnector, state: ConnectorState) -> None:
-        kept.failed = False
+    def _set_state(self, local: LocalConnector, state: ConnectorState) -> None:
+        local.failed = False
         status = ConnectorStatus(state, self.worker.owner)
-        self.store.set_status(kept.connector, status, self.clock())
-        self._show(kept, state)
-        kept.done = True
+        self.store.set_status(local.connector, status, self.clock())
+        self._show(local, state)
+        local.done = True

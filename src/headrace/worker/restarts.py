@@ -1,13 +1,14 @@
-"""Keeps what has failed, and tells when it is to be started anew."""
+"""Keeps what has failed, and tells when it is to be started again."""
 
 from __future__ import annotations
 
 import random
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from headrace.model import (
     RestartPolicy,
@@ -26,10 +27,6 @@ from headrace.sdk import (
 )
 from headrace.sdk.errors import Category
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-
 _SOON = 5.0
 """Seconds after which a start is tried again that was not even a try."""
 Part: TypeAlias = TaskId | str
@@ -44,11 +41,11 @@ _LASTING = (
     TooManyRejectedError,
     UnfitRecordError,
 )
-"""Failures that come back until somebody mends the data or the definition."""
+"""Failures that come back until somebody fixes the data or the definition."""
 
 
 def is_lasting(error: Exception) -> bool:
-    """Return whether something must be mended before a new start makes sense."""
+    """Return whether something must be fixed before a new start makes sense."""
     ours = isinstance(error, HeadraceError) and error.category is not Category.RUN
     return ours or isinstance(error, _LASTING)
 
@@ -59,17 +56,15 @@ class Verdict:
 
     Args:
         wait: The time until the next start; None when there is none.
-        told: What is shown of it; empty where nothing is done unless asked for.
+        text: What is shown of it; empty where nothing is done unless asked for.
     """
 
     wait: timedelta | None = None
-    told: str = ""
+    text: str = ""
 
 
 @dataclass
 class _Failing:
-    """Something that has failed, perhaps several times in a row."""
-
     attempts: int = 0
     due: float | None = None
 
@@ -81,7 +76,6 @@ class Restarts:
     Times are those of a clock that only goes on, whatever happens to the time of day.
 
     Args:
-        clock: Gives seconds.
         chance: Gives a number from 0 to below 1.
     """
 
@@ -97,28 +91,22 @@ class Restarts:
             self._policies.update(dict.fromkeys(parts, policy))
 
     def failed(self, part: Part, error: Exception, ran: timedelta = timedelta()) -> Verdict:
-        """Take note of a failure; return what is done about it.
-
-        Args:
-            part: What failed.
-            error: Why.
-            ran: For how long it had run before.
-        """
+        """Take note of a failure; return what is done about it."""
         with self._lock:
             policy = self._policies.get(part, RestartPolicy())
             if not policy.enabled:
                 return Verdict()
             if is_lasting(error):
                 self._failing.pop(part, None)
-                return Verdict(told="It is not restarted: this must be fixed first.")
+                return Verdict(text="It is not restarted: this must be fixed first.")
             failing = self._failing.setdefault(part, _Failing())
             if ran >= policy.quiet:
                 failing.attempts = 0
             failing.attempts += 1
             if policy.gives_up(failing.attempts):
                 del self._failing[part]
-                told = f"It stays failed after {policy.attempts} consecutive restarts."
-                return Verdict(told=told)
+                text = f"It stays failed after {policy.attempts} consecutive restarts."
+                return Verdict(text=text)
             asked = error.after if isinstance(error, RetriableError) else None
             wait = max(policy.wait(failing.attempts, self.chance()), asked or timedelta())
             failing.due = self.clock() + wait.total_seconds()
@@ -126,7 +114,7 @@ class Restarts:
             return Verdict(wait, f"Restart {failing.attempts}{of}")
 
     def due(self) -> list[Part]:
-        """Return what is to be started anew now, each once."""
+        """Return what is to be started again now, each once."""
         now = self.clock()
         with self._lock:
             found = [p for p, f in self._failing.items() if f.due is not None and f.due <= now]

@@ -33,11 +33,9 @@ class SparkStalledError(RetriableError):
 
 @dataclass
 class _Seen:
-    """What a task's jobs had done when they last had done more."""
-
     activity: object
     since: float
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass(kw_only=True)
@@ -46,24 +44,20 @@ class Stalls:
 
     Args:
         after: How long nothing may move.
-        cancel: Whether what does not move is cancelled, and tried again.
-        tell: Called with a task and what is wrong with it; with None when it moves again.
-        clock: Gives seconds, and only goes on.
+        report: Called with a task and what is wrong with it; with None when it moves again.
     """
 
     after: timedelta = timedelta(minutes=10)
     cancel: bool = False
-    tell: Callable[[TaskSlot, SparkStalledError | None], None] = lambda _slot, _error: None
+    report: Callable[[TaskSlot, SparkStalledError | None], None] = lambda _slot, _error: None
     clock: Callable[[], float] = time.monotonic
     _seen: dict[TaskSlot, _Seen] = field(default_factory=dict)
 
     @property
     def interval(self) -> timedelta:
-        """How often to look."""
         return min(self.after / 5, timedelta(minutes=1))
 
     def look(self, slots: Iterable[TaskSlot]) -> None:
-        """Tell of those that have not got on for too long."""
         running = [slot for slot in slots if slot.running and slot.started]
         for gone in self._seen.keys() - set(running):
             self._moves(gone)
@@ -74,21 +68,21 @@ class Stalls:
                 self._moves(slot)
                 if activity is not None:
                     self._seen[slot] = _Seen(activity, self.clock())
-            elif not seen.told and self.clock() - seen.since >= self.after.total_seconds():
-                seen.told = True
+            elif not seen.reported and self.clock() - seen.since >= self.after.total_seconds():
+                seen.reported = True
                 self._stalled(slot)
 
     def _moves(self, slot: TaskSlot) -> None:
         seen = self._seen.pop(slot, None)
-        if seen is not None and seen.told:
-            self.tell(slot, None)
+        if seen is not None and seen.reported:
+            self.report(slot, None)
 
     def _stalled(self, slot: TaskSlot) -> None:
         minutes = self.after.total_seconds() / 60
         problem = f"Its Spark job has made no progress for {minutes:g} minutes."
         log.warning("Spark job makes no progress", minutes=minutes, **labels(slot.task.id))
         error = SparkStalledError(problem, fix=_FIX)
-        self.tell(slot, error)
+        self.report(slot, error)
         if self.cancel:
             slot.stalled = error
             slot.cancel()

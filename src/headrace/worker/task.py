@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import structlog
 
-from headrace.model import Backoff, SparkMemoryError, SparkUnavailableError
-from headrace.sdk import ReadLimit
-from headrace.worker.loop import AdaptiveBatchSize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from headrace.model import Batch, Counts, Lease, TaskId
-    from headrace.sdk import Lag
-    from headrace.worker.loop import BatchLoop, BatchRunner
-
+from headrace.model import (
+    Backoff,
+    Batch,
+    Counts,
+    Lease,
+    SparkMemoryError,
+    SparkUnavailableError,
+    TaskId,
+)
+from headrace.sdk import Lag, ReadLimit
+from headrace.worker.batch_loop import AdaptiveBatchSize, BatchLoop, BatchRunner
 
 log = structlog.get_logger(__name__)
 
@@ -43,14 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a running task is doing.
-
-    Args:
-        batch: The batch that runs.
-        spark_done: Spark tasks of its running stages that are done.
-        spark_total: All Spark tasks of these.
-        lag: How much was there when it began, where that is known.
-    """
+    """What a running task is doing."""
 
     batch: int
     spark_done: int = 0
@@ -167,45 +161,29 @@ def _on(jobs: Jobs) -> Iterator[None]:
         raise
 
 
+@dataclass(eq=False)
 class BatchTask:
-    """A task that is a loop of batches."""
+    """A task that is a loop of batches.
 
-    def __init__(
-        self,
-        task: TaskId,
-        assemble: Callable[[Lease], Assembled],
-        jobs: Callable[[], Jobs],
-        *,
-        reads: str | None = None,
-        writes: str | None = None,
-        routes: bool = False,
-        poll_interval: timedelta = timedelta(seconds=1),
-        backoff: Backoff | None = None,
-    ) -> None:
-        """Describe the task.
+    Args:
+        assemble: Makes its parts once it has its lease.
+        open_jobs: Gives its jobs on the session that lives then.
+        routes: Whether it may write any other topic as well.
+    """
 
-        Args:
-            task: Its id.
-            assemble: Makes its parts once it has its lease.
-            jobs: Gives its jobs on the session that lives then.
-            reads: The topic it reads.
-            writes: The topic it writes.
-            routes: Whether it may write any other topic as well.
-            poll_interval: How often it looks for new data.
-            backoff: When to try again after a temporary failure.
-        """
-        self.id = task
-        self.reads = reads
-        self.writes = writes
-        self.routes = routes
-        self.poll_interval = poll_interval
-        self.backoff = backoff or Backoff()
-        self._assemble = assemble
-        self._open_jobs = jobs
-        self._jobs: Jobs | None = None
-        self._parts: Assembled | None = None
-        self._once = False
-        self._pieces = AdaptiveBatchSize()
+    id: TaskId
+    assemble: Callable[[Lease], Assembled]
+    open_jobs: Callable[[], Jobs]
+    _: KW_ONLY
+    reads: str | None = None
+    writes: str | None = None
+    routes: bool = False
+    poll_interval: timedelta = timedelta(seconds=1)
+    backoff: Backoff = field(default_factory=Backoff)
+    _jobs: Jobs | None = field(default=None, init=False)
+    _parts: Assembled | None = field(default=None, init=False)
+    _once: bool = field(default=False, init=False)
+    _pieces: AdaptiveBatchSize = field(default_factory=AdaptiveBatchSize, init=False)
 
     @property
     def lag(self) -> Lag | None:
@@ -215,10 +193,10 @@ class BatchTask:
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         self.stop()  # parts of a start that failed, or of a session that has ended
-        jobs = self._jobs = self._open_jobs()
+        jobs = self._jobs = self.open_jobs()
         self._once = once
         with _on(jobs):
-            self._parts = self._assemble(lease)
+            self._parts = self.assemble(lease)
             loop = self._parts.loop
             loop.flow = _TaggedFlow(loop.flow, jobs)
             self._pieces.begin(loop)

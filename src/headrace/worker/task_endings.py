@@ -1,30 +1,26 @@
-"""How tasks end: their plugins let go, their states are stored and told."""
+"""How tasks end: their plugins let go, their states are stored and reported."""
 
 from __future__ import annotations
 
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.model import TaskState, TaskStatus
+from headrace.model import Lease, TaskId, TaskState, TaskStatus
 from headrace.plugins import aside, has_ended
 from headrace.sdk import StaleEpochError, StateError
-from headrace.store import StoreDamagedError, StoreUnavailableError, TaskRemovedError
-from headrace.worker.events import labelled, labels, traced
+from headrace.store import Store, StoreDamagedError, StoreUnavailableError, TaskRemovedError
+from headrace.worker.events import Events, labelled, labels, traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from concurrent.futures import Future
-    from datetime import datetime
 
-    from headrace.model import Lease, TaskId
-    from headrace.store import Store
-    from headrace.worker.events import Events
     from headrace.worker.task_queue import TaskSlot
 
 log = structlog.get_logger(__name__)
@@ -32,8 +28,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of a task under a lease, as it is stored."""
-
     lease: Lease
     status: TaskStatus
     at: datetime
@@ -49,24 +43,19 @@ class TaskEndings:
     """Ends tasks. Any thread may call it.
 
     Args:
-        store: Where states are kept.
-        events: Who is told of them.
-        clock: Gives the present, aware.
-        stop_timeout: How long a plugin may take to stop.
-        told: Called with each task whose end was told.
+        on_end: Called with each task that has ended.
     """
 
     store: Store
     events: Events
     clock: Callable[[], datetime]
     stop_timeout: timedelta = timedelta(seconds=10)
-    told: Callable[[TaskSlot], None] = lambda _: None
+    on_end: Callable[[TaskSlot], None] = lambda _: None
     _owed: dict[TaskId, _End] = field(default_factory=dict)
     """Ends that the store did not take."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def tell(self, slot: TaskSlot, state: TaskState) -> None:
-        """Tell of a task's new state."""
+    def set_state(self, slot: TaskSlot, state: TaskState) -> None:
         slot.state = state
         self.events.state_changed(slot.task.id, state, slot.error)
 
@@ -104,12 +93,12 @@ class TaskEndings:
         if slot.abandoned:
             return  # whoever has given it up has told of it too
         trace, next_try = traced(slot.error, slot.verdict, self.clock())
-        self._store_and_tell(slot, TaskStatus(state, trace, next_try), fenced=not gone)
+        self._store_and_report(slot, TaskStatus(state, trace, next_try), fenced=not gone)
 
     def give_up(self, slot: TaskSlot, state: TaskState) -> None:
         """Take the lease away from a step that does not end."""
         log.warning("task did not end in time and is abandoned", **labels(slot.task.id))
-        self._store_and_tell(slot, TaskStatus(state), fenced=True)
+        self._store_and_report(slot, TaskStatus(state), fenced=True)
 
     def stop_task(self, slot: TaskSlot) -> None:
         """Let the plugins of a task let go, unless they were told to before."""
@@ -143,7 +132,6 @@ class TaskEndings:
                     del self._owed[task]
 
     def owed(self) -> set[TaskId]:
-        """Return the tasks whose ends are not stored yet."""
         return set(self._all_owed())
 
     def _all_owed(self) -> dict[TaskId, _End]:
@@ -163,15 +151,15 @@ class TaskEndings:
         with labelled(task.id):
             return aside(f"headrace-stop-{task.id}", stop)
 
-    def _store_and_tell(self, slot: TaskSlot, status: TaskStatus, *, fenced: bool) -> None:
+    def _store_and_report(self, slot: TaskSlot, status: TaskStatus, *, fenced: bool) -> None:
         if slot.lease is not None:
             # Guarantee 3: the epoch of one that hangs is used up, so whatever it still does
             # is refused.
             end = _End(slot.lease, status, self.clock(), fenced)
             with labelled(slot.task.id):
                 self._store(end)
-        self.tell(slot, status.state)
-        self.told(slot)
+        self.set_state(slot, status.state)
+        self.on_end(slot)
 
     def _store(self, end: _End) -> None:
         try:

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.model import TaskState
+from headrace.model import Lease, TaskId, TaskState
 from headrace.worker.events import labels
 from headrace.worker.restarts import Verdict
-from headrace.worker.task import feeds
+from headrace.worker.task import Task, feeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
-    from headrace.model import Lease, TaskId
     from headrace.sdk import RetriableError
-    from headrace.worker.task import Task
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +61,6 @@ class TaskSlot:
 
     @property
     def live(self) -> bool:
-        """Whether it runs or is to run."""
         return self.state in _LIVE
 
     @property
@@ -113,7 +110,6 @@ class TaskQueue:
     _stopping: bool = False
 
     def __iter__(self) -> Iterator[TaskSlot]:
-        """Return the slots as they are now."""
         with self._changed:
             return iter(list(self._all.values()))
 
@@ -164,7 +160,6 @@ class TaskQueue:
             self._changed.notify_all()
 
     def feeders(self, slot: TaskSlot) -> list[TaskSlot]:
-        """Return the tasks that write what one reads."""
         return [each for each in self if feeds(each.task, slot.task)]
 
     def ask_to_end(self, tasks: Mapping[TaskId, TaskState]) -> list[TaskSlot]:
@@ -203,7 +198,12 @@ class TaskQueue:
             return self._claimed(self._all.values())
 
     def _claimed(self, slots: Collection[TaskSlot]) -> list[TaskSlot]:
-        left = [e for e in slots if e.live and not e.abandoned and not _is_stopped_here(e)]
+        left = [
+            each
+            for each in slots
+            # What a server has stopped as it ends is wanted still, and so counts as live.
+            if each.live and not each.abandoned and (each.running or not each.stopping)
+        ]
         for slot in left:
             # One that does not run was idle, or has waited for a thread while all were busy.
             slot.abandoned = slot.running
@@ -215,11 +215,6 @@ class TaskQueue:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-
-
-def _is_stopped_here(slot: TaskSlot) -> bool:
-    """Whether a server that stopped has let go of it: wanted still, it counts as live."""
-    return slot.stopping and not slot.running
 
 
 def _is_busy(slot: TaskSlot) -> bool:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import structlog
 
-from headrace.model import SparkUnavailableError, TaskState, TaskStatus
+from headrace.model import SparkUnavailableError, TaskId, TaskState, TaskStatus
 from headrace.repeated_errors import RepeatedErrors
-from headrace.sdk import HeadraceError, RetriableError, SourceError, StaleEpochError, StateError
+from headrace.sdk import HeadraceError, Lag, RetriableError, SourceError, StaleEpochError
 from headrace.sdk.errors import StorageUnavailableError
 from headrace.sdk.storage import denied_error, storage_error
-from headrace.store import StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
 from headrace.worker.events import (
     Events,
     Measures,
@@ -27,34 +28,17 @@ from headrace.worker.events import (
     labels,
     trace_of,
 )
-from headrace.worker.owners import lost_tasks, renew_leases
+from headrace.worker.leases import HeldElsewhereError, lost_tasks, renew_leases, take_lease
 from headrace.worker.restarts import Restarts
 from headrace.worker.stalls import Stalls
-from headrace.worker.task import feeds
+from headrace.worker.task import Step, Task, feeds
 from headrace.worker.task_endings import TaskEndings
 from headrace.worker.task_queue import TaskQueue, TaskSlot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
-    from pathlib import Path
-
-    from headrace.model import Lease, TaskId
-    from headrace.sdk import Lag
-    from headrace.store import Store
-    from headrace.worker.stalls import SparkStalledError
-    from headrace.worker.task import Step, Task
 
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.2  # how often it is looked whether it was told to stop
 _HEART_SECONDS = 5.0  # how long a renewal that runs is waited for in the end
-
-
-class HeldElsewhereError(RetriableError):
-    """Another worker has the task, or had it when it died; its lease runs out."""
-
-    code = "task.held_elsewhere"
 
 
 _OURS = (SparkUnavailableError, StoreUnavailableError, HeldElsewhereError)
@@ -69,18 +53,10 @@ class Worker:
     has passed; ``threads`` of them run at the same time.
 
     Args:
-        store: Where leases and status are kept.
         owner: This worker's name, unique among living workers.
-        events: Who is told what happens.
-        clock: Gives the present, aware.
-        threads: How many steps run at the same time.
         lease: How long a lease lasts without renewal.
         once: Whether tasks stop at what is available.
         serving: Whether it goes on without a task, as one may be added at any time.
-        restarts: Decides what is done about tasks that fail.
-        measures: Who is told the figures that nobody else wants.
-        redact: Takes secrets out of an error before it is told.
-        stalls: Finds tasks whose Spark jobs do not get on.
         places: The folders that tasks write to, to find out which is full.
         stop_timeout: How long a plugin may take to stop, unless its task has come
             to its own end; then it is left behind, and its lease taken away.
@@ -105,16 +81,17 @@ class Worker:
     _stop_by: float = 0.0  # in seconds of the monotonic clock
 
     def __post_init__(self) -> None:
-        """Make its parts."""
         self._queue = TaskQueue(self.serving)
         self._endings = TaskEndings(
             store=self.store,
             events=self.events,
             clock=self.clock,
             stop_timeout=self.stop_timeout,
-            told=lambda slot: self._queue.wake(lambda reader: feeds(slot.task, reader)),
+            on_end=lambda slot: self._queue.wake(lambda reader: feeds(slot.task, reader)),
         )
-        self.stalls.tell = self._show_stalled
+        self.stalls.report = lambda slot, error: self._show(
+            slot, None if error is None else trace_of(error)
+        )
         self._numbers = itertools.count()
 
     def add(self, tasks: Iterable[Task], identity: str | None = None) -> None:
@@ -195,7 +172,6 @@ class Worker:
         thread.start()
 
     def _join(self) -> None:
-        """Wait until all threads have ended, but no longer than it was told to stop."""
         while alive := [thread for thread in list(self._threads) if thread.is_alive()]:
             alive[0].join(_LOOK_SECONDS)
             if self._stopping.is_set() and time.monotonic() > self._stop_by:
@@ -283,7 +259,10 @@ class Worker:
         if slot.abandoned:
             return  # whatever it did, it has nothing to say any more
         if step is not None:
-            self._recovered(slot)
+            slot.failures = 0
+            if slot.retrying is not None:
+                slot.retrying = None
+                self._show(slot, None)
             self._stepped(slot, step, finished, timedelta(seconds=time.monotonic() - began))
         elif isinstance(error, RetriableError):
             self._retry(slot, error)
@@ -293,26 +272,19 @@ class Worker:
     def _start(self, slot: TaskSlot) -> None:
         task = slot.task
         slot.began = time.monotonic()
-        slot.lease = self._leased(task.id, slot.identity)
+        slot.lease = take_lease(
+            task.id,
+            self.store,
+            self.owner,
+            self.lease,
+            slot.identity,
+            serving=self.serving,
+        )
         if slot.state is not TaskState.RUNNING:  # else its last start is tried again
-            self._endings.tell(slot, TaskState.RUNNING)
+            self._endings.set_state(slot, TaskState.RUNNING)
         task.start(slot.lease, once=self.once, bounded=not self._queue.feeders(slot))
         slot.started = True
-        self.measures.started(task.id, timedelta(seconds=time.monotonic() - slot.began))
-
-    def _leased(self, task: TaskId, identity: str | None) -> Lease:
-        """Take a task's lease; on a server, when whoever has it has let go of it."""
-        running = TaskStatus(TaskState.RUNNING)
-        try:
-            now = self.store.now()
-            return self.store.lease(
-                task, self.owner, now, self.lease, running, identity=identity
-            )
-        except StateError as error:
-            if not self.serving:
-                raise
-            wait = self.lease / 10
-            raise HeldElsewhereError(error.problem, after=wait, fix=error.fix) from error
+        self.measures.started(task.id)
 
     def _stepped(self, slot: TaskSlot, step: Step, finished: bool, took: timedelta) -> None:  # noqa: FBT001 - private
         if step.batch is not None:
@@ -320,7 +292,9 @@ class Worker:
             if step.commit is not None:
                 self.measures.committed(slot.task.id, step.commit)
             slot.due = time.monotonic()
-        elif self._is_over(slot, step, finished=finished):
+            return
+        # To a server more can always be given.
+        if not self.serving and finished and (step.ended or self._queue.feeders(slot)):
             feeders = self._queue.feeders(slot)
             failed = any(each.state is TaskState.FAILED for each in feeders)
             # What a failed task has not given is missing: this one is not at its end.
@@ -328,10 +302,6 @@ class Worker:
             self._endings.end(slot, ended)
         else:
             self._queue.rest(slot, slot.task.poll_interval.total_seconds())
-
-    def _is_over(self, slot: TaskSlot, step: Step, *, finished: bool) -> bool:
-        """Return whether nothing more can come; to a server more can always be given."""
-        return not self.serving and finished and (step.ended or bool(self._queue.feeders(slot)))
 
     def _retry(self, slot: TaskSlot, error: RetriableError) -> None:
         now = time.monotonic()
@@ -374,12 +344,6 @@ class Worker:
         found.__cause__ = error
         return found
 
-    def _recovered(self, slot: TaskSlot) -> None:
-        slot.failures = 0
-        if slot.retrying is not None:
-            slot.retrying = None
-            self._show(slot, None)
-
     def _show(self, slot: TaskSlot, trace: str | None) -> None:
         """Store why a running task is tried again, or that it runs well."""
         if slot.lease is None:
@@ -400,9 +364,6 @@ class Worker:
         slot.verdict = self.restarts.failed(slot.task.id, error, ran)
         self._endings.end(slot, TaskState.FAILED)
 
-    def _show_stalled(self, slot: TaskSlot, error: SparkStalledError | None) -> None:
-        self._show(slot, None if error is None else trace_of(error))
-
     def _watch(self) -> None:
         """Look for jobs that do not get on, on a thread that may hang with Spark."""
         while not self._stopping.wait(self.stalls.interval.total_seconds()):
@@ -415,7 +376,7 @@ class Worker:
         """Renew the leases well before they end, and store the ends that are not stored."""
         errors = RepeatedErrors("leases are not renewed now", "leases are renewed again")
         while not self._stopping.wait(self.lease.total_seconds() / 3):
-            with errors.told():
+            with errors.logged():
                 renew_leases(list(self._queue), self.store, self.lease)
                 self._endings.catch_up()
 

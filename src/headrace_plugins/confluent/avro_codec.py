@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.sdk import RecordError, Type
-from headrace.sdk.schema import TIME
+from headrace.sdk.schema import NUMBERS, TIME
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
 from headrace_plugins.confluent.avro_schemas import (
     AvroType,
@@ -17,21 +17,14 @@ from headrace_plugins.confluent.avro_schemas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headrace.sdk import Schema
     from headrace_plugins.confluent.avro_converter import Written
     from headrace_plugins.confluent.avro_schemas import AvroField
 
 
-_NUMBERS = {
-    "int": {Type.INT8, Type.INT16, Type.INT32},
-    "long": {Type.INT8, Type.INT16, Type.INT32, Type.INT64},
-    "float": {Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32},
-    "double": {
-        Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64,
-    },
-}  # fmt: skip
+_NUMBERS = {"int": NUMBERS[:3], "long": NUMBERS[:4], "float": NUMBERS[:5], "double": NUMBERS}
 _SAME = {
     "boolean": Type.BOOLEAN,
     "string": Type.STRING,
@@ -42,11 +35,7 @@ _SAME = {
 
 
 class AvroShaper:
-    """Shapes values for ``to_avro``.
-
-    Args:
-        enhanced: Whether branches of unions are called by their full names.
-    """
+    """Shapes values for ``to_avro``; if ``enhanced``, union branches have their full names."""
 
     def __init__(self, *, enhanced: bool) -> None:
         self._enhanced = enhanced
@@ -54,8 +43,7 @@ class AvroShaper:
     def shaped(self, sql: str, schema: Schema, type_: AvroType, depth: int = 0) -> str:
         """Return SQL for a value as Spark writes it by ``engine_tree(type_)``.
 
-        Raises:
-            RecordError: Values of the schema cannot be written as the type.
+        Raises RecordError where values of the schema cannot be written as the type.
         """
         one = type_.optional_part or type_.only_part
         if one is not None:
@@ -67,15 +55,10 @@ class AvroShaper:
                 return self._record(sql, schema, type_, depth)
             case "map" if schema.key_schema is not None and schema.value_schema is not None:
                 if schema.key_schema.type is Type.STRING:
-                    value = self.shaped(
-                        f"x{depth}", schema.value_schema, type_.parts[0], depth + 1
-                    )
-                    same = value == f"x{depth}"
-                    return (
-                        sql
-                        if same
-                        else f"transform_values({sql}, (k{depth}, x{depth}) -> {value})"
-                    )
+                    item = f"x{depth}"
+                    value = self.shaped(item, schema.value_schema, type_.parts[0], depth + 1)
+                    changed = f"transform_values({sql}, (k{depth}, {item}) -> {value})"
+                    return sql if value == item else changed
             case "array" if schema.key_schema is not None and type_.is_entry:
                 entries = f"map_entries({sql})"
                 value = self._entry(f"x{depth}", schema, type_.parts[0], depth + 1)
@@ -164,51 +147,64 @@ def _misfit(schema: Schema, type_: AvroType) -> RecordError:
     return RecordError(problem=f"Cannot write values of {kind} as Avro {named}.")
 
 
-def unwritable(
-    sql: str, type_: AvroType, path: str = "", depth: int = 0
-) -> Iterator[tuple[str, str]]:
+Conditions: TypeAlias = "Iterator[tuple[str, str]]"
+"""Where something is wrong with a value, and the SQL condition under which it is."""
+
+
+def unwritable(sql: str, type_: AvroType) -> Conditions:
     """Yield what must not be true of a shaped value, and where: Spark would fail at it.
 
     The value itself may be null, as null is written by no converter.
     """
+    return _inside(sql, type_, _refused, nulls=True)
+
+
+def _refused(sql: str, type_: AvroType) -> str | None:
+    if type_.kind == "union":
+        members = (f"{sql}.member{place} IS NULL" for place in range(len(type_.branches)))
+        return f"({sql} IS NOT NULL AND {' AND '.join(members)})"
+    if type_.kind == "enum":
+        symbols = ", ".join(literal(symbol) for symbol in type_.facts["symbols"])
+        return f"coalesce({sql} NOT IN ({symbols}), false)"
+    if type_.kind == "fixed" and type_.logical is None:
+        return f"coalesce(octet_length({sql}) <> {int(type_.facts['size'])}, false)"
+    return None
+
+
+def _inside(
+    sql: str,
+    type_: AvroType,
+    wrong: Callable[[str, AvroType], str | None],
+    path: str = "",
+    depth: int = 0,
+    *,
+    nulls: bool,
+) -> Conditions:
+    """Yield the conditions of a value and of its parts; with ``nulls``, of null parts too."""
     one = type_.optional_part or type_.only_part
     if one is not None:
-        yield from unwritable(sql, one, path, depth)
-    elif type_.kind == "union":
-        yield from _in_union(sql, type_, path, depth)
-    elif type_.kind == "enum":
-        symbols = ", ".join(literal(symbol) for symbol in type_.facts["symbols"])
-        yield path, f"coalesce({sql} NOT IN ({symbols}), false)"
-    elif type_.kind == "fixed" and type_.logical is None:
-        yield path, f"coalesce(octet_length({sql}) <> {int(type_.facts['size'])}, false)"
-    else:
-        yield from _in_parts(sql, type_, path, depth)
+        yield from _inside(sql, one, wrong, path, depth, nulls=nulls)
+        return
+    if (condition := wrong(sql, type_)) is not None:
+        yield path, condition
+    if type_.kind == "union":
+        for place, part in enumerate(type_.branches):
+            yield from _inside(f"{sql}.member{place}.x", part, wrong, path, depth, nulls=nulls)
 
+    def within(own: str, part: AvroType, where: str, depth: int) -> Conditions:
+        if nulls and not part.is_nullable:
+            yield where, f"({own} IS NULL)"
+        yield from _inside(own, part, wrong, where, depth, nulls=nulls)
 
-def _in_union(sql: str, type_: AvroType, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    members = [f"{sql}.member{place}" for place in range(len(type_.branches))]
-    absent = " AND ".join(f"{member} IS NULL" for member in members)
-    yield path, f"({sql} IS NOT NULL AND {absent})"
-    for member, part in zip(members, type_.branches, strict=True):
-        yield from unwritable(f"{member}.x", part, path, depth)
-
-
-def _in_parts(sql: str, type_: AvroType, path: str, depth: int) -> Iterator[tuple[str, str]]:
     for field in type_.fields:
-        where = f"{path}.{field.name}".strip(".")
-        for own, condition in _within(f"{sql}.{quote(field.name)}", field.type, where, depth):
-            yield own, f"({sql} IS NOT NULL AND {condition})"
+        name = f"{path}.{field.name}".strip(".")
+        for where, condition in within(f"{sql}.{quote(field.name)}", field.type, name, depth):
+            yield where, f"({sql} IS NOT NULL AND {condition})"
     if type_.kind in {"array", "map"}:
         item = f"x{depth}"
         items = f"map_values({sql})" if type_.kind == "map" else sql
-        for own, condition in _within(item, type_.parts[0], f"{path} item", depth + 1):
-            yield own, f"coalesce(exists({items}, {item} -> {condition}), false)"
-
-
-def _within(sql: str, type_: AvroType, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if not type_.is_nullable:
-        yield path, f"({sql} IS NULL)"
-    yield from unwritable(sql, type_, path, depth)
+        for where, condition in within(item, type_.parts[0], f"{path} item", depth + 1):
+            yield where, f"coalesce(exists({items}, {item} -> {condition}), false)"
 
 
 _LOOKED_AT = 16  # so many fields are asked for one that is not null
@@ -216,13 +212,10 @@ _LOOKED_AT = 16  # so many fields are asked for one that is not null
 
 @dataclass(frozen=True)
 class Reading:
-    """How values of one schema are read into a column.
+    """How values of one schema, which can be read, are read into a column.
 
     Most are read as they are. To have each in a field of a record makes ``from_avro`` take
     three times as long; so is read what would be null for a good value and a bad one.
-
-    Args:
-        written: The schema; no text that says what is wrong with it.
     """
 
     written: Written
@@ -250,8 +243,10 @@ class Reading:
         # All fields of a good value may be null. Only such are read again: Spark evaluates
         # what comes later in a coalesce when it has to.
         names = [quote(field.name) for field in self._type.fields[:_LOOKED_AT]]
-        told = ", ".join(f"IF({column}.{name} IS NULL, NULL, true)" for name in names)
-        return f"({column} IS NOT NULL AND coalesce({told}, {self._within()}.ok) IS NOT NULL)"
+        present = ", ".join(f"IF({column}.{name} IS NULL, NULL, true)" for name in names)
+        return (
+            f"({column} IS NOT NULL AND coalesce({present}, {self._within()}.ok) IS NOT NULL)"
+        )
 
     @property
     def _type(self) -> AvroType:
@@ -273,14 +268,14 @@ class Reading:
         before, after = self.written.around
         ok = {"name": "ok", "type": "boolean", "default": True}
         own = {"type": "record", "name": "W", "fields": [*before, value, *after]}
-        wanted = {"type": "record", "name": "W", "fields": [value, ok]}
-        return _from_avro(self.written.body, own, wanted)
+        reader = {"type": "record", "name": "W", "fields": [value, ok]}
+        return _from_avro(self.written.body, own, reader)
 
 
-def _from_avro(body: str, own: Any, wanted: Any = None) -> str:
+def _from_avro(body: str, own: Any, reader: Any = None) -> str:
     options = "'mode', 'PERMISSIVE'"
-    if wanted is not None:
-        options += f", 'avroSchema', {literal(json.dumps(wanted))}"
+    if reader is not None:
+        options += f", 'avroSchema', {literal(json.dumps(reader))}"
     return f"from_avro({body}, {literal(json.dumps(own))}, map({options}))"
 
 
@@ -292,11 +287,8 @@ _TIMES = {"time-millis": "CAST({} AS BIGINT) * 1000"}
 def connected(sql: str, type_: AvroType, schema: Schema, depth: int = 0) -> str:
     """Return SQL for a value as its schema has it; the same SQL where it has it already.
 
-    Args:
-        sql: What Spark reads by ``engine_tree(type_)``.
-        type_: The Avro type.
-        schema: What ``connect_of(type_)`` gives.
-        depth: How many lambdas there are around it.
+    The value is as Spark reads it by ``engine_tree(type_)``, the schema what
+    ``connect_of(type_)`` gives; ``depth`` lambdas are around it.
     """
     one = type_.optional_part or type_.only_part
     if one is not None:
@@ -318,35 +310,25 @@ def connected(sql: str, type_: AvroType, schema: Schema, depth: int = 0) -> str:
 
 
 def _small(type_: AvroType) -> str | None:
-    """Return which of the types that Avro has no word for a number is of."""
-    kept = type_.facts.get("connect.type")
+    """Return which small type, that Avro does not have, a number is of."""
+    small = type_.facts.get("connect.type")
     is_plain = type_.kind == "int" and type_.logical is None
-    return kept if is_plain and kept in _SMALL else None
+    return small if is_plain and small in _SMALL else None
 
 
-def overflowing(
-    sql: str, type_: AvroType, path: str = "", depth: int = 0
-) -> Iterator[tuple[str, str]]:
+def overflowing(sql: str, type_: AvroType) -> Conditions:
     """Yield when a number is more than its small type holds: where, and never null SQL.
 
     The arguments are those of `connected`, which makes null of such a number.
     """
-    one = type_.optional_part or type_.only_part
-    if one is not None:
-        yield from overflowing(sql, one, path, depth)
-    for place, part in enumerate(type_.branches if type_.kind == "union" and not one else ()):
-        yield from overflowing(f"{sql}.member{place}.x", part, path, depth)
-    for field in type_.fields:
-        where = f"{path}.{field.name}".strip(".")
-        yield from overflowing(f"{sql}.{quote(field.name)}", field.type, where, depth)
-    if type_.kind in {"array", "map"}:
-        item = f"x{depth}"
-        items = f"map_values({sql})" if type_.kind == "map" else sql
-        for where, condition in overflowing(item, type_.parts[0], f"{path} item", depth + 1):
-            yield where, f"coalesce(exists({items}, {item} -> {condition}), false)"
-    if (small := _small(type_)) is not None:
-        most = _MOST[small]
-        yield path, f"coalesce({sql} NOT BETWEEN {-most - 1} AND {most}, false)"
+
+    def wrong(own: str, part: AvroType) -> str | None:
+        small = _small(part)
+        if small is None:
+            return None
+        return f"coalesce({own} NOT BETWEEN {-_MOST[small] - 1} AND {_MOST[small]}, false)"
+
+    return _inside(sql, type_, wrong, nulls=False)
 
 
 def _struct(
@@ -388,8 +370,8 @@ def _entries(sql: str, type_: AvroType, schema: Schema, depth: int) -> str:
     good = (
         f"{item}.key IS NOT NULL AND (size(array_distinct({sql}.key)) = size({sql}) OR {last})"
     )
-    kept = f"filter({sql}, ({item}, {place}) -> {good})"
-    pairs = f"transform({kept}, {item} -> named_struct('key', {key}, 'value', {value}))"
+    filtered = f"filter({sql}, ({item}, {place}) -> {good})"
+    pairs = f"transform({filtered}, {item} -> named_struct('key', {key}, 'value', {value}))"
     return f"map_from_entries({pairs})"
 
 
@@ -401,12 +383,12 @@ def fitted(sql: str, source: Schema, target: Schema, depth: int = 0) -> str:
     if sql_type(source) == sql_type(target):
         return sql
     if target.type is Type.STRUCT and source.type is Type.STRUCT:
-        given: Mapping[str, Schema] = {f.name: f.schema for f in source.fields}
+        known: Mapping[str, Schema] = {f.name: f.schema for f in source.fields}
         pairs = ", ".join(
             f"{literal(f.name)}, "
             + (
-                fitted(f"{sql}.{quote(f.name)}", given[f.name], f.schema, depth)
-                if f.name in given
+                fitted(f"{sql}.{quote(f.name)}", known[f.name], f.schema, depth)
+                if f.name in known
                 else absent(f.schema)
             )
             for f in target.fields

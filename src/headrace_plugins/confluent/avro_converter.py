@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Converter, RecordError, Schema, SetupError
+from headrace.sdk import ConfigError, Converter, RecordError, Schema
 from headrace.sdk.config import Importance, ValidString, setting
 from headrace.sdk.converter import Converted, ExpressionDecoder, Fault
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sqltext import literal, sql_null
 from headrace.sdk.struct_exprs import texts_of_variants, variants_of_texts
+from headrace_plugins.avro_container import CONTAINER, container_metadata
 from headrace_plugins.confluent.avro_codec import (
     AvroShaper,
     Reading,
@@ -48,10 +48,9 @@ from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
 from headrace_plugins.converters.scalars import ConverterSettings, unused_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
-_OBJECT = b"Obj\x01"
 _SYNC_BYTES = 16
 _SYNC = "SYNC"
 
@@ -73,22 +72,23 @@ class Written:
     around: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
 
+Framed: TypeAlias = "Callable[[str], str]"
+"""Gives the SQL of a whole value, of that of its Avro bytes."""
+
+
 class Framing(ABC):
-    """How the schema of a value is told."""
+    """How bytes name the schema of a value."""
 
     @abstractmethod
-    def framed(self, tree: Any, name: str | None, body: str) -> tuple[AvroType, str]:
-        """Return the schema that is to be written with, and SQL for the whole.
+    def framed(self, tree: Any, name: str | None) -> tuple[AvroType, Framed]:
+        """Return the schema to write values of a schema with, and what frames their bytes.
 
-        Args:
-            tree: The schema of the values.
-            name: Its full name, if it has one.
-            body: SQL for the Avro bytes, to be computed by the schema that is returned.
+        ``name`` is the full name of the schema, if it has one.
         """
 
     @abstractmethod
     def tokens(self, raw: str) -> str:
-        """Return SQL for what tells the schema of a column of bytes; null if nothing does."""
+        """Return SQL for what names the schema of a column of bytes; null if nothing does."""
 
     @abstractmethod
     def written(self, raw: str, tokens: Sequence[bytes]) -> list[Written]:
@@ -96,7 +96,7 @@ class Framing(ABC):
 
     @abstractmethod
     def fault(self, raw: str) -> Fault:
-        """Return which bytes tell no schema."""
+        """Return which bytes name no schema."""
 
 
 class RemoteFraming(Framing):
@@ -107,14 +107,14 @@ class RemoteFraming(Framing):
         self._remote = remote
 
     @override
-    def framed(self, tree: Any, name: str | None, body: str) -> tuple[AvroType, str]:
+    def framed(self, tree: Any, name: str | None) -> tuple[AvroType, Framed]:
         text = SchemaText(json.dumps(tree, ensure_ascii=False), SchemaType.AVRO)
         writer = self._remote.writer(text, name)
         type_ = parse_avro(writer.schema.text, writer.references)
-        if type_.kind == "bytes":
-            # Confluent's serializers write bytes as they are, without their length.
-            body = f"from_avro({body}, '\"bytes\"')"
-        return type_, framed_sql(writer.id, body)
+        if type_.kind != "bytes":
+            return type_, lambda body: framed_sql(writer.id, body)
+        # Confluent's serializers write bytes as they are, without their length.
+        return type_, lambda body: framed_sql(writer.id, f"from_avro({body}, '\"bytes\"')")
 
     @override
     def tokens(self, raw: str) -> str:
@@ -152,15 +152,17 @@ class LocalFraming(Framing):
     """
 
     @override
-    def framed(self, tree: Any, name: str | None, body: str) -> tuple[AvroType, str]:
+    def framed(self, tree: Any, name: str | None) -> tuple[AvroType, Framed]:
         text = json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
         sync = hashlib.sha256(text.encode()).digest()[:_SYNC_BYTES]
         meta = {"avro.codec": b"null", "avro.schema": text.encode()}
         pairs = b"".join(_counted(k.encode()) + _counted(v) for k, v in meta.items())
-        header = _OBJECT + _long(len(meta)) + pairs + b"\x00" + sync + _long(1)
+        header = CONTAINER + _long(len(meta)) + pairs + b"\x00" + sync + _long(1)
+        start, end = f"X'{header.hex()}'", f"X'{sync.hex()}'"
         # A block's size and content are written as bytes are.
-        block = f"to_avro({body}, '\"bytes\"')"
-        return parse_avro(text), f"concat(X'{header.hex()}', {block}, X'{sync.hex()}')"
+        return parse_avro(
+            text
+        ), lambda body: f"concat({start}, to_avro({body}, '\"bytes\"'), {end})"
 
     @override
     def tokens(self, raw: str) -> str:
@@ -191,46 +193,24 @@ class LocalFraming(Framing):
 
     @override
     def fault(self, raw: str) -> Fault:
-        starts = f"startswith({raw}, X'{_OBJECT.hex()}')"
-        short = len(_OBJECT) + 2 * _SYNC_BYTES
+        starts = f"startswith({raw}, X'{CONTAINER.hex()}')"
+        short = len(CONTAINER) + 2 * _SYNC_BYTES
         condition = f"(NOT {starts} OR octet_length({raw}) < {short})"
         return Fault(condition, literal("The value does not begin with its Avro schema."))
 
 
 def _type_in(header: bytes) -> AvroType | str:
-    """Return the schema in a file's header, or what is wrong with it.
-
-    Raises SetupError when the extra `headrace[confluent]` is not installed.
-    """
+    """Return the schema in a file's header, or what is wrong with it."""
     try:
-        from avro.errors import AvroException  # noqa: PLC0415 - an extra
-    except ImportError:
-        problem = "Values that begin with their Avro schema need the Python package avro."
-        raise SetupError(problem, fix="Install headrace[confluent].") from None
-    try:
-        meta = _metadata(header)
+        meta = container_metadata(header)
         codec = meta.get("avro.codec", b"null").decode()
         if codec != "null":
             return f"The Avro value is compressed with {codec}, which is not read here."
         return parse_avro(meta["avro.schema"].decode())
     except RecordError as error:
         return str(error.problem)
-    except (AvroException, ValueError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         return f"The value does not begin with an Avro schema: {error!r}"
-
-
-def _metadata(header: bytes) -> dict[str, bytes]:
-    from avro.io import BinaryDecoder  # noqa: PLC0415 - an extra
-
-    decoder = BinaryDecoder(io.BytesIO(header[len(_OBJECT) :]))
-    meta: dict[str, bytes] = {}
-    while number := decoder.read_long():
-        if number < 0:
-            decoder.read_long()  # the size of the block
-        for _ in range(abs(number)):
-            key = decoder.read_utf8()
-            meta[key] = decoder.read_bytes()
-    return meta
 
 
 def _long(number: int) -> bytes:
@@ -262,7 +242,7 @@ class AvroSettings(RemoteSettings, ConverterSettings, group="Schemas"):
         importance=Importance.HIGH,
     )
     connect_meta_data: bool = setting(
-        "Whether Avro schemas tell what only Kafka Connect has words for.",
+        "Whether Avro schemas keep, in properties, what only Kafka Connect's schemas have.",
         default=True,
         importance=Importance.LOW,
     )
@@ -300,7 +280,7 @@ class AvroConverter(Converter):
     def _encoded(self, column: str, made: str, schema: Schema) -> Converted:
         enhanced = self.settings.enhanced_avro_schema_support
         tree = avro_of(schema, enhanced=enhanced, facts=self.settings.connect_meta_data)
-        type_, whole = self._framing.framed(tree, _name(tree), "\0")
+        type_, framed = self._framing.framed(tree, _name(tree))
         shaped = AvroShaper(enhanced=enhanced).shaped(
             texts_of_variants(column, schema), schema, type_
         )
@@ -312,7 +292,7 @@ class AvroConverter(Converter):
             for path, condition in unwritable(made, type_)
         )
         bad = " OR ".join(fault.condition for fault in faults)
-        bytes_ = f"IF({made} IS NULL, NULL, {whole.replace(chr(0), written)})"
+        bytes_ = f"IF({made} IS NULL, NULL, {framed(written)})"
         sql = f"IF({bad}, NULL, {bytes_})" if bad else bytes_
         return Converted(sql, _BYTES, made=shaped, faults=faults)
 

@@ -38,7 +38,7 @@ _DEEP = 60
 
 @dataclass(frozen=True)
 class AvroField:
-    """A field of a record; ``has_default`` as null may be one."""
+    """A field of a record; null may be its default."""
 
     name: str
     type: AvroType
@@ -96,7 +96,7 @@ class AvroType:
 
     @property
     def is_entry(self) -> bool:
-        """Whether it is an array that stands for a map whose keys are no texts."""
+        """Whether it is an array that stands for a map whose keys are not texts."""
         if self.kind != "array" or self.parts[0].kind != "record":
             return False
         entry = self.parts[0]
@@ -122,14 +122,9 @@ _LOGICAL_KINDS = {
 
 
 def parse_avro(text: str, references: Mapping[str, str] | None = None) -> AvroType:
-    """Parse a schema.
+    """Parse a schema in JSON, with the texts that it refers to, dependencies first.
 
-    Args:
-        text: The schema in JSON.
-        references: The texts that it refers to, dependencies first.
-
-    Raises:
-        RecordError: It is no schema, or one that has no columns: a recursive one.
+    Raises RecordError if it is not a schema, or a recursive one, which has no columns.
     """
     parser = _Parser()
     try:
@@ -211,8 +206,8 @@ def engine_tree(type_: AvroType, names: Iterator[int] | None = None) -> Any:
     """Return a schema with the same bytes, in words that Spark has exact columns for.
 
     Names are replaced, as Spark needs none; the branches of a union of several types become
-    records of one field ``x``, as Spark would merge some of them; and what is no logical
-    type to Spark loses that property.
+    records of one field ``x``, as Spark would merge some of them; and what is not a
+    logical type to Spark loses that property.
     """
     names = count() if names is None else names
     own = f"t{next(names)}"
@@ -225,30 +220,31 @@ def engine_tree(type_: AvroType, names: Iterator[int] | None = None) -> Any:
         case "enum":
             return {"type": "enum", "name": own, "symbols": type_.facts["symbols"]}
         case "fixed":
-            return {"type": "fixed", "name": own, "size": type_.facts["size"], **_told(type_)}
+            return {
+                "type": "fixed",
+                "name": own,
+                "size": type_.facts["size"],
+                **_spark_facts(type_),
+            }
         case "array":
             return {"type": "array", "items": engine_tree(type_.parts[0], names)}
         case "map":
             return {"type": "map", "values": engine_tree(type_.parts[0], names)}
         case "union":
-            return _engine_union(type_, names)
+            branches = []
+            for part in type_.parts:
+                tree = engine_tree(part, names)
+                if len(type_.branches) > 1 and part.kind != "null":
+                    fields = [{"name": "x", "type": tree}]
+                    tree = {"type": "record", "name": f"t{next(names)}", "fields": fields}
+                branches.append(tree)
+            return branches
         case _:
-            return {"type": type_.kind, **_told(type_)}
+            return {"type": type_.kind, **_spark_facts(type_)}
 
 
-def _engine_union(type_: AvroType, names: Iterator[int]) -> list[Any]:
-    branches = []
-    boxed = len(type_.branches) > 1
-    for part in type_.parts:
-        tree = engine_tree(part, names)
-        if boxed and part.kind != "null":
-            fields = [{"name": "x", "type": tree}]
-            tree = {"type": "record", "name": f"t{next(names)}", "fields": fields}
-        branches.append(tree)
-    return branches
-
-
-def _told(type_: AvroType) -> dict[str, Any]:
+def _spark_facts(type_: AvroType) -> dict[str, Any]:
+    """Return the properties of a type that Spark reads."""
     logical = type_.logical
     if logical == "decimal":
         precision, scale = type_.digits
@@ -290,12 +286,8 @@ _SMALL = frozenset({"int8", "int16"})
 def connect_of(type_: AvroType, *, enhanced: bool = False) -> Schema:
     """Return the schema of an Avro type's values.
 
-    Args:
-        type_: The type.
-        enhanced: Whether branches of unions are called by their full names.
-
-    Raises:
-        RecordError: There are no such values, or a default does not fit.
+    If ``enhanced``, branches of unions are called by their full names. Raises RecordError where
+    there are no such values, or a default does not fit.
     """
     schema = connect_schema(_Reading(enhanced=enhanced).tree(type_))
     assert schema is not None
@@ -355,7 +347,7 @@ class _Reading:
 
     def _scalar(self, type_: AvroType) -> dict[str, Any]:
         tree: dict[str, Any] = {"type": _TYPES[type_.kind]}
-        logical, kept = type_.logical, type_.facts.get("connect.type")
+        logical, small = type_.logical, type_.facts.get("connect.type")
         if logical == "decimal":
             _, scale = type_.digits
             precision = type_.facts.get("precision")
@@ -365,8 +357,8 @@ class _Reading:
         elif logical is not None:
             name = _LOGICAL[logical]
             tree = {"type": LOGICAL_BASES[name].value.lower(), "name": name, "version": 1}
-        elif type_.kind == "int" and kept in _SMALL:
-            tree["type"] = kept
+        elif type_.kind == "int" and small in _SMALL:
+            tree["type"] = small
         if type_.kind == "fixed" and logical is None:
             tree["parameters"] = {FIXED_SIZE: str(type_.facts["size"])}
         if type_.kind == "enum":
@@ -376,21 +368,21 @@ class _Reading:
 
     def _facts(self, type_: AvroType) -> dict[str, Any]:
         facts = type_.facts
-        given: dict[str, Any] = {}
+        tree: dict[str, Any] = {}
         doc = facts.get("doc", facts.get("connect.doc"))
         if isinstance(doc, str):
-            given["doc"] = doc
+            tree["doc"] = doc
         if isinstance(facts.get("connect.version"), int):
-            given["version"] = facts["connect.version"]
+            tree["version"] = facts["connect.version"]
         if isinstance(facts.get("connect.parameters"), dict):
             plain = self._scalar(type_).get("parameters", {}) if type_.kind in _TYPES else {}
-            given["parameters"] = {**plain, **facts["connect.parameters"]}
+            tree["parameters"] = {**plain, **facts["connect.parameters"]}
         name = facts.get("connect.name", type_.name)
         if isinstance(name, str) and type_.logical is None and not name.startswith(UNNAMED):
-            given["name"] = name
+            tree["name"] = name
         if facts.get("connect.default") is not None:
-            given["default"] = self._default(type_, facts["connect.default"])
-        return given
+            tree["default"] = self._default(type_, facts["connect.default"])
+        return tree
 
     def _field(self, field: AvroField) -> dict[str, Any]:
         tree = {**self.tree(field.type), "field": field.name}
@@ -412,7 +404,10 @@ class _Reading:
             case "union":
                 return self._of_union(type_, value)
             case "record" if isinstance(value, dict):
-                return self._of_record(type_, value)
+                return {
+                    field.name: self._default(field.type, value.get(field.name, field.default))
+                    for field in type_.fields
+                }
             case "array" if isinstance(value, list):
                 return self._of_array(type_, value)
             case "map" if isinstance(value, dict):
@@ -428,12 +423,6 @@ class _Reading:
         names = [member_name(part, enhanced=self._enhanced) for part in type_.branches]
         first = {names[0]: self._default(type_.branches[0], value)}
         return dict.fromkeys(names) | first
-
-    def _of_record(self, type_: AvroType, value: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            field.name: self._default(field.type, value.get(field.name, field.default))
-            for field in type_.fields
-        }
 
     def _of_array(self, type_: AvroType, value: list[Any]) -> Any:
         items = [self._default(type_.parts[0], item) for item in value]
@@ -463,13 +452,8 @@ _LOGICAL_NAMES = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-milli
 def avro_of(schema: Schema, *, enhanced: bool = False, facts: bool = True) -> Any:
     """Return an Avro schema, as a JSON tree, for values of a schema that are not null.
 
-    Args:
-        schema: The schema.
-        enhanced: Whether texts that came from an enum become one again.
-        facts: Whether what Avro has no words for is told in properties.
-
-    Raises:
-        RecordError: A name is none in Avro.
+    If ``enhanced``, texts that came from an enum become one again; ``facts`` are properties for
+    what Avro cannot say. Raises RecordError for a name that Avro does not allow.
     """
     return _Writing(enhanced=enhanced, facts=facts).base(schema)
 
@@ -481,7 +465,7 @@ class _Writing:
         self._unnamed = 0
         self._entries = 0
         self._known: dict[str, Schema] = {}
-        self._told_names: set[str] = set()
+        self._defined: set[str] = set()
 
     def type(self, schema: Schema) -> Any:
         """Return the type, which allows null where the schema does."""
@@ -506,7 +490,7 @@ class _Writing:
                 tree = self._map(schema.key_schema, schema.value_schema)
             case _:
                 return self._scalar(schema)
-        return self._told(tree, schema)
+        return self._with_facts(tree, schema)
 
     def _union(self, schema: Schema) -> list[Any]:
         branches = [self.base(field.schema) for field in schema.fields]
@@ -517,7 +501,7 @@ class _Writing:
         if name is None:
             self._unnamed += 1
             name = f"{UNNAMED}{self._unnamed if self._unnamed > 1 else ''}"
-        elif self._is_told(name, schema):
+        elif self._is_defined(name, schema):
             return name
         space, _, own = name.rpartition(".")
         for part in (*filter(None, space.split(".")), own):
@@ -526,16 +510,16 @@ class _Writing:
         if space:
             tree["namespace"] = space
         tree["fields"] = [self._field(f.name, f.schema) for f in schema.fields]
-        return self._told(tree, schema)
+        return self._with_facts(tree, schema)
 
-    def _is_told(self, name: str, schema: Schema) -> bool:
+    def _is_defined(self, name: str, schema: Schema) -> bool:
         """Return whether a name is defined already; a definition may not come twice."""
         known = self._known.setdefault(name, schema.bare())
         if known != schema.bare():
             raise RecordError(problem=f"Two different schemas are called {name}.")
-        told = name in self._told_names
-        self._told_names.add(name)
-        return told
+        defined = name in self._defined
+        self._defined.add(name)
+        return defined
 
     def _field(self, name: str, schema: Schema) -> dict[str, Any]:
         _check(name)
@@ -570,31 +554,31 @@ class _Writing:
         if self._enhanced and ENUM in schema.parameters and schema.type is Type.STRING:
             prefix = f"{ENUM}."
             symbols = [s for key, s in schema.parameters.items() if key.startswith(prefix)]
-            if self._is_told(schema.parameters[ENUM], schema):
+            if self._is_defined(schema.parameters[ENUM], schema):
                 return schema.parameters[ENUM]
             tree = {"type": "enum", "name": schema.parameters[ENUM], "symbols": symbols}
         elif FIXED_SIZE in schema.parameters and schema.name is not None:
             size = int(schema.parameters[FIXED_SIZE])
-            if self._is_told(schema.name, schema):
+            if self._is_defined(schema.name, schema):
                 return schema.name
             tree = {"type": "fixed", "name": schema.name, "size": size}
         if schema.type in _SMALL_NAMES and self._facts:
             tree["connect.type"] = _SMALL_NAMES[schema.type]
-        told = self._told(tree, schema)
-        return told["type"] if len(told) == 1 else told
+        tree = self._with_facts(tree, schema)
+        return tree["type"] if len(tree) == 1 else tree
 
-    def _told(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    def _with_facts(self, tree: dict[str, Any], schema: Schema) -> dict[str, Any]:
         if self._facts:
             # A name stands for all that its first use says, which had a default of its own.
             default = None if "name" in tree else _default(schema, schema.default)
-            told: Mapping[str, Any] = {
+            facts: Mapping[str, Any] = {
                 "connect.doc": schema.doc,
                 "connect.version": schema.version,
                 "connect.parameters": dict(schema.parameters) or None,
                 "connect.default": default,
                 "connect.name": schema.name,
             }
-            tree |= {key: fact for key, fact in told.items() if fact is not None}
+            tree |= {key: fact for key, fact in facts.items() if fact is not None}
         if schema.is_logical:
             tree |= _logical(schema)
         return tree
@@ -629,7 +613,13 @@ def _default(schema: Schema, value: Any) -> Any:
         case bytes():
             return value.decode("latin-1")
         case Mapping() if schema.value_schema is not None and schema.key_schema is not None:
-            return _map_default(schema.key_schema, schema.value_schema, value)
+            keys, values = schema.key_schema, schema.value_schema
+            if keys.type is Type.STRING and not keys.optional:
+                return {key: _default(values, item) for key, item in value.items()}
+            return [
+                {"key": _default(keys, key), "value": _default(values, item)}
+                for key, item in value.items()
+            ]
         case list() | tuple() if schema.value_schema is not None:
             return [_default(schema.value_schema, item) for item in value]
         case float():
@@ -651,12 +641,3 @@ _LOGICAL_DEFAULTS: Mapping[str, Callable[[Schema, Any], Any]] = {
         lambda schema, value: json_from_native(schema, native_from_value(schema, value)),
     ),
 }
-
-
-def _map_default(keys: Schema, values: Schema, value: Mapping[Any, Any]) -> Any:
-    if keys.type is Type.STRING and not keys.optional:
-        return {key: _default(values, item) for key, item in value.items()}
-    return [
-        {"key": _default(keys, key), "value": _default(values, item)}
-        for key, item in value.items()
-    ]

@@ -148,12 +148,11 @@ class RegistrySettings(Settings, group="Schema Registry"):
 
 def client_settings(registry: RegistrySettings) -> dict[str, str | int | float | Password]:
     """Return the settings of Confluent's Python client. Raises ConfigError, with no secret."""
-    urls = registry.schema_registry_url.split(",")
-    given = [part.strip() for part in urls if part.strip()]
-    if not given:
+    urls = [url.strip() for url in registry.schema_registry_url.split(",") if url.strip()]
+    if not urls:
         problem = "No URL is set."
         raise ConfigError(problem, field=URL_KEY, fix="Give one, or embedded.")
-    parts = [_split(url) for url in given]
+    parts = [_split(url) for url in urls]
     settings: dict[str, str | int | float | Password | None] = {
         "url": ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts),
         "timeout": registry.schema_registry_request_timeout_ms / 1000,
@@ -202,11 +201,11 @@ def _credentials(
         }
     user = "basic.auth.user.info"
     if registry.basic_auth_credentials_source == "USER_INFO":
-        given = registry.basic_auth_user_info
-        if given is None or ":" not in given.value:
+        info = registry.basic_auth_user_info
+        if info is None or ":" not in info.value:
             problem = "User and password are missing, or have no colon between them."
             raise ConfigError(problem, field=user, fix="Write it as user:password.")
-        return {user: given}
+        return {user: info}
     for part in parts:
         if part.username is not None:
             return {user: Password(f"{unquote(part.username)}:{unquote(part.password or '')}")}
@@ -222,12 +221,9 @@ _NO_SUBJECT, _NO_VERSION, _NO_LEVEL = 40401, 40402, 40408
 class HttpSchemaRegistry:
     """A SchemaRegistryAdmin over HTTP. See `SchemaRegistry` for what each method does.
 
-    Pickled, it opens connections of its own where it arrives. What a subject answered to a text
-    is remembered, whatever `normalize` was.
-
-    Args:
-        settings: Where it is. Raises ConfigError for an address that cannot be one, with no
-            secret in it.
+    Pickled, it opens new connections where it arrives. What a subject answered to a text is
+    remembered, whatever `normalize` was. An address that cannot be one raises ConfigError,
+    with no secret in it.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -379,13 +375,8 @@ def open_registry(
 ) -> SchemaRegistry:
     """Return the registry that settings name; nothing is sent yet.
 
-    Args:
-        settings: Where it is.
-        embedded: The registry in the installation's own store, as the context gives it. It
-            serves the Python workers of one machine; on a cluster use a URL.
-
-    Raises:
-        ConfigError: A value does not fit, or there is no embedded registry here.
+    The embedded one, as the context has it, serves the Python workers of one machine; on a
+    cluster use a URL. Raises ConfigError for a value that does not fit, or where there is none.
     """
     if settings.schema_registry_url.strip().lower() != EMBEDDED:
         return HttpSchemaRegistry(settings)

@@ -55,11 +55,9 @@ _NULL = {"type": "null"}
 
 
 def json_schema_text(schema: Schema, *, additional: bool) -> str:
-    """Return the JSON Schema of values.
+    """Return the JSON Schema of values, which are never null.
 
-    Args:
-        schema: The schema. Null is never written, so it is taken as required.
-        additional: Whether objects may have properties that are not named.
+    If ``additional``, objects may have properties that are not named.
     """
     return compact(_Writing(additional).whole(schema.replaced(optional=False)))
 
@@ -72,11 +70,11 @@ class _Writing:
         """Return the JSON Schema of a value that may be null."""
         if is_union(schema):
             nothing = [_NULL] if schema.optional else []
-            told: dict[str, Any] = {"oneOf": nothing + self._members(schema)}
+            tree: dict[str, Any] = {"oneOf": nothing + self._members(schema)}
         else:
-            told = {**self._plain(schema), **self._facts(schema)}
-            told = {"oneOf": [_NULL, told]} if schema.optional else told
-        return told if index is None else {**told, CONNECT_INDEX: index}
+            tree = {**self._plain(schema), **self._facts(schema)}
+            tree = {"oneOf": [_NULL, tree]} if schema.optional else tree
+        return tree if index is None else {**tree, CONNECT_INDEX: index}
 
     def _members(self, schema: Schema) -> list[dict[str, Any]]:
         return [self.whole(f.schema.replaced(optional=False), f.index) for f in schema.fields]
@@ -105,11 +103,11 @@ class _Writing:
 
     def _map(self, schema: Schema, keys: Schema, values: Schema) -> dict[str, Any]:
         if is_object(schema):
-            told = {"type": "object", "additionalProperties": self.whole(values)}
+            tree = {"type": "object", "additionalProperties": self.whole(values)}
         else:
             entry = {KEY: self.whole(keys, 0), VALUE: self.whole(values, 1)}
-            told = {"type": "array", "items": {"type": "object", "properties": entry}}
-        return {**told, CONNECT_TYPE: "map"}
+            tree = {"type": "array", "items": {"type": "object", "properties": entry}}
+        return {**tree, CONNECT_TYPE: "map"}
 
     def _facts(self, schema: Schema) -> dict[str, Any]:
         parameters = {

@@ -30,7 +30,7 @@ ENUM = f"{NAMESPACE}.Enum"
 """The parameter of a text that is one of those in the parameters that begin with it."""
 
 KEY, VALUE = "key", "value"
-"""The members of the objects that stand for the entries of a map whose keys are no texts."""
+"""The members of the objects that stand for the entries of a map whose keys are not texts."""
 
 NUMBERS: Mapping[Type, str] = {
     **dict.fromkeys((Type.INT8, Type.INT16, Type.INT32, Type.INT64), "integer"),
@@ -76,10 +76,8 @@ def is_apart(schema: Schema) -> bool:
 def payload(schema: Schema, tree: Any) -> Any:
     """Return a JSON value in the form of Kafka Connect's JSON converter.
 
-    What does not fit the schema is left as it is, for the reader of that form to refuse.
-
-    Raises:
-        RecordError: No member of a union fits.
+    What does not fit the schema is left as it is, for the reader of that form to refuse. Raises
+    RecordError where no member of a union fits.
     """
     if tree is None:
         return None

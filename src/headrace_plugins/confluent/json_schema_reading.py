@@ -51,15 +51,9 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
 def schema_of_json_schema(
     text: str, references: Mapping[str, str], *, optional_unless_required: bool
 ) -> Schema:
-    """Return the schema of the values of a JSON Schema.
+    """Return the schema of the values of a JSON Schema, given the texts it refers to, by name.
 
-    Args:
-        text: The JSON Schema.
-        references: The texts that it refers to, by name.
-        optional_unless_required: Whether properties that are not required may be missing.
-
-    Raises:
-        RecordError: It describes values that no schema of records can; it names the place.
+    Raises RecordError, with the place, for values that no schema of records describes.
     """
     try:
         raw = json.loads(text)
@@ -115,13 +109,13 @@ class _Node:
             raise self.refused(problem="It does not say what its values are.")
         return node
 
-    def told(self, name: str, kind: type) -> Any:
+    def value_of(self, name: str, kind: type) -> Any:
         """Return what stands under a keyword, None unless it is of a type."""
         value = self.raw.get(name)
         return value if type(value) is kind else None
 
     def members(self, name: str) -> list[_Node]:
-        return [self.inner(raw) for raw in self.told(name, list) or ()]
+        return [self.inner(raw) for raw in self.value_of(name, list) or ()]
 
     def refused(self, *, problem: str) -> RecordError:
         text = f"Unsupported JSON Schema: {problem}"
@@ -136,8 +130,8 @@ def _is_null(node: _Node) -> bool:
 class _Reading:
     optional_unless_required: bool
 
-    def schema(self, given: _Node, *, optional: bool = False) -> Schema:
-        node = given.target()
+    def schema(self, start: _Node, *, optional: bool = False) -> Schema:
+        node = start.target()
         if properties := self._properties(node):
             return self._finished(node, self._struct(node, properties), optional=optional)
         for word in ("oneOf", "anyOf"):
@@ -197,8 +191,8 @@ class _Reading:
         found: dict[str, tuple[_Node, bool]] = {}
         for part in node.members("allOf"):
             found |= self._properties(part.target())
-        required = set(node.told("required", list) or ())
-        for name, raw in (node.told("properties", dict) or {}).items():
+        required = set(node.value_of("required", list) or ())
+        for name, raw in (node.value_of("properties", dict) or {}).items():
             found[name] = (node.inner(raw, name), name in required)
         return found
 
@@ -217,18 +211,18 @@ class _Reading:
         return Schema.struct(fields)
 
     def array(self, node: _Node) -> Schema:
-        items = node.told("items", dict)
+        items = node.value_of("items", dict)
         if items is None:
             raise node.refused(problem="Array schema did not specify the items type.")
         own = node.inner(items, "[]").target()
-        pair = own.told("properties", dict) or {}
+        pair = own.value_of("properties", dict) or {}
         if node.raw.get(CONNECT_TYPE) == "map" and pair.keys() == {KEY, VALUE}:
             keys, values = (self.schema(own.inner(pair[name], name)) for name in (KEY, VALUE))
             return Schema.map(keys, values)
         return Schema.array(self.schema(node.inner(items, "[]")))
 
     def object(self, node: _Node) -> Schema:
-        values = node.told("additionalProperties", dict)
+        values = node.value_of("additionalProperties", dict)
         if values is None:
             raise node.refused(
                 problem="An object without properties has nothing to become a column."
@@ -247,7 +241,7 @@ class _Reading:
     def string(self, node: _Node) -> Schema:
         if node.raw.get(CONNECT_TYPE) == "bytes":
             return Schema(Type.BYTES)
-        symbols = node.told("enum", list)
+        symbols = node.value_of("enum", list)
         names = [str(symbol) for symbol in symbols or () if symbol is not None]
         parameters = {f"{ENUM}.{name}": name for name in names}
         return Schema.string(parameters={ENUM: "", **parameters} if names else {})
@@ -259,12 +253,12 @@ class _Reading:
         """Add what a JSON Schema says besides."""
         parameters = {
             str(name): str(value)
-            for name, value in (node.told(CONNECT_PARAMETERS, dict) or {}).items()
+            for name, value in (node.value_of(CONNECT_PARAMETERS, dict) or {}).items()
         }
         schema = bare.replaced(
-            name=bare.name or node.told("title", str),
-            version=node.told(CONNECT_VERSION, int),
-            doc=node.told("description", str),
+            name=bare.name or node.value_of("title", str),
+            version=node.value_of(CONNECT_VERSION, int),
+            doc=node.value_of("description", str),
             parameters={**bare.parameters, **parameters},
             optional=optional,
         )

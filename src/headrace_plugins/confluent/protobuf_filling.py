@@ -29,41 +29,44 @@ if TYPE_CHECKING:
     from headrace_plugins.confluent.protobuf_types import ProtoField, ProtoType
 
 
-Faults = dict[int, str]
 Natives = Callable[[pa.Array], Sequence[Any]]
 """Gives values as a message takes them, None for null."""
 
 
+@dataclass(frozen=True)
+class Targets:
+    """Messages to write into, each with the row that it belongs to.
+
+    Args:
+        messages: What to write into.
+        rows: The row of each.
+        faults: Why a value of a row does not fit.
+    """
+
+    messages: Sequence[Any]
+    rows: Sequence[int]
+    faults: dict[int, str]
+
+    def fail(self, place: int, why: str) -> None:
+        """Say why the value for a message does not fit."""
+        self.faults[self.rows[place]] = why
+
+    def within(self, places: Sequence[int], messages: Sequence[Any]) -> Targets:
+        """Return messages that are parts of those at these places."""
+        return Targets(messages, [self.rows[place] for place in places], self.faults)
+
+
 class Filler(ABC):
-    """Writes values into messages that are there for them."""
+    """Writes values into messages, or into a field of theirs."""
 
     @abstractmethod
-    def fill(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        """Write as many values, of which none is null.
-
-        Args:
-            messages: What to write into.
-            values: What to write.
-            rows: The row that each belongs to.
-            faults: Where to say of a row why a value of it does not fit.
-        """
-
-
-class Part(ABC):
-    """Writes values into a field of messages."""
-
-    @abstractmethod
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        """Write as many values; see ``Filler.fill``. Where one is null nothing is written."""
+    def fill(self, to: Targets, values: pa.Array) -> None:
+        """Write a value into each message; where one is null nothing is written."""
 
 
 @dataclass(frozen=True)
-class SetField(Part):
-    """Sets a field that is no message."""
+class SetField(Filler):
+    """Sets a field that is not a message."""
 
     name: str
     natives: Natives
@@ -71,23 +74,21 @@ class SetField(Part):
     required: bool = False
 
     @override
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        name = self.name
-        for message, value, row in zip(messages, self.natives(values), rows, strict=True):
+    def fill(self, to: Targets, values: pa.Array) -> None:
+        name, pairs = self.name, zip(to.messages, self.natives(values), strict=True)
+        for place, (message, value) in enumerate(pairs):
             if value is None:
                 if self.required:
-                    faults[row] = f"There is no value at {self.path}"
+                    to.fail(place, f"The value at {self.path} is missing")
                 continue
             try:
                 setattr(message, name, value)
             except (TypeError, ValueError) as error:
-                faults[row] = f"{error}, at {self.path}"
+                to.fail(place, f"{error}, at {self.path}")
 
 
 @dataclass(frozen=True)
-class FillField(Part):
+class FillField(Filler):
     """Fills a field that is a message."""
 
     name: str
@@ -96,21 +97,19 @@ class FillField(Part):
     required: bool = False
 
     @override
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        if self.required and values.null_count:
-            missing = pc.indices_nonzero(values.is_null()).to_pylist()
-            faults |= {rows[place]: f"There is no value at {self.path}" for place in missing}
+    def fill(self, to: Targets, values: pa.Array) -> None:
+        if self.required:
+            for place in _nulls(values):
+                to.fail(place, f"The value at {self.path} is missing")
         places = _places(values)
-        targets = [getattr(messages[place], self.name) for place in places]
+        targets = [getattr(to.messages[place], self.name) for place in places]
         for target in targets:
             target.SetInParent()
-        self.filler.fill(targets, values.drop_null(), [rows[p] for p in places], faults)
+        self.filler.fill(to.within(places, targets), values.drop_null())
 
 
 @dataclass(frozen=True)
-class AddItems(Part):
+class AddItems(Filler):
     """Adds to a field with any number of values."""
 
     name: str
@@ -118,31 +117,29 @@ class AddItems(Part):
     path: str
 
     @override
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        counts = _counts(values)
+    def fill(self, to: Targets, values: pa.Array) -> None:
+        counts = pc.list_value_length(values).fill_null(0).to_pylist()
         flat = values.flatten()
         owners = [place for place, count in enumerate(counts) for _ in range(count)]
         if flat.null_count:
-            for item in pc.indices_nonzero(flat.is_null()).to_pylist():
-                faults[rows[owners[item]]] = f"There is a null in the list at {self.path}"
+            for item in _nulls(flat):
+                to.fail(owners[item], f"There is a null in the list at {self.path}")
             owners = [owners[item] for item in _places(flat)]
             flat = flat.drop_null()
         if isinstance(self.item, Filler):
-            targets = [getattr(messages[place], self.name).add() for place in owners]
-            self.item.fill(targets, flat, [rows[place] for place in owners], faults)
+            targets = [getattr(to.messages[place], self.name).add() for place in owners]
+            self.item.fill(to.within(owners, targets), flat)
             return
-        lists = [getattr(each, self.name) for each in messages]
+        lists = [getattr(each, self.name) for each in to.messages]
         for place, value in zip(owners, self.item(flat), strict=True):
             try:
                 lists[place].append(value)
             except (TypeError, ValueError) as error:
-                faults[rows[place]] = f"{error}, at {self.path}"
+                to.fail(place, f"{error}, at {self.path}")
 
 
 @dataclass(frozen=True)
-class PutEntries(Part):
+class PutEntries(Filler):
     """Puts entries into a map."""
 
     name: str
@@ -151,110 +148,87 @@ class PutEntries(Part):
     path: str
 
     @override
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
+    def fill(self, to: Targets, values: pa.Array) -> None:
         owners, keys, items = _entries(values)
-        maps = [getattr(each, self.name) for each in messages]
+        maps = [getattr(each, self.name) for each in to.messages]
         natives = self.key(keys)
+        null = f"There is a null in the map at {self.path}"
         if isinstance(self.value, Filler):
             places = _places(items)
-            missing = items.is_null()
             targets = [maps[owners[place]][natives[place]] for place in places]
-            own = [rows[owners[place]] for place in places]
-            self.value.fill(targets, items.drop_null(), own, faults)
-            for place in pc.indices_nonzero(missing).to_pylist():
-                faults[rows[owners[place]]] = f"There is a null in the map at {self.path}"
+            own = to.within([owners[place] for place in places], targets)
+            self.value.fill(own, items.drop_null())
+            for place in _nulls(items):
+                to.fail(owners[place], null)
             return
         for owner, key, value in zip(owners, natives, self.value(items), strict=True):
             try:
                 maps[owner][key] = value
             except (TypeError, ValueError) as error:
-                null = f"There is a null in the map at {self.path}"
-                faults[rows[owner]] = null if value is None else f"{error}, at {self.path}"
+                to.fail(owner, null if value is None else f"{error}, at {self.path}")
 
 
 @dataclass(frozen=True)
-class AddEntries(Part):
-    """Adds the entries of a map whose keys are none in Protobuf's maps."""
+class AddEntries(Filler):
+    """Adds the entries of a map whose keys cannot be keys of Protobuf's maps."""
 
     name: str
-    key: Part
-    value: Part
+    key: Filler
+    value: Filler
 
     @override
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
+    def fill(self, to: Targets, values: pa.Array) -> None:
         owners, keys, items = _entries(values)
-        targets = [getattr(messages[place], self.name).add() for place in owners]
-        own = [rows[place] for place in owners]
-        self.key.put(targets, keys, own, faults)
-        self.value.put(targets, items, own, faults)
+        added = [getattr(to.messages[place], self.name).add() for place in owners]
+        own = to.within(owners, added)
+        self.key.fill(own, keys)
+        self.value.fill(own, items)
 
 
 @dataclass(frozen=True)
-class FillChoice(Part):
+class FillChoice(Filler):
     """Sets one of the fields of a `oneof`, from a struct of which one field is not null."""
 
-    members: Sequence[Part]
+    members: Sequence[Filler]
     path: str
 
     @override
-    def put(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
+    def fill(self, to: Targets, values: pa.Array) -> None:
         places = _places(values)
-        own = [rows[place] for place in places]
+        own = to.within(places, [to.messages[place] for place in places])
         columns = values.drop_null().flatten()
-        for place, count in enumerate(_given(columns, len(own))):
+        for place, count in enumerate(_present(columns, len(places))):
             if count != 1:
-                faults[own[place]] = f"{count} fields are given, and not one, at {self.path}"
-        targets = [messages[place] for place in places]
+                own.fail(place, f"{count} fields are given, and not one, at {self.path}")
         for member, column in zip(self.members, columns, strict=True):
-            member.put(targets, column, own, faults)
+            member.fill(own, column)
 
 
 @dataclass(frozen=True)
 class FillMessage(Filler):
-    """Writes structs, each part of which is for a field of theirs.
+    """Writes structs, none of them null, each part of which is for a field of theirs.
 
     Args:
         parts: One for each field.
         choices: Sets of fields, by their places, of which one may be given.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[Filler]
     choices: Sequence[Sequence[int]] = ()
 
     @override
-    def fill(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
+    def fill(self, to: Targets, values: pa.Array) -> None:
         columns = values.flatten()
         for choice in self.choices:
-            for place, count in enumerate(_given([columns[c] for c in choice], len(rows))):
+            for place, count in enumerate(_present([columns[c] for c in choice], len(to.rows))):
                 if count > 1:
-                    faults[rows[place]] = "Several fields of a oneof are given"
+                    to.fail(place, "Several fields of a oneof are given")
         for part, column in zip(self.parts, columns, strict=True):
-            part.put(messages, column, rows, faults)
-
-
-@dataclass(frozen=True)
-class FillWrapper(Filler):
-    """Writes values into messages that wrap one."""
-
-    part: Part
-
-    @override
-    def fill(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        self.part.put(messages, values, rows, faults)
+            part.fill(to, column)
 
 
 class FillLogical(Filler):
-    """Writes values of a logical type into their messages."""
+    """Writes values of a logical type, none of them null, into their messages."""
 
     def __init__(self, schema: Schema, path: str) -> None:
         """Take the type's schema."""
@@ -262,14 +236,13 @@ class FillLogical(Filler):
         self._path = path
 
     @override
-    def fill(
-        self, messages: Sequence[Any], values: pa.Array, rows: Sequence[int], faults: Faults
-    ) -> None:
-        for message, value, row in zip(messages, natives(values), rows, strict=True):
+    def fill(self, to: Targets, values: pa.Array) -> None:
+        pairs = zip(to.messages, natives(values), strict=True)
+        for place, (message, value) in enumerate(pairs):
             try:
                 self._fill(message, value)
             except ValueError as error:
-                faults[row] = f"{error}, at {self._path}"
+                to.fail(place, f"{error}, at {self._path}")
 
 
 def natives(values: pa.Array) -> list[Any]:
@@ -285,9 +258,8 @@ def natives(values: pa.Array) -> list[Any]:
     if pa.types.is_primitive(values.type):
         filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0)
         made = filled.to_numpy(zero_copy_only=False).tolist()
-        if values.null_count:
-            for place in pc.indices_nonzero(values.is_null()).to_pylist():
-                made[place] = None
+        for place in _nulls(values) if values.null_count else ():
+            made[place] = None
     elif pa.types.is_string(values.type) or pa.types.is_binary(values.type):
         try:
             made = values.to_numpy(zero_copy_only=False).tolist()
@@ -311,9 +283,9 @@ def _places(values: pa.Array) -> Sequence[int]:
     return places
 
 
-def _counts(lists: pa.Array) -> list[int]:
-    counts: list[int] = pc.list_value_length(lists).fill_null(0).to_pylist()
-    return counts
+def _nulls(values: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(values.is_null()).to_pylist()
+    return places
 
 
 def _entries(maps: pa.Array) -> tuple[list[int], pa.Array, pa.Array]:
@@ -324,11 +296,11 @@ def _entries(maps: pa.Array) -> tuple[list[int], pa.Array, pa.Array]:
         for place, start, end in zip(_places(maps), offsets, offsets[1:], strict=False)
         for _ in range(start, end)
     ]
-    kept, first = maps.drop_null(), offsets[0]
-    return owners, kept.keys.slice(first, len(owners)), kept.items.slice(first, len(owners))
+    valid, first = maps.drop_null(), offsets[0]
+    return owners, valid.keys.slice(first, len(owners)), valid.items.slice(first, len(owners))
 
 
-def _given(columns: Sequence[pa.Array], rows: int) -> list[int]:
+def _present(columns: Sequence[pa.Array], rows: int) -> list[int]:
     """Return how many of the columns have a value in each row."""
     total = pa.repeat(pa.scalar(0, pa.int64()), rows)
     for column in columns:
@@ -354,11 +326,7 @@ _MESSAGES = {schema.name: name for name, schema in LOGICAL.items()} | {DECIMAL: 
 
 
 def record_filler(schema: Schema, type_: ProtoType, options: ProtoOptions) -> Filler:
-    """Return what writes records of a schema into messages.
-
-    Raises:
-        RecordError: Records of the schema do not fit into the message.
-    """
+    """Return what writes records into messages. Raises RecordError where they do not fit."""
     return _Planning(options).message(schema, type_, "")
 
 
@@ -369,16 +337,20 @@ class _Planning:
     def message(self, schema: Schema, type_: ProtoType, path: str) -> Filler:
         if schema.type is not Type.STRUCT and type_.name in WRAPPERS:
             value = _taken(schema, type_.fields[0].type, path)
-            return FillWrapper(SetField("value", value, path))
+            return SetField("value", value, path)
         if schema.type is not Type.STRUCT:
             raise _misfit(schema, type_, path)
-        parts: list[Part] = []
+        parts: list[Filler] = []
+        part: Filler
         used: list[ProtoField] = []
         alone: dict[int, ProtoField] = {}
         for each in schema.fields:
             if is_union(each.schema):
-                part, own = self._choice(each.name, each.schema, type_, path)
-                used += own
+                members = [
+                    self._member(f.name, f.schema, type_, path) for f in each.schema.fields
+                ]
+                part = FillChoice([member for member, _ in members], _at(path, each.name))
+                used += [field for _, field in members]
             else:
                 part, field = self._member(each.name, each.schema, type_, path)
                 used.append(field)
@@ -388,18 +360,13 @@ class _Planning:
         if lacking:
             problem = f"The records lack {', '.join(lacking)}, which {type_.name} requires."
             raise RecordError(problem=problem)
-        return FillMessage(parts, _choices(alone))
-
-    def _choice(
-        self, name: str, schema: Schema, type_: ProtoType, path: str
-    ) -> tuple[Part, list[ProtoField]]:
-        members = [self._member(f.name, f.schema, type_, path) for f in schema.fields]
-        part = FillChoice([part for part, _ in members], _at(path, name))
-        return part, [field for _, field in members]
+        oneofs = dict.fromkeys(field.oneof for field in alone.values() if field.oneof)
+        choices = [[at for at, field in alone.items() if field.oneof == one] for one in oneofs]
+        return FillMessage(parts, choices)
 
     def _member(
         self, name: str, schema: Schema, type_: ProtoType, path: str
-    ) -> tuple[Part, ProtoField]:
+    ) -> tuple[Filler, ProtoField]:
         own = scrubbed(name) if self._options.scrubs else name
         field = type_.field(own)
         if field is None:
@@ -407,7 +374,7 @@ class _Planning:
             raise RecordError(problem=problem)
         return self._part(schema, field, _at(path, name)), field
 
-    def _part(self, schema: Schema, field: ProtoField, path: str) -> Part:
+    def _part(self, schema: Schema, field: ProtoField, path: str) -> Filler:
         if field.repeated and schema.type is Type.ARRAY and schema.value_schema is not None:
             return AddItems(
                 field.name, self._value(schema.value_schema, field.type, path), path
@@ -421,7 +388,7 @@ class _Planning:
             return FillField(field.name, value, path, required=field.required)
         return SetField(field.name, value, path, required=field.required)
 
-    def _map(self, schema: Schema, field: ProtoField, path: str) -> Part:
+    def _map(self, schema: Schema, field: ProtoField, path: str) -> Filler:
         keys, values = schema.key_schema, schema.value_schema
         assert keys is not None
         assert values is not None
@@ -449,12 +416,6 @@ def _taken(schema: Schema, type_: ProtoType, path: str) -> Natives:
     if type_.kind in {"uint64", "fixed64"} and schema.type is Type.INT64:
         return unsigned
     return natives
-
-
-def _choices(alone: dict[int, ProtoField]) -> list[list[int]]:
-    """Return the places of fields that a `oneof` has, where they are fields of the struct."""
-    oneofs = dict.fromkeys(field.oneof for field in alone.values() if field.oneof is not None)
-    return [[at for at, field in alone.items() if field.oneof == one] for one in oneofs]
 
 
 def _at(path: str, name: str) -> str:

@@ -23,7 +23,7 @@ from headrace.sdk import ConfigError, RecordError, Type
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.converter import Decoded, Group
 from headrace.sdk.transform import DATA_EXCEPTION
-from headrace_plugins.confluent.protobuf_filling import natives, record_filler
+from headrace_plugins.confluent.protobuf_filling import Targets, natives, record_filler
 from headrace_plugins.confluent.protobuf_schemas import connect_of, is_union
 from headrace_plugins.confluent.protobuf_types import (
     ENUM,
@@ -75,10 +75,10 @@ class _Columns:
             if len(there) == size:
                 parts = [member(messages, rows, faults) for member in made]
                 return _struct(parts, arrow, size)
-            given = [messages[place] for place in there]
+            present = [messages[place] for place in there]
             own = [rows[place] for place in there]
-            parts = [member(given, own, faults) for member in made]
-            return _spread(_struct(parts, arrow, len(given)), there, size)
+            parts = [member(present, own, faults) for member in made]
+            return _spread(_struct(parts, arrow, len(present)), there, size)
 
         return column
 
@@ -160,15 +160,15 @@ class _Columns:
         value = self._value(value_field.type, values, f"{path} value")
         get_key, get_value = self._getter(key_field, keys), self._getter(value_field, values)
 
-        def pairs(given: Any) -> list[tuple[Any, Any]]:
+        def pairs(present: Any) -> list[tuple[Any, Any]]:
             if type_.native:
-                return list(given.items())
+                return list(present.items())
             # Of entries with one key the last is meant, as in Protobuf's own maps.
-            both = zip(get_key(given), get_value(given), strict=True)
+            both = zip(get_key(present), get_value(present), strict=True)
             return list({_same(pair[0]): pair for pair in both}.values())
 
-        return lambda given, rows, faults: _entries(
-            list(map(pairs, given)), rows, faults, (key, value), arrow
+        return lambda present, rows, faults: _entries(
+            list(map(pairs, present)), rows, faults, (key, value), arrow
         )
 
 
@@ -312,8 +312,7 @@ def _varint(number: int) -> bytes:
 def split_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
     """Return the indexes at the start of a payload, and how many bytes they take.
 
-    Raises:
-        ValueError: There are none.
+    Raises ValueError where there are none.
     """
     size, at = _number(payload, 0)
     if size == 0:
@@ -340,12 +339,7 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PayloadReader:
-    """Reads what follows the heads, of values of one schema, none of them null.
-
-    Args:
-        files: The schema, as ``compile_proto`` gives it.
-        options: How it is read.
-    """
+    """Reads what follows the heads, of non-null values of one schema."""
 
     files: bytes
     options: ProtoOptions
@@ -418,7 +412,7 @@ class _Reading:
         self, bodies: list[bytes], rows: Sequence[int], faults: dict[int, str]
     ) -> tuple[list[Message], Sequence[int]]:
         good: list[bytes] = []
-        kept: list[int] = []
+        good_rows: list[int] = []
         for row, body in zip(rows, bodies, strict=True):
             try:
                 self.message.FromString(body)
@@ -426,8 +420,8 @@ class _Reading:
                 faults[row] = str(error)
             else:
                 good.append(body)
-                kept.append(row)
-        return self._messages(good, kept, faults)
+                good_rows.append(row)
+        return self._messages(good, good_rows, faults)
 
     def _values(
         self, messages: list[Message], rows: Sequence[int], faults: dict[int, str]
@@ -485,7 +479,7 @@ class RecordWriter:
         rows = pc.indices_nonzero(values.is_valid()).to_pylist()
         messages = [make() for _ in rows]
         faults: dict[int, str] = {}
-        filler.fill(messages, values.drop_null(), rows, faults)
+        filler.fill(Targets(messages, rows, faults), values.drop_null())
         made: list[bytes | None] = [None] * len(values)
         before = self.head + index_bytes(self.path)
         for row, message in zip(rows, messages, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
@@ -33,8 +34,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 def scrubbed(name: str) -> str:
     """Return a name that Protobuf allows, the same one if it does.
 
-    As Confluent's converter does, what is no letter, digit or underscore is written as in a
-    form of the web, with underscores for its percent signs.
+    As in Confluent's converter, what is not a letter, digit or underscore is URL-encoded, with
+    underscores for the percent signs.
     """
     if _NAME.fullmatch(name):
         return name
@@ -59,7 +60,7 @@ LOGICAL = {
     TIMESTAMP_MESSAGE: Schema.timestamp(),
 }
 UNKNOWN_SCALE = 18
-"""The scale of a Decimal whose field does not tell it. To Confluent's converter it is 0, and
+"""The scale of a Decimal whose field does not say it. To Confluent's converter it is 0, and
 the values have others; here values have the scale of their schema, and 0 would fit few."""
 
 _SCALARS = {
@@ -110,9 +111,9 @@ class _Reading:
         return Schema.struct(fields, name=self._name(type_))
 
     def _union(self, type_: ProtoType, name: str, members: list[ProtoField]) -> Schema:
-        told = f"{type_.name}.{name}" if self._options.enhanced else name
+        named = f"{type_.name}.{name}" if self._options.enhanced else name
         fields = {each.name: self.field(each) for each in members}
-        return Schema.struct(fields, name=f"{UNION}.{told}", optional=True)
+        return Schema.struct(fields, name=f"{UNION}.{named}", optional=True)
 
     def field(self, field: ProtoField) -> Schema:
         """Return the schema of a field."""
@@ -122,13 +123,10 @@ class _Reading:
         parameters = {**schema.parameters, TAG: str(field.number)}
         if field.oneof is not None and is_wrapped(field.type, self._options):
             parameters[WRAPPER] = "true"
-        optional = schema.optional or self._is_optional(field)
+        words, wrappers = self._options.words, self._options.wrappers
+        marked = field.optional if words else not wrappers
+        optional = schema.optional or field.oneof is not None or marked
         return schema.replaced(parameters=parameters, optional=optional)
-
-    def _is_optional(self, field: ProtoField) -> bool:
-        if field.oneof is not None:
-            return True
-        return field.optional if self._options.words else not self._options.wrappers
 
     def _name(self, type_: ProtoType) -> str:
         return type_.name if self._options.enhanced else type_.short_name
@@ -173,18 +171,14 @@ class _Reading:
 
 
 def _decimal(field: ProtoField) -> Schema:
-    precision, scale = (_whole(field.facts.get(key)) for key in ("precision", "scale"))
-    known = precision is not None and 0 < precision <= MAX_PRECISION
+    found: dict[str, int] = {}
+    for key in ("precision", "scale"):
+        with suppress(KeyError, ValueError):
+            found[key] = int(field.facts[key])
+    known = 0 < found.get("precision", 0) <= MAX_PRECISION
     return Schema.decimal(
-        UNKNOWN_SCALE if scale is None else scale, precision=precision if known else None
+        found.get("scale", UNKNOWN_SCALE), precision=found["precision"] if known else None
     )
-
-
-def _whole(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
 
 
 def is_union(schema: Schema) -> bool:
@@ -225,23 +219,14 @@ _META = "confluent/meta.proto"
 
 @dataclass(frozen=True)
 class Written:
-    """A .proto file.
-
-    Args:
-        text: Its text.
-        name: The full name of the message that records are.
-    """
+    """The text of a .proto file, and the full name of the message that records are."""
 
     text: str
     name: str
 
 
 def proto_of(schema: Schema, options: ProtoOptions) -> Written:
-    """Return a file for records of a schema.
-
-    Raises:
-        RecordError: Protobuf cannot say what they are.
-    """
+    """Return a file for records of a schema. Raises RecordError where Protobuf has none."""
     if schema.type is Type.STRUCT:
         return _Writing(options).file(schema)
     if schema.type not in _WORDS or (schema.is_logical and schema.name != VARIANT):
@@ -348,13 +333,11 @@ class _Writing:
             label = "repeated "
         elif schema.key_schema is None and schema.optional and not in_choice:
             label = "optional " if self._options.words else ""
-        kind, facts = self._type(own, value, scope, wraps=self._wraps(value, in_choice))
+        marked = not in_choice or value.parameters.get(WRAPPER) == "true"
+        wraps = self._options.wrappers and value.optional and marked
+        kind, facts = self._type(own, value, scope, wraps=wraps)
         number = int(tag) if tag is not None and tag.isdecimal() else next(numbers)
         return f"{label}{kind} {own} = {number}{self._facts(facts)};"
-
-    def _wraps(self, schema: Schema, in_choice: bool) -> bool:  # noqa: FBT001 - two places
-        marked = schema.parameters.get(WRAPPER) == "true"
-        return self._options.wrappers and schema.optional and (not in_choice or marked)
 
     def _facts(self, facts: Mapping[str, str]) -> str:
         if not facts:
@@ -382,8 +365,8 @@ class _Writing:
         if ENUM_FACT in schema.parameters and schema.type in {Type.STRING, Type.INT32}:
             return self._of_enum(schema, scope), {}
         word = _WORDS[schema.type]
-        told = schema.parameters.get(TYPE, word)
-        word = told if told in _SAME_TYPE.get(word, ()) else word
+        own = schema.parameters.get(TYPE, word)
+        word = own if own in _SAME_TYPE.get(word, ()) else word
         small = _SMALL.get(schema.type)
         facts = {} if small is None else {CONNECT_TYPE: small}
         if not wraps:

@@ -31,7 +31,7 @@ from headrace.sdk.schema import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
     from headrace.sdk import Schema
 
@@ -67,7 +67,7 @@ class ProtoField:
         repeated: Whether it has any number of values; maps are not.
         required: Whether it must be there, which Protobuf 2 knows.
         optional: Whether `optional` stands before it, in either version.
-        present: Whether it is told from one with its default whether it is there.
+        present: Whether it is known to be there even with its default.
         old: Whether it is of Protobuf 2.
         oneof: The `oneof` that it is in, and which of its message's that is.
         facts: What Confluent's converter wrote into its options.
@@ -140,8 +140,7 @@ class ProtoFile:
     def at(self, path: Sequence[int]) -> Descriptor:
         """Return the message that indexes name, from the outermost to the innermost.
 
-        Raises:
-            RecordError: There is none.
+        Raises RecordError where there is none.
         """
         main = self._files.file[-1]
         messages, names = list(main.message_type), [main.package] if main.package else []
@@ -164,8 +163,7 @@ class ProtoFile:
     def type_of(self, message: Descriptor) -> ProtoType:
         """Return a message as a tree.
 
-        Raises:
-            RecordError: It contains itself, or has fields that no columns can be made of.
+        Raises RecordError if it contains itself, or has fields that cannot be columns.
         """
         return _Reading(self.pool).message(message, ())
 
@@ -185,11 +183,11 @@ class _Reading:
         return ProtoType(MESSAGE, message.full_name, fields=fields)
 
     def _fields(self, message: Descriptor, around: tuple[str, ...]) -> tuple[ProtoField, ...]:
-        told = DescriptorProto()
-        message.CopyToProto(told)
+        copy = DescriptorProto()
+        message.CopyToProto(copy)
         return tuple(
             self._field(each, proto, around)
-            for each, proto in zip(message.fields, told.field, strict=True)
+            for each, proto in zip(message.fields, copy.field, strict=True)
         )
 
     def _field(
@@ -198,10 +196,13 @@ class _Reading:
         is_repeated = proto.label == proto.LABEL_REPEATED
         around_it = each.containing_type
         assert around_it is not None
-        old = _is_old(around_it)
+        file = FileDescriptorProto()
+        around_it.file.CopyToProto(file)
+        old = file.syntax in {"", "proto2"}
         in_oneof = each.containing_oneof is not None and not proto.proto3_optional
         type_ = self._type(each, around, is_repeated=is_repeated)
-        oneofs = [one.name for one in around_it.oneofs]
+        names = [one.name for one in around_it.oneofs]
+        oneof = each.containing_oneof.name if each.containing_oneof is not None else ""
         explicit = proto.label == proto.LABEL_OPTIONAL and not in_oneof and old
         return ProtoField(
             name=each.name,
@@ -212,7 +213,7 @@ class _Reading:
             optional=proto.proto3_optional or explicit,
             present=each.has_presence,
             old=old,
-            oneof=_oneof(each, oneofs) if in_oneof else None,
+            oneof=(oneof, names.index(oneof)) if in_oneof else None,
             facts=self._facts(proto),
         )
 
@@ -220,7 +221,8 @@ class _Reading:
         self, each: FieldDescriptor, around: tuple[str, ...], *, is_repeated: bool
     ) -> ProtoType:
         if each.enum_type is not None:
-            return ProtoType(ENUM, each.enum_type.full_name, _symbols(each.enum_type))
+            symbols = {value.name: value.number for value in each.enum_type.values}
+            return ProtoType(ENUM, each.enum_type.full_name, symbols)
         if each.message_type is None:
             return ProtoType(_WORDS[each.type])
         message = self.message(each.message_type, around)
@@ -240,22 +242,6 @@ class _Reading:
             return {}
         read: Any = GetMessageClass(known).FromString(options)
         return dict(read.Extensions[meta].params)
-
-
-def _symbols(enum: EnumDescriptor) -> Mapping[str, int]:
-    return {value.name: value.number for value in enum.values}
-
-
-def _oneof(each: FieldDescriptor, names: list[str]) -> tuple[str, int]:
-    assert each.containing_oneof is not None
-    name = each.containing_oneof.name
-    return name, names.index(name)
-
-
-def _is_old(message: Descriptor) -> bool:
-    file = FileDescriptorProto()
-    message.file.CopyToProto(file)
-    return file.syntax in {"", "proto2"}
 
 
 def _is_entry(message: ProtoType) -> bool:
@@ -294,9 +280,8 @@ def native_reader(schema: Schema) -> Callable[[Any], Any]:
     It raises ValueError for a message that stands for no value of the schema.
     """
     if schema.name == DECIMAL:
-        scale = scale_of(schema.parameters) or 0
-        precision = precision_of(schema.parameters) or MAX_PRECISION
-        return lambda message: _decimal(message, precision, scale)
+        sizes = _sizes(schema)
+        return lambda message: _decimal(message, *sizes)
     return _READERS[str(schema.name)]
 
 
@@ -306,10 +291,15 @@ def message_filler(schema: Schema) -> Callable[[Any, Any], None]:
     It raises ValueError for a value that the message cannot hold.
     """
     if schema.name == DECIMAL:
-        scale = scale_of(schema.parameters) or 0
-        precision = precision_of(schema.parameters) or MAX_PRECISION
-        return lambda message, value: _fill_decimal(message, value, precision, scale)
+        sizes = _sizes(schema)
+        return lambda message, value: _fill_decimal(message, value, *sizes)
     return _FILLERS[str(schema.name)]
+
+
+def _sizes(schema: Schema) -> tuple[int, int]:
+    """Return the precision and the scale of a decimal."""
+    precision = precision_of(schema.parameters) or MAX_PRECISION
+    return precision, scale_of(schema.parameters) or 0
 
 
 def _decimal(message: Any, precision: int, scale: int) -> Decimal:
@@ -331,10 +321,6 @@ def _decimal(message: Any, precision: int, scale: int) -> Decimal:
     return _DIGITS.scaleb(Decimal(number), -scale)
 
 
-def _date(message: Any) -> int:
-    return date(message.year, message.month, message.day).toordinal() - _EPOCH
-
-
 def _time(message: Any) -> int:
     seconds = message.hours * 3600 + message.minutes * 60 + message.seconds
     fits = 0 <= message.minutes < 60 and 0 <= message.seconds < 60  # noqa: PLR2004 - clocks
@@ -353,7 +339,11 @@ def _timestamp(message: Any) -> int:
     return micros
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {DATE: _date, TIME: _time, TIMESTAMP: _timestamp}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    DATE: lambda it: date(it.year, it.month, it.day).toordinal() - _EPOCH,
+    TIME: _time,
+    TIMESTAMP: _timestamp,
+}
 
 
 def _fill_decimal(message: Any, value: Decimal, precision: int, scale: int) -> None:

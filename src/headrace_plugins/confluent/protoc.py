@@ -1,7 +1,7 @@
 """Compiles Protobuf schemas with protoc.
 
-protoc runs in a process of its own (some 70 ms): inside this one it would write its errors to
-stderr, where nobody could tell them from other threads' output. What it answers is kept.
+protoc runs as a process (some 70 ms): inside this one it would write its errors to stderr,
+mixed with the output of other threads. Results are cached.
 """
 
 from __future__ import annotations
@@ -176,14 +176,14 @@ def _run(root: Path, binary: list[FileDescriptorProto], name: str) -> FileDescri
         FileDescriptorSet,
     )
 
-    given, made = root / "given", root / "made"
-    given.write_bytes(FileDescriptorSet(file=binary).SerializeToString())
+    descriptors, made = root / "given", root / "made"
+    descriptors.write_bytes(FileDescriptorSet(file=binary).SerializeToString())
     known = Path(grpc_tools.__path__[0]) / "_proto"
     (root / "imports").mkdir(exist_ok=True)
     command = [sys.executable, "-m", "grpc_tools.protoc"]
     command += [f"-I{root / 'main'}", f"-I{root / 'imports'}", f"-I{known}"]
     if binary:
-        command.append(f"--descriptor_set_in={given}")
+        command.append(f"--descriptor_set_in={descriptors}")
     command += ["--include_imports", f"--descriptor_set_out={made}", _entry(name)]
     ended = subprocess.run(  # noqa: S603 - our own interpreter, on files we wrote
         command, capture_output=True, text=True, timeout=_SECONDS, check=False

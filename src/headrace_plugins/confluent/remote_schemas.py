@@ -1,8 +1,8 @@
 """Schemas in a registry, and the bytes that name one: a zero, and its id in four bytes.
 
 This is the wire form of Confluent's serializers,
-docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop. What tells a
-value's schema is its head, the first five bytes: nothing has to be computed to compare them.
+docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop. A value's
+schema is named by its head, the first five bytes: nothing has to be computed to compare them.
 """
 
 from __future__ import annotations
@@ -78,10 +78,9 @@ def payload_sql(raw: str) -> str:
 
 
 def heads(raw: pa.Array) -> tuple[pa.Array, Sequence[int]]:
-    """Return the heads of an array of bytes, and which rows have none though they have bytes.
+    """Return the heads of an array of bytes, null where there is none, and the bad rows.
 
-    Returns:
-        Heads of type binary, null where there is none, and the numbers of the bad rows.
+    Those have bytes, and no head.
     """
     first = pc.binary_slice(raw, 0, HEAD_BYTES)
     framed = pc.and_(pc.starts_with(raw, _MAGIC), pc.equal(pc.binary_length(first), HEAD_BYTES))
@@ -192,13 +191,7 @@ class RemoteSchemas:
     def __init__(
         self, settings: RemoteSettings, context: ConverterContext, kind: SchemaType
     ) -> None:
-        """Take the settings; nothing is sent yet.
-
-        Args:
-            settings: The converter's.
-            context: What the converter was offered.
-            kind: The language of the schemas.
-        """
+        """Take the settings of a converter and its context; nothing is sent yet."""
         self._settings = settings
         self._context = context
         self._kind = kind
@@ -215,14 +208,7 @@ class RemoteSchemas:
             opened.close()
 
     def subject(self, record_name: str | None) -> str:
-        """Return the subject of a schema.
-
-        Args:
-            record_name: What the schema calls its records; None when it has no name.
-
-        Raises:
-            ConfigError: The strategy needs a name.
-        """
+        """Return the subject of a schema; raise ConfigError if that needs a name it lacks."""
         topic, part = self._context.topic, self._context.part
         strategy = self._settings.subject_name_strategy(part)
         if strategy == _TOPIC:
@@ -238,14 +224,8 @@ class RemoteSchemas:
     def writer(self, schema: SchemaText, record_name: str | None = None) -> WriterSchema:
         """Return what records of a schema are to be written with. Asked once a batch.
 
-        Args:
-            schema: The schema that says what the records are.
-            record_name: See ``subject``.
-
-        Raises:
-            SchemaRegistryError: One of ``UNWANTED`` when it does not take the schema, which
-                ``refusing`` makes the records' fault; others are nobody's.
-            RetriableError: The registry cannot be reached.
+        Raises one of ``UNWANTED`` when the registry does not take the schema, which
+        ``refusing`` makes the records' fault, and RetriableError when it cannot be reached.
         """
         registry, normalize = self.registry, self._settings.normalize_schemas
         registers = self._settings.auto_register_schemas
@@ -263,9 +243,7 @@ class RemoteSchemas:
     def known(self, heads: Iterable[bytes]) -> KnownSchemas:
         """Return the schemas that heads name. Asked once a batch, on the driver.
 
-        Raises:
-            RetriableError: The registry cannot be reached: the task tries again, and no
-                record is to blame.
+        Raises RetriableError when the registry cannot be reached: no record is to blame.
         """
         found: dict[bytes, WriterSchema] = {}
         unknown: dict[bytes, str] = {}
@@ -287,7 +265,9 @@ class RemoteSchemas:
         return self._of(schema_id, schema)
 
     def _of(self, schema_id: int, schema: SchemaText) -> WriterSchema:
-        return WriterSchema(schema_id, schema, resolve_references(self.registry, schema))
+        find = self.registry.version
+        texts = resolve_references(lambda to: find(to.subject, to.version).schema, schema)
+        return WriterSchema(schema_id, schema, texts)
 
 
 def refusing(column: str, error: SchemaRegistryError) -> Converted:
@@ -312,10 +292,8 @@ class HeadedDecoder(ArrowDecoder):
     ) -> None:
         """Ask nothing yet.
 
-        Args:
-            schemas: The registry.
-            reader_of: Makes a reader, which is pickled; raises RecordError or
-                InvalidSchemaError where no record of the schema can be read.
+        ``reader_of`` makes a reader, which is pickled; it raises RecordError or
+        InvalidSchemaError where no record of the schema can be read.
         """
         self._schemas = schemas
         self._reader_of = reader_of
@@ -340,8 +318,8 @@ class HeadedDecoder(ArrowDecoder):
                 self._readers[head] = self._reader_of(writer)
             except (RecordError, InvalidSchemaError) as error:
                 where = f" at {error.field}" if error.field else ""
-                told = f"The schema of id {writer.id} cannot be read"
-                self._problems[head] = f"{told}: {error.problem}{where}"
+                problem = f"The schema of id {writer.id} cannot be read"
+                self._problems[head] = f"{problem}: {error.problem}{where}"
 
     @override
     def decode(self, raw: pa.Array) -> Decoded:

@@ -4,7 +4,7 @@ The converters of this package ask one, at a URL or the runtime's own; ``headrac
 one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -142,23 +142,26 @@ class SchemaRegistryAdmin(SchemaRegistry, Protocol):
         """Set a level; None goes back to the registry's, or to BACKWARD."""
 
 
-def resolve_references(registry: SchemaRegistry, schema: SchemaText) -> dict[str, str]:
+def resolve_references(
+    target: Callable[[SchemaReference], SchemaText], schema: SchemaText
+) -> dict[str, str]:
     """Return the texts of all that a schema refers to, by their names, dependencies first.
 
-    Raises SchemaNotFoundError when one does not exist.
+    Args:
+        target: Returns what a reference names; what it raises is raised here.
+        schema: The schema.
     """
     found: dict[str, str] = {}
-    _resolve(registry, schema, found)
+
+    def resolve(schema: SchemaText) -> None:
+        for reference in schema.references:
+            if reference.name not in found:
+                used = target(reference)
+                resolve(used)
+                found[reference.name] = used.text
+
+    resolve(schema)
     return found
-
-
-def _resolve(registry: SchemaRegistry, schema: SchemaText, found: dict[str, str]) -> None:
-    for reference in schema.references:
-        if reference.name in found:
-            continue
-        target = registry.version(reference.subject, reference.version).schema
-        _resolve(registry, target, found)
-        found[reference.name] = target.text
 
 
 class SchemaRegistryError(HeadraceError):
@@ -207,7 +210,7 @@ class IncompatibleSchemaError(SchemaRegistryError):
 
     Args:
         problem: What is wrong.
-        reasons: Each incompatibility, as far as the registry told.
+        reasons: Each incompatibility, as far as the registry reported.
         fix: What to do about it.
         field: The subject.
     """
@@ -228,7 +231,7 @@ class IncompatibleSchemaError(SchemaRegistryError):
 
 
 class InvalidSchemaError(SchemaRegistryError):
-    """The text is no schema of its type, or one of its references cannot be found."""
+    """The text is not a schema of its type, or one of its references cannot be found."""
 
     code = "registry.invalid_schema"
     category = Category.CONFIG

@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Converter, RecordError, Schema, Type
-from headrace.sdk.config import (
-    Importance,
-    Lambda,
-    invalid,
-    setting,
-)
+from headrace.sdk.config import Importance, Lambda, invalid, setting
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.converter import HEADERS, Converted, Fault, HeaderConverter, RecordPart
 from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT, precision_of, scale_of
-from headrace.sdk.sparktypes import to_ddl
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.converters.json_decoding import (
     NOT_JSON,
     EnvelopeDecoder,
@@ -41,18 +35,14 @@ _OPTIONS = "map('ignoreNullFields', 'false')"
 
 @dataclass(frozen=True)
 class JsonWriter:
-    """Writes values as JSON.
-
-    Args:
-        decimals_as_numbers: Whether Decimals become numbers, and not base64.
-        defaults: Whether a default stands for a null.
-        variants_as_text: Whether a Variant is written as a text that holds JSON, as its
-            schema says, and not as the value that it is.
-    """
+    """Writes values as JSON."""
 
     decimals_as_numbers: bool = False
+    """Whether Decimals become numbers, and not base64."""
     defaults: bool = True
+    """Whether a default stands for a null."""
     variants_as_text: bool = True
+    """Whether a Variant is a text that holds JSON, as its schema says, and not the value."""
 
     def text(self, column: str, schema: Schema) -> str:
         """Return SQL for the JSON of a value; null for null."""
@@ -64,8 +54,8 @@ class JsonWriter:
     def envelope(self, column: str, schema: Schema) -> str:
         """Return SQL for the value with its schema, as ``{"schema": ..., "payload": ...}``."""
         payload = f"to_json(named_struct('payload', {self._value(column, schema)}), {_OPTIONS})"
-        told = connect_json(schema, decimals_as_text=not self.decimals_as_numbers)
-        head = '{"schema":' + compact(told) + ","
+        tree = connect_json(schema, decimals_as_text=not self.decimals_as_numbers)
+        head = '{"schema":' + compact(tree) + ","
         return f"IF({column} IS NULL, NULL, concat({literal(head)}, substring({payload}, 2)))"
 
     def _value(self, sql: str, schema: Schema, depth: int = 0) -> str:
@@ -77,7 +67,7 @@ class JsonWriter:
 
     def _payload(self, sql: str, schema: Schema, depth: int) -> str:
         if schema.is_logical:
-            return sql if self._is_kept(schema) else _LOGICAL[str(schema.name)](sql, schema)
+            return sql if self._is_plain(schema) else _LOGICAL[str(schema.name)](sql, schema)
         match schema.type:
             case Type.STRUCT:
                 return self._struct(sql, schema, depth)
@@ -88,7 +78,7 @@ class JsonWriter:
             case _:
                 return sql
 
-    def _is_kept(self, schema: Schema) -> bool:
+    def _is_plain(self, schema: Schema) -> bool:
         """Return whether ``to_json`` writes values of a logical type as they are to be."""
         numbers = schema.name == DECIMAL and self.decimals_as_numbers
         return numbers or (schema.name == VARIANT and not self.variants_as_text)
@@ -102,12 +92,12 @@ class JsonWriter:
         elif schema.name == VARIANT and not self.variants_as_text:
             tree = json.loads(tree)
         stored = self._stored(schema).replaced(default=None, optional=True)
-        ddl = to_ddl(Schema.struct({"v": stored}))
+        ddl = sql_type(Schema.struct({"v": stored}), variant="STRING")
         return f"from_json({literal(compact({'v': tree}))}, {literal(ddl)}).v"
 
     def _stored(self, schema: Schema) -> Schema:
         """Return the schema of what ``_payload`` gives."""
-        if schema.is_logical and self._is_kept(schema):
+        if schema.is_logical and self._is_plain(schema):
             return schema
         if schema.is_logical:
             return Schema(_STORED[str(schema.name)], optional=True)
@@ -144,16 +134,13 @@ class JsonWriter:
             return f"transform_values({sql}, ({key}, {item}) -> {value})"
         # Only as variants can a key and a value be items of one array.
         entry = f"e{depth}"
-        pair = ", ".join(
-            _variant(self._value(part, own, depth + 1), own)
-            for part, own in ((f"{entry}.key", keys), (f"{entry}.value", values))
-        )
-        return f"transform(map_entries({sql}), {entry} -> array({pair}))"
-
-
-def _variant(payload: str, schema: Schema) -> str:
-    compound = schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP} and not schema.is_logical
-    return f"to_variant_object({payload})" if compound else f"CAST({payload} AS VARIANT)"
+        pair = []
+        for part, own in ((f"{entry}.key", keys), (f"{entry}.value", values)):
+            payload = self._value(part, own, depth + 1)
+            nested = own.type in {Type.STRUCT, Type.ARRAY, Type.MAP} and not own.is_logical
+            made = f"to_variant_object({payload})" if nested else f"CAST({payload} AS VARIANT)"
+            pair.append(made)
+        return f"transform(map_entries({sql}), {entry} -> array({', '.join(pair)}))"
 
 
 def compact(tree: Any) -> str:
@@ -286,7 +273,10 @@ class JsonConverter(Converter, HeaderConverter):
     def encode_headers(self, headers: str, made: str) -> Converted:
         self._check_headers()
         numbers = ", ".join(f"'{name}'" for name in _NUMBERS)
-        escaped = _escaped("h.value")
+        # The text of a list or a map has control characters as they are.
+        escaped = "h.value"
+        for code in _CONTROLS:
+            escaped = f"replace({escaped}, char({code}), {literal(_ESCAPE.format(code))})"
         quoted = "substring(to_json(named_struct('v', h.value)), 6)"
         text = (
             f"CASE WHEN h.value IS NULL THEN 'null' "
@@ -336,10 +326,3 @@ class JsonConverter(Converter, HeaderConverter):
     def _content(self) -> Schema | None:
         text = self.settings.schema_content
         return connect_schema(loaded(text.encode())) if text else None
-
-
-def _escaped(text: str) -> str:
-    """Return SQL for a text of a list or a map, which has control characters as they are."""
-    for code in _CONTROLS:
-        text = f"replace({text}, char({code}), {literal(_ESCAPE.format(code))})"
-    return text

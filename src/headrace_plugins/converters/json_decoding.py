@@ -22,15 +22,7 @@ from headrace.sdk import RecordError, Schema, Type
 from headrace.sdk.arrow import to_arrow_field, to_arrow_type
 from headrace.sdk.connectjson import DAY_MILLIS, connect_json, connect_schema, native_from_json
 from headrace.sdk.converter import ArrowDecoder, Decoded, Group
-from headrace.sdk.schema import (
-    DATE,
-    DECIMAL,
-    MAX_PRECISION,
-    TIME,
-    TIMESTAMP,
-    VARIANT,
-    scale_of,
-)
+from headrace.sdk.schema import DATE, DECIMAL, MAX_PRECISION, TIME, TIMESTAMP, VARIANT, scale_of
 from headrace.sdk.transform import DATA_EXCEPTION
 from headrace_plugins.converters.json_parsing import (
     array_of,
@@ -45,7 +37,7 @@ from headrace_plugins.converters.json_parsing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
 
 _DIGITS = Context(prec=MAX_PRECISION)
@@ -92,12 +84,9 @@ _LOGICAL: Mapping[str, pa.DataType] = {
 def finished(
     stored: pa.Array, schema: Schema, *, defaults: bool
 ) -> tuple[pa.Array, pa.Array | None]:
-    """Give parsed values their final types.
+    """Give parsed values, of the type that ``stored_type`` gives, their final types.
 
-    Args:
-        stored: Of the type that ``stored_type`` gives.
-        schema: The schema; null is taken as allowed for the whole.
-        defaults: Whether a null becomes the default where there is one.
+    Null is allowed for the whole; with ``defaults`` other nulls become their default.
 
     Returns:
         The values, and which rows have a null where the schema requires a value; None
@@ -109,7 +98,7 @@ def finished(
     if schema.is_logical:
         return _LOGICAL_FINISHERS[str(schema.name)](stored, schema), None
     if schema.type is Type.BYTES:
-        return _bytes(stored), None
+        return pa.array(_decoded(stored), pa.binary()), None
     if schema.type is Type.ARRAY and schema.value_schema is not None:
         return _list(stored, schema, schema.value_schema, defaults=defaults), None
     if schema.type is Type.STRUCT:
@@ -163,10 +152,15 @@ def _list(stored: pa.ListArray, schema: Schema, items: Schema, *, defaults: bool
         values = with_default(values, items)
     if bad is not None or (not items.optional and values.null_count):
         raise MisfitError
-    lengths = pc.fill_null(pc.list_value_length(stored), 0).cast(pa.int32())
+    return _listed(stored, values, to_arrow_type(schema))
+
+
+def _listed(lists: pa.ListArray, items: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return lists with other items."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-    mask = stored.is_null() if stored.null_count else None
-    return pa.ListArray.from_arrays(offsets, values, type=to_arrow_type(schema), mask=mask)
+    mask = lists.is_null() if lists.null_count else None
+    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=mask)
 
 
 def _decoded(stored: pa.Array) -> list[bytes | None]:
@@ -177,10 +171,6 @@ def _decoded(stored: pa.Array) -> list[bytes | None]:
         ]
     except binascii.Error as error:
         raise MisfitError from error
-
-
-def _bytes(stored: pa.Array) -> pa.Array:
-    return pa.array(_decoded(stored), pa.binary())
 
 
 def _decimal(stored: pa.Array, schema: Schema) -> pa.Array:
@@ -247,10 +237,10 @@ def decoded_payloads(
     decimals_as_text: bool = True,
     shape: Shape | None = None,
 ) -> tuple[pa.Array, Faults]:
-    """Decode payloads; return the values, null where there is a fault, and the faults.
+    """Decode payloads, without nulls; return the values, null where one is bad, and the faults.
 
     Args:
-        texts: Of type binary, without nulls.
+        texts: Of type binary.
         schema: The schema of all of them.
         defaults: Whether a null becomes the default where there is one.
         decimals_as_text: Which form of Decimals is the usual one; the other is slower.
@@ -361,15 +351,15 @@ def filled(schema: Schema, tree: Any) -> Any:
         return {key: filled(values, item) for key, item in tree.items()}
     if not isinstance(tree, list):
         return tree
-    if schema.key_schema is None:
+    keys = schema.key_schema
+    if keys is None:
         return [filled(values, item) for item in tree]
-    return [_filled_entry(schema.key_schema, values, entry) for entry in tree]
-
-
-def _filled_entry(keys: Schema, values: Schema, entry: Any) -> Any:
-    if not isinstance(entry, list) or len(entry) != _PAIR:
-        return entry  # which its reader refuses
-    return [filled(keys, entry[0]), filled(values, entry[1])]
+    return [
+        [filled(keys, entry[0]), filled(values, entry[1])]
+        if isinstance(entry, list) and len(entry) == _PAIR
+        else entry  # which its reader refuses
+        for entry in tree
+    ]
 
 
 _PAYLOAD = b',"payload":'
@@ -379,7 +369,7 @@ _ENVELOPE = (
     "contain additional fields. If you are trying to deserialize plain JSON data, set "
     "schemas.enable=false in your converter configuration."
 )
-_EMPTY = "A JSON object without any field cannot be told from null here."
+_EMPTY = "A JSON object without any field cannot be distinguished from null here."
 
 
 @dataclass
@@ -391,7 +381,7 @@ class PlainJsonDecoder(ArrowDecoder):
 
     @override
     def start(self, known: Schema | None) -> None:
-        self.hint = None if known is None else _hint(known)
+        self.hint = None if known is None else to_arrow_type(known)
 
     @override
     def decode(self, raw: pa.Array) -> Decoded:
@@ -401,7 +391,13 @@ class PlainJsonDecoder(ArrowDecoder):
         if values is not None:
             self.hint = hint_of(values.type)
             return _grouped(values, None if len(rows) == len(raw) else rows.to_pylist())
-        trees, faults = _loaded(texts, rows.to_pylist())
+        trees: dict[int, Any] = {}
+        faults = Faults()
+        for row, text in zip(rows.to_pylist(), texts.to_pylist(), strict=True):
+            try:
+                trees[row] = loaded(text)
+            except ValueError as error:
+                faults[row] = (DATA_EXCEPTION, f"{NOT_JSON}{error}")
         decoded = _grouped(array_of(list(trees.values())), list(trees))
         return Decoded(decoded.groups, {**faults, **decoded.faults})
 
@@ -412,21 +408,6 @@ class PlainJsonDecoder(ArrowDecoder):
     @override
     def fitted(self, values: pa.Array, target: pa.DataType) -> pa.Array:
         return fitted(values, target)
-
-
-def _hint(schema: Schema) -> pa.DataType:
-    return to_arrow_type(schema)
-
-
-def _loaded(texts: pa.Array, rows: list[int]) -> tuple[dict[int, Any], Faults]:
-    trees: dict[int, Any] = {}
-    faults = Faults()
-    for row, text in zip(rows, texts.to_pylist(), strict=True):
-        try:
-            trees[row] = loaded(text)
-        except ValueError as error:
-            faults[row] = (DATA_EXCEPTION, f"{NOT_JSON}{error}")
-    return trees, faults
 
 
 def _grouped(values: pa.Array, rows: list[int] | None) -> Decoded:
@@ -451,9 +432,11 @@ def _named(values: pa.StructArray, rows: list[int] | None) -> Decoded:
     )
     good = pc.indices_nonzero(pc.invert(nameless))
     fields = [field for field in values.type if field.name]
-    kept = values.take(good)
-    children = [kept.field(kept.type.get_field_index(field.name)) for field in fields]
-    mask = kept.is_null()
+    named_rows = values.take(good)
+    children = [
+        named_rows.field(named_rows.type.get_field_index(field.name)) for field in fields
+    ]
+    mask = named_rows.is_null()
     if not children:
         return Decoded(faults=faults)
     named = pa.StructArray.from_arrays(children, fields=fields, mask=mask)
@@ -471,44 +454,33 @@ def _pruned(values: pa.Array, type_: pa.DataType) -> pa.Array:
         mask = values.is_null() if values.null_count else None
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
     if pa.types.is_list(type_):
-        lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32())
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        mask = values.is_null() if values.null_count else None
-        items = _pruned(values.flatten(), type_.value_type)
-        return pa.ListArray.from_arrays(offsets, items, type=type_, mask=mask)
+        return _listed(values, _pruned(values.flatten(), type_.value_type), type_)
     return values if values.type.equals(type_) else fitted(values, type_).cast(type_)
 
 
 @dataclass
 class SchemaJsonDecoder(ArrowDecoder):
-    """Decodes JSON whose schema is given beside it.
-
-    Args:
-        schema: The schema of all values.
-        defaults: Whether a null becomes the default.
-        decimals_as_text: Whether Decimals are usually base64.
-    """
+    """Decodes JSON of one schema."""
 
     schema: Schema
     defaults: bool
     decimals_as_text: bool = True
+    """Whether Decimals are usually base64."""
 
     @override
     def decode(self, raw: pa.Array) -> Decoded:
         rows = pc.indices_nonzero(raw.is_valid())
-        return _typed(raw.take(rows), rows.to_pylist(), self.schema, self)
+        return self.typed(raw.take(rows), rows.to_pylist())
 
-
-def _typed(
-    texts: pa.Array, rows: list[int], schema: Schema, how: SchemaJsonDecoder | EnvelopeDecoder
-) -> Decoded:
-    if not rows:
-        return Decoded()
-    values, faults = decoded_payloads(
-        texts, schema, defaults=how.defaults, decimals_as_text=how.decimals_as_text
-    )
-    found = {rows[row]: fault for row, fault in faults.items()}
-    return Decoded([Group(schema, values, rows)], found)
+    def typed(self, texts: pa.Array, rows: list[int]) -> Decoded:
+        """Decode values that are those of some rows."""
+        if not rows:
+            return Decoded()
+        values, faults = decoded_payloads(
+            texts, self.schema, defaults=self.defaults, decimals_as_text=self.decimals_as_text
+        )
+        found = {rows[row]: fault for row, fault in faults.items()}
+        return Decoded([Group(self.schema, values, rows)], found)
 
 
 @dataclass
@@ -532,10 +504,15 @@ class EnvelopeDecoder(ArrowDecoder):
         while len(texts):
             prefix = _prefix(texts[0].as_py())
             if prefix is None:
-                mine = _only_first(len(texts))
+                mine = pa.array([True, *([False] * (len(texts) - 1))], pa.bool_())
                 parts = _taken_apart(texts[0].as_py())
             else:
-                mine = _framed(texts, prefix)
+                # Texts that begin with the prefix and end with the brace that closes it.
+                start = pc.binary_slice(texts, 0, len(prefix))
+                mine = pc.and_(
+                    pc.equal(start, pa.scalar(prefix, pa.binary())),
+                    pc.equal(pc.binary_slice(texts, -1), pa.scalar(b"}", pa.binary())),
+                )
                 parts = _schema(prefix[len(_SCHEMA) : -len(_PAYLOAD)]), None
             rows = left.filter(mine).to_pylist()
             schema, payload = parts
@@ -562,7 +539,12 @@ class EnvelopeDecoder(ArrowDecoder):
         rows = {n for n, fault in decoded.faults.items() if fault[1].startswith(NOT_JSON)}
         if not rows:
             return decoded
-        groups = [_without(group, rows) for group in decoded.groups]
+        groups = []
+        for group in decoded.groups:
+            own = group.rows or ()  # these groups name their rows
+            places = [place for place, row in enumerate(own) if row not in rows]
+            values = group.values.take(pa.array(places, pa.int64()))
+            groups.append(Group(group.schema, values, [own[place] for place in places]))
         faults = dict(decoded.faults)
         for row in rows:
             del faults[row]
@@ -581,21 +563,14 @@ class EnvelopeDecoder(ArrowDecoder):
         texts = pa.concat_arrays([texts for texts, _ in pieces])
         rows = [row for _, own in pieces for row in own]
         if schema is not None:
-            return _typed(texts, rows, schema, self)
+            typed = SchemaJsonDecoder(schema, self.defaults, self.decimals_as_text)
+            return typed.typed(texts, rows)
         plain = PlainJsonDecoder().decode(texts)
         groups = [
             Group(g.schema, g.values, rows if g.rows is None else [rows[n] for n in g.rows])
             for g in plain.groups
         ]
         return Decoded(groups, {rows[row]: fault for row, fault in plain.faults.items()})
-
-
-def _without(group: Group, rows: Collection[int]) -> Group:
-    """Leave rows out of a group that names its rows."""
-    own = group.rows or ()
-    kept = [place for place, row in enumerate(own) if row not in rows]
-    values = group.values.take(pa.array(kept, pa.int64()))
-    return Group(group.schema, values, [own[place] for place in kept])
 
 
 def _prefix(text: bytes) -> bytes | None:
@@ -615,18 +590,6 @@ def _is_json(text: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _framed(texts: pa.Array, prefix: bytes) -> pa.Array:
-    """Return which texts begin with a prefix and end with the brace that closes it."""
-    return pc.and_(
-        pc.equal(pc.binary_slice(texts, 0, len(prefix)), pa.scalar(prefix, pa.binary())),
-        pc.equal(pc.binary_slice(texts, -1), pa.scalar(b"}", pa.binary())),
-    )
-
-
-def _only_first(count: int) -> pa.Array:
-    return pa.array([True, *([False] * (count - 1))], pa.bool_())
 
 
 @lru_cache(maxsize=256)

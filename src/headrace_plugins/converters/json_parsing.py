@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from functools import reduce
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -13,28 +14,29 @@ from pyarrow import json as columns
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.arrow import from_arrow
+from headrace_plugins.json_inference import merged_type, type_of, without_times
 
 # Each text stands in a list of its own, and that in an object: no text can end another's.
 _OPEN, _CLOSE = b'{"v":[', b"]}"
 _NAMED = (b"NaN", b"Inf")
 _NO_NUMBER = re.compile(rb"[\[{:,\s-](?:NaN|Inf)")
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SPACES = frozenset(" \t\r\n")
 _ROOM = 1024  # the parser wants a block larger than what it reads
 
 
 def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Array | None:
-    """Parse texts into one array; None when some text is no JSON or does not fit.
+    """Parse texts, of type binary and without nulls, into one array of a type.
 
-    Args:
-        texts: Of type binary, without nulls.
-        type_: The type to give; None infers it.
-        infer: Whether fields that the type lacks are inferred; they are left out else.
+    The type is inferred if it is None; fields that it lacks are inferred or else left out.
+    Returns None when some text is not JSON or does not fit.
     """
     if not len(texts):
         return pa.array([], type_ or pa.null())
-    if not _is_utf8(texts):
-        return None
+    try:
+        texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None  # some text is not UTF-8
     one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     body = pc.binary_join(one, _CLOSE + b"\n" + _OPEN)[0].as_buffer().to_pybytes()
     body = b"".join((_OPEN, body, _CLOSE))
@@ -46,7 +48,10 @@ def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Arr
         return None
     # One block is one chunk. Joining chunks fails for lists of nothing but nulls.
     lists = table.column("v").chunk(0)
-    if not pa.types.is_list(lists.type) or not pc.all(_single(lists)).as_py():
+    if not pa.types.is_list(lists.type):
+        return None
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    if not pc.all(pc.equal(lengths, 1)).as_py():
         return None
     values = lists.flatten()
     try:
@@ -74,18 +79,11 @@ def _read(body: bytes, type_: pa.DataType | None, *, infer: bool) -> pa.Table | 
         return None
 
 
-def _single(lists: pa.Array) -> pa.Array:
-    return pc.equal(pc.fill_null(pc.list_value_length(lists), 0), 1)
-
-
 def loaded(text: bytes, *, exact: bool = False) -> Any:
     """Parse one text as Jackson does: UTF-8 only, and no NaN. Raises ValueError.
 
-    Half a character, which is no text to Arrow either, is refused too.
-
-    Args:
-        text: The text.
-        exact: Whether numbers with a point become Decimals.
+    Unpaired surrogates, which Arrow's texts cannot have either, are refused too. With ``exact``
+    numbers with a point become Decimals.
     """
     number = Decimal if exact else float
     try:
@@ -93,8 +91,8 @@ def loaded(text: bytes, *, exact: bool = False) -> Any:
     except RecursionError as error:
         message = "It is nested too deeply."
         raise ValueError(message) from error
-    if _HALF.search(text):
-        json.dumps(tree, ensure_ascii=False, default=str).encode()  # refuses half a character
+    if _SURROGATE.search(text):
+        json.dumps(tree, ensure_ascii=False, default=str).encode()  # raises at one
     return tree
 
 
@@ -133,33 +131,22 @@ def _refuse(word: str) -> NoReturn:
     raise ValueError(message)
 
 
-def _is_utf8(texts: pa.Array) -> bool:
-    try:
-        texts.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 UNTYPED = {"headrace.untyped": "true"}
 """The parameters of a text that stands for a type that is not known yet."""
 _UNKNOWN = Schema.string(optional=True, parameters=UNTYPED)
-_INT64 = 1 << 63
 
 
 def inferred(texts: pa.Array, hint: pa.DataType | None) -> pa.Array | None:
-    """Parse texts and infer their type; None when some text is no JSON.
+    """Parse texts, without nulls, and infer their type; None when some text is not JSON.
 
-    Args:
-        texts: Of type binary, without nulls.
-        hint: The type of the batch before, which spares a second parse.
+    ``hint`` is the type of the batch before, which saves a second parse.
     """
     values = None if hint is None else parsed(texts, hint, infer=True)
     if values is None:
         values = parsed(texts, None, infer=True)
-    if values is not None and _has_times(values.type):
+    if values is not None and not values.type.equals(plain := without_times(values.type)):
         # The parser takes texts for times. To JSON they are texts.
-        values = parsed(texts, hint_of(_without_times(values.type)), infer=True)
+        values = parsed(texts, hint_of(plain), infer=True)
     return values
 
 
@@ -183,27 +170,23 @@ def schema_of(type_: pa.DataType, *, root: bool = True) -> Schema | None:
     if pa.types.is_struct(type_):
         if not root and type_.get_field_index("") >= 0:
             return Schema.string(optional=True)  # no schema has a field without a name
-        return _struct_schema(type_, root=root)
+        found = {f.name: schema_of(f.type, root=False) for f in type_ if f.name}
+        known = {name: schema for name, schema in found.items() if schema is not None}
+        if not known and root:
+            # Something must be left of a record: without a field it would look like null.
+            known = dict.fromkeys(found, _UNKNOWN)
+        return Schema.struct(known, optional=True) if known else None
     if pa.types.is_list(type_):
         items = schema_of(type_.value_type, root=False) or _UNKNOWN
         return Schema.array(items, optional=True)
     return from_arrow(type_).replaced(optional=True)
 
 
-def _struct_schema(type_: pa.DataType, *, root: bool) -> Schema | None:
-    found = {f.name: schema_of(f.type, root=False) for f in type_ if f.name}
-    known = {name: schema for name, schema in found.items() if schema is not None}
-    if not known and root:
-        # Something must be left of a record: without a field it could not be told from null.
-        known = dict.fromkeys(found, _UNKNOWN)
-    return Schema.struct(known, optional=True) if known else None
-
-
 def merged(known: Schema, new: Schema) -> Schema:
     """Return the schema that values of both fit into, see `fitted`."""
-    if known == new or _is_unknown(new):
+    if known == new or new.parameters == UNTYPED:
         return known
-    if _is_unknown(known):
+    if known.parameters == UNTYPED:
         return new
     if known.type is Type.STRUCT and new.type is Type.STRUCT:
         fields = {f.name: f.schema for f in known.fields}
@@ -217,10 +200,6 @@ def merged(known: Schema, new: Schema) -> Schema:
     if {known.type, new.type} == {Type.INT64, Type.FLOAT64}:
         return Schema.float64(optional=True)
     return Schema.string(optional=True)
-
-
-def _is_unknown(schema: Schema) -> bool:
-    return schema.parameters == UNTYPED
 
 
 def fitted(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -244,47 +223,8 @@ def _is_apart(own: pa.DataType, target: pa.DataType) -> bool:
 
 def array_of(trees: list[Any]) -> pa.Array:
     """Return values that were parsed one by one as one array."""
-    type_ = pa.null()
-    for tree in trees:
-        type_ = _common(type_, _type_of(tree))
+    type_ = reduce(merged_type, map(type_of, trees), pa.null())
     return pa.array([_shaped(tree, type_) for tree in trees], type_)
-
-
-def _type_of(tree: Any) -> pa.DataType:
-    match tree:
-        case None:
-            return pa.null()
-        case bool():
-            return pa.bool_()
-        case int() if -_INT64 <= tree < _INT64:
-            return pa.int64()
-        case int() | float():
-            return pa.float64()
-        case str():
-            return pa.string()
-        case list():
-            type_ = pa.null()
-            for item in tree:
-                type_ = _common(type_, _type_of(item))
-            return pa.list_(type_)
-        case _:
-            return pa.struct([(name, _type_of(item)) for name, item in tree.items()])
-
-
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if one.equals(other) or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = _common(fields.get(field.name, pa.null()), field.type)
-        return pa.struct(list(fields.items()))
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(_common(one.value_type, other.value_type))
-    numbers = {pa.int64(), pa.float64()}
-    return pa.float64() if {one, other} == numbers else pa.string()
 
 
 def _shaped(tree: Any, type_: pa.DataType) -> Any:
@@ -301,19 +241,3 @@ def _shaped(tree: Any, type_: pa.DataType) -> Any:
     if pa.types.is_list(type_):
         return [_shaped(item, type_.value_type) for item in tree]
     return tree
-
-
-def _has_times(type_: pa.DataType) -> bool:
-    if pa.types.is_struct(type_):
-        return any(_has_times(field.type) for field in type_)
-    if pa.types.is_list(type_):
-        return _has_times(type_.value_type)
-    return bool(pa.types.is_temporal(type_))
-
-
-def _without_times(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(type_):
-        return pa.struct([(field.name, _without_times(field.type)) for field in type_])
-    if pa.types.is_list(type_):
-        return pa.list_(_without_times(type_.value_type))
-    return pa.string() if pa.types.is_temporal(type_) else type_

@@ -12,14 +12,7 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import Converter, Schema, Type
-from headrace.sdk.config import (
-    CaseInsensitiveValidString,
-    Importance,
-    Range,
-    Settings,
-    ValidString,
-    setting,
-)
+from headrace.sdk.config import Importance, Range, Settings, ValidString, setting
 from headrace.sdk.connectjson import to_string
 from headrace.sdk.converter import (
     CONVERTER_TYPE,
@@ -35,7 +28,7 @@ from headrace.sdk.converter import (
     RecordPart,
 )
 from headrace.sdk.sqltext import literal
-from headrace_plugins.kafka.value_parsing import parse_string
+from headrace_plugins.kafka_compat.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +52,7 @@ class DecimalSettings(Settings, group="Serialization"):
     decimal_format: str = setting(
         "How Decimals are written: as BASE64 or NUMERIC. Both are read.",
         default="BASE64",
-        validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
+        validator=ValidString("BASE64", "NUMERIC", any_case=True),
         importance=Importance.LOW,
     )
 
@@ -94,11 +87,8 @@ class _FixedLength(ExpressionDecoder):
         converter = self._converter
         length = f"octet_length({raw})"
         right = f"{length} = {converter.length}"
-        title = f"Failed to deserialize {converter.title}: "
-        message = (
-            f"concat({literal(f'{title}size of data received is ')}, {length}, "
-            f"{literal(f', not {converter.length}')})"
-        )
+        problem = literal(f"Failed to deserialize {converter.title}: size of data received is ")
+        message = f"concat({problem}, {length}, {literal(f', not {converter.length}')})"
         return Converted(
             f"IF({right}, {converter.from_bytes(raw)}, NULL)",
             Schema(converter.type, optional=True),
@@ -282,7 +272,7 @@ class StringSettings(ConverterSettings):
 class StringConverter(Converter, HeaderConverter):
     """Converts a value to its text, and bytes to a text.
 
-    Bytes that are no text in the encoding become replacement characters, as in Java.
+    Bytes that are not text in the encoding become replacement characters, as in Java.
     Structs, arrays and maps are refused: JSON says what they hold.
     """
 
@@ -395,7 +385,7 @@ class ByteArrayConverter(Converter):
 class _AsItIs(ExpressionDecoder):
     @override
     def decode(self, raw: str, made: str, tokens: Sequence[Any]) -> Converted:
-        return Converted(raw, Schema.bytes(optional=True))
+        return Converted(raw, _BYTES)
 
 
 _HARD = "?"  # the type of a text that only the parser can tell
@@ -429,8 +419,7 @@ class SimpleHeaderConverter(Converter, HeaderConverter):
     @override
     def encode_headers(self, headers: str, made: str) -> Converted:
         # A header's value is the text of `Values.convertToString` as it is.
-        header = "named_struct('key', h.key, 'value', h.value, 'type', CAST(NULL AS STRING))"
-        return Converted(f"transform({headers}, h -> {header})", HEADERS)
+        return _with_type(headers, "CAST(NULL AS STRING)")
 
     @override
     def decode_headers(self, headers: str, made: str) -> Converted:
@@ -490,9 +479,9 @@ def _by_expression(header: str) -> str:
 
 def read_texts(texts: pa.Array) -> pa.Array:
     """Parse lists of texts; a null for a null in a list. No list is null."""
-    given = texts.flatten().dictionary_encode()
-    different = [_read(text) for text in given.dictionary.to_pylist()]
-    read = pa.array(different, _READ_TYPE).take(given.indices)
+    all_ = texts.flatten().dictionary_encode()
+    different = [_read(text) for text in all_.dictionary.to_pylist()]
+    read = pa.array(different, _READ_TYPE).take(all_.indices)
     ends = pc.cumulative_sum(pc.list_value_length(texts))
     return pa.ListArray.from_arrays(pa.concat_arrays([pa.array([0], ends.type), ends]), read)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -14,19 +13,15 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, RecordError, Schema, Transform, Type, UnfitRecordError
-from headrace.sdk.config import (
-    Importance,
-    Lambda,
-    setting,
-)
-from headrace.sdk.connectjson import to_string
+from headrace.sdk.config import Importance, Lambda, setting
+from headrace.sdk.connectjson import to_float32, to_string
 from headrace.sdk.schema import DATE, DECIMAL, FLOATS, NUMBERS, TIME, scale_of
 from headrace.sdk.sqltext import FieldSyntax, literal, sql_null, sql_type
 from headrace.sdk.struct_exprs import java_class
 from headrace_plugins.transforms.fields import NullDefaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.sqltext import FieldPath
@@ -65,41 +60,34 @@ class SqlCast:
     shared: str | None = None
 
 
-def supported(types: tuple[Type, ...]) -> str:
-    """Name types as Java prints a set of them."""
-    return f"[{', '.join(types)}]"
-
-
 def unsupported(kind: Type) -> str:
     """Say that values of a type cannot be cast."""
-    types = supported((*CAST_TARGETS, Type.BYTES))
+    types = ", ".join((*CAST_TARGETS, Type.BYTES))
     return (
-        f"Cast transformation does not support casting from {kind}; supported types are {types}"
+        f"Cast transformation does not support casting from {kind}; supported types are "
+        f"[{types}]"
     )
 
 
 def sql_cast(sql: str, schema: Schema, target: Type, *, schemaless: bool) -> SqlCast:
-    """Give the cast of a value, which must be used more than once, to another type.
-
-    Args:
-        sql: The value.
-        schema: Its schema.
-        target: One of CAST_TARGETS.
-        schemaless: Whether the value travels without the schema.
-    """
+    """Give the cast of a value, which is used more than once, to one of CAST_TARGETS."""
     if schema.is_logical and schemaless:
         message = (
             f"Cast transformation was passed a value of type class {java_class(schema)} "
             "which is not supported by Connect's data API"
         )
         return _refused(sql, target, message)
-    if schema.is_logical and schema.name != DECIMAL:
-        if target is Type.STRING:
-            return SqlCast(moment_text(sql, schema))
-        encoded, bits = _encoded(sql, schema)
-        return SqlCast(_from_whole(encoded, bits, target))
-    if schema.is_logical:
+    if schema.is_logical and schema.name == DECIMAL:
         return SqlCast(_from_decimal(sql, scale_of(schema.parameters) or 0, target))
+    if schema.is_logical and target is Type.STRING:
+        return SqlCast(moment_text(sql, schema))
+    if schema.is_logical:
+        # The whole number that the type is laid over.
+        number, bits = {
+            DATE: (f"unix_date({sql})", 32),
+            TIME: (f"CAST({sql} DIV 1000 AS INT)", 32),
+        }.get(str(schema.name), (f"unix_millis({sql})", 64))
+        return SqlCast(_from_whole(number, bits, target))
     if schema.type in _BITS:
         return SqlCast(_from_whole(sql, _BITS[schema.type], target))
     cast = _CASTS.get(schema.type)
@@ -139,15 +127,6 @@ def _refused(sql: str, target: Type, message: str) -> SqlCast:
     return SqlCast(sql_null(Schema(target)), f"({sql} IS NOT NULL)", literal(message))
 
 
-def _encoded(sql: str, schema: Schema) -> tuple[str, int]:
-    """Give the whole number that a logical type is laid over, and its bits."""
-    if schema.name == DATE:
-        return f"unix_date({sql})", 32
-    if schema.name == TIME:
-        return f"CAST({sql} DIV 1000 AS INT)", 32
-    return f"unix_millis({sql})", 64
-
-
 def _from_whole(sql: str, bits: int, target: Type) -> str:
     if target is Type.BOOLEAN:
         return f"({sql} <> 0)"
@@ -165,12 +144,10 @@ def _wrapped(sql: str, target: Type) -> str:
 def _from_float(sql: str, target: Type) -> SqlCast:
     if target is Type.BOOLEAN:
         return SqlCast(f"(NOT isnan({sql}) AND abs({sql}) >= 1)")
-    if target is Type.INT64:
-        return SqlCast(_saturated(sql, 64))
     if target in (Type.INT8, Type.INT16):
         return SqlCast(_wrapped(_saturated(sql, 32), target))
-    if target is Type.INT32:
-        return SqlCast(_saturated(sql, 32))
+    if target in (Type.INT32, Type.INT64):
+        return SqlCast(_saturated(sql, _BITS[target]))
     return SqlCast(f"CAST({sql} AS {sql_type(Schema(target))})")
 
 
@@ -212,12 +189,6 @@ def _decimal_text(sql: str, scale: int) -> str:
     )
 
 
-def _from_boolean(sql: str, target: Type) -> SqlCast:
-    return SqlCast(
-        sql if target is Type.BOOLEAN else f"CAST({sql} AS {sql_type(Schema(target))})"
-    )
-
-
 def _from_string(sql: str, target: Type) -> SqlCast:
     if target is Type.STRING:
         return SqlCast(sql)
@@ -239,16 +210,14 @@ def _from_bytes(sql: str, target: Type) -> SqlCast:
     if target is Type.STRING:
         # Spark breaks the text into lines.
         return SqlCast(f"translate(base64({sql}), {_LINE_END}, '')")
-    return _refused(
-        sql, target, f"Unexpected type in Cast transformation: class {_BYTES_CLASS}"
-    )
+    return _refused(sql, target, _BYTES_ERROR)
 
 
-_BYTES_CLASS = java_class(Schema.bytes())
+_BYTES_ERROR = f"Unexpected type in Cast transformation: class {java_class(Schema.bytes())}"
 _CASTS: Mapping[Type, Callable[[str, Type], SqlCast]] = {
     Type.FLOAT32: _from_float,
     Type.FLOAT64: _from_float,
-    Type.BOOLEAN: _from_boolean,
+    Type.BOOLEAN: lambda sql, to: SqlCast(f"CAST({sql} AS {sql_type(Schema(to))})"),
     Type.STRING: _from_string,
     Type.BYTES: _from_bytes,
 }
@@ -269,8 +238,7 @@ _HEX = re.compile(
 def cast_value(schema: Schema, value: Any, target: Type) -> Any:
     """Cast a value, not None, of a schema to another type; see `sql_cast`.
 
-    Raises:
-        RecordError: It cannot be cast; the problem is what Kafka Connect says.
+    Raises RecordError, with Kafka Connect's problem, where it cannot be cast.
     """
     if not schema.is_logical and schema.type in _COMPOUND:
         raise RecordError(problem=unsupported(schema.type))
@@ -279,14 +247,16 @@ def cast_value(schema: Schema, value: Any, target: Type) -> Any:
     if isinstance(value, str):
         return _parsed(value, target)
     if isinstance(value, bytes | bytearray | memoryview):
-        raise RecordError(problem="Unexpected type in Cast transformation: class [B")
+        raise RecordError(problem=_BYTES_ERROR)
     number = _number(value)
     if target is Type.BOOLEAN:
-        return _long(number) != 0
+        if isinstance(number, float):
+            return _saturated_value(number, 64) != 0
+        return _wrapped_value(int(number), 64) != 0
     if target is Type.FLOAT64:
         return float(number)
     if target is Type.FLOAT32:
-        return _float32(float(number))
+        return to_float32(float(number))
     bits = _BITS[target]
     whole = (
         _saturated_value(number, max(bits, 32)) if isinstance(number, float) else int(number)
@@ -312,7 +282,7 @@ def _parsed(text: str, target: Type) -> bool | int | float:
     if bits is None:
         number = _parsed_float(text.strip("".join(map(chr, range(33)))))
         if number is not None:
-            return number if target is Type.FLOAT64 else _float32(number)
+            return number if target is Type.FLOAT64 else to_float32(number)
     elif _WHOLE_TEXT.fullmatch(text) and _wrapped_value(int(text), bits) == int(text):
         return int(text)
     raise RecordError(problem=f"Value ({text}) was out of range for requested data type")
@@ -335,19 +305,6 @@ def _saturated_value(number: float, bits: int) -> int:
         return 0
     half = 1 << (bits - 1)
     return int(number) if -half <= number < half else (half - 1 if number > 0 else -half)
-
-
-def _long(number: float | Decimal) -> int:
-    if isinstance(number, float):
-        return _saturated_value(number, 64)
-    return _wrapped_value(int(number), 64)
-
-
-def _float32(number: float) -> float:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        return math.copysign(math.inf, number)
 
 
 def _text(value: Any, *, float32: bool) -> str:
@@ -401,7 +358,7 @@ def _check_pair(pair: str, pairs: list[str]) -> str | None:
     if Type(kind) not in CAST_TARGETS:
         raise _wrong(
             problem=f"Cast transformation does not support casting to {kind}; supported types "
-            f"are {supported(CAST_TARGETS)}"
+            f"are [{', '.join(CAST_TARGETS)}]"
         )
     return parts[0] if len(parts) > 1 else None
 
@@ -442,7 +399,12 @@ class Cast(Transform):
         part = self._struct(shape)
         if self.settings.replace_null_with_default:
             part = part.defaulted()
-        casts = self._casts(part, self._targets(spec))
+        pairs = [pair.split(":") for pair in spec]
+        targets = {
+            self.settings.field_path(name.strip()): Type(kind.strip().upper())
+            for name, kind in pairs
+        }
+        casts = self._casts(part, targets)
         for path, new in casts.items():
             shape, part = self._cast_field(shape, part, path, new)
         return self.with_part(shape, part)
@@ -454,13 +416,6 @@ class Cast(Transform):
         # Kafka Connect's looks at the schema before the value.
         message = "Cannot list fields on non-struct type"
         raise UnfitRecordError(message=message, where=f"NOT {part.is_null()}")
-
-    def _targets(self, spec: Sequence[str]) -> dict[FieldPath, Type]:
-        pairs = [pair.split(":") for pair in spec]
-        return {
-            self.settings.field_path(name.strip()): Type(kind.strip().upper())
-            for name, kind in pairs
-        }
 
     def _casts(
         self, part: ValueExpr, targets: Mapping[FieldPath, Type]

@@ -18,13 +18,7 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from headrace.sdk import FrameTransform, UnfitRecordError
-from headrace.sdk.config import (
-    ConfigType,
-    Importance,
-    Range,
-    Settings,
-    setting,
-)
+from headrace.sdk.config import ConfigType, Importance, Range, Settings, setting
 from headrace.sdk.durability import flush
 from headrace.sdk.sqltext import FieldPath, literal, quote
 
@@ -59,18 +53,14 @@ class _Extent:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Files with the keys of some batches that follow each other.
-
-    Args:
-        path: Their folder.
-        level: How often they were merged; 0 for those of one batch.
-        first: The first of the batches, and its part.
-        last: The last of them, and its part.
-    """
+    """Files with the keys of some batches that follow each other."""
 
     path: Path
+    """Their folder."""
     level: int
+    """How often they were merged; 0 for those of one batch."""
     first: tuple[int, int]
+    """The first of the batches, and its part."""
     last: tuple[int, int]
 
     def extents(self) -> list[tuple[str, _Extent]]:
@@ -104,15 +94,14 @@ class State:
 
         Only of keys that the part may have. None when there are none.
         """
-        self._forget_dropped(batch)
-        runs = self._kept(batch.id)
+        runs = self._current(batch.id)
         level = 0
-        # To the end: whoever asks again for this batch must find nothing left to merge.
+        # To the end: a second call for this batch must find nothing left to merge.
         while level <= max((run.level for run in runs), default=-1):
             alike = [run for run in runs if run.level == level]
             if len(alike) >= MERGE_FROM:
                 self._merge(alike, self._newest(runs))
-                runs = self._kept(batch.id)
+                runs = self._current(batch.id)
             level += 1
         files = self._touched(
             batch, [*runs, *map(partial(self._part, batch.id), range(batch.part))]
@@ -125,17 +114,6 @@ class State:
         place = (batch, part)
         return _Run(self._folder / _name(batch, part), 0, place, place)
 
-    def _forget_dropped(self, batch: TransformBatch) -> None:
-        """Remove what batches left that were dropped: their records come again.
-
-        Guarantee 1: else these would be taken for records that were there before.
-        """
-        if batch.after is None:
-            return
-        for run in self._found(batch.id):
-            if not run.level and run.first[0] > batch.after:
-                shutil.rmtree(run.path)
-
     def _touched(self, batch: TransformBatch, runs: Iterable[_Run]) -> list[str]:
         """Return the files that may hold a key of the part, not too long before it.
 
@@ -146,7 +124,10 @@ class State:
             return []
         since = min(extent.times[0] for _, extent in own) - self._window
         few = sum(extent.rows for _, extent in own) <= _KEYS_LOOKED_UP
-        ids = sorted(_ids(file for file, _ in own)) if few else None
+        ids: list[bytes] | None = None
+        if few:
+            tables = (pq.read_table(file, columns=["id"], partitioning=None) for file, _ in own)
+            ids = sorted(key for table in tables for key in table.column(0).to_pylist())
         return [
             file
             for run in runs
@@ -154,35 +135,22 @@ class State:
             if extent.times[1] >= since and (ids is None or _has_any(ids, extent.ids))
         ]
 
-    def _kept(self, batch: int) -> list[_Run]:
+    def _current(self, batch: int) -> list[_Run]:
         """Return the runs before a batch, oldest first; those that have expired go."""
         runs: list[_Run] = []
-        for run in sorted(
-            self._found(batch), key=lambda run: (run.first, tuple(-n for n in run.last))
-        ):
+        found = _runs(self._folder, batch)
+        for run in sorted(found, key=lambda run: (run.first, tuple(-n for n in run.last))):
             if runs and run.last <= runs[-1].last:
                 # Merged already; a crash came before it was removed.
                 shutil.rmtree(run.path, ignore_errors=True)
             else:
                 runs.append(run)
         oldest = self._newest(runs) - 2 * self._window
-        kept = []
-        for run in runs:
-            if any(extent.times[1] >= oldest for _, extent in run.extents()):
-                kept.append(run)
-            else:
+        for run in runs.copy():
+            if not any(extent.times[1] >= oldest for _, extent in run.extents()):
+                runs.remove(run)
                 shutil.rmtree(run.path, ignore_errors=True)
-        return kept
-
-    def _found(self, batch: int) -> list[_Run]:
-        found = []
-        for path in self._folder.glob("*-*"):
-            if (name := _NAME.fullmatch(path.name)) is None:
-                continue
-            level, first, last = _place(name)
-            if last[0] < batch:
-                found.append(_Run(path, level, first, last))
-        return found
+        return runs
 
     def _newest(self, runs: Iterable[_Run]) -> int:
         times = (extent.times[1] for run in runs for _, extent in run.extents())
@@ -193,8 +161,8 @@ class State:
         files = [file for run in runs for file, _ in run.extents()]
         rows = sum(extent.rows for run in runs for _, extent in run.extents())
         # A record that is late by a window may be a duplicate of one a window before.
-        kept = self._last(files).where(f"at >= {newest - 2 * self._window}L")
-        divided = kept.repartitionByRange(max(1, rows // _ROWS_OF_FILE), "id")
+        recent = self._last(files).where(f"at >= {newest - 2 * self._window}L")
+        divided = recent.repartitionByRange(max(1, rows // _ROWS_OF_FILE), "id")
         name = f"run-{runs[0].level + 1}-{runs[0].first[0]}-{runs[-1].last[0]}"
         self._write(divided, name)
         for run in runs:
@@ -220,7 +188,7 @@ class State:
 
 @lru_cache(maxsize=4096)
 def _extent(file: str) -> _Extent | None:
-    """Return what a file holds; a file that is written anew has another name."""
+    """Return what a file holds; a file that is written again has another name."""
     footer = pq.read_metadata(file)
     if not footer.num_rows:
         return None
@@ -237,16 +205,20 @@ def _name(batch: int, part: int) -> str:
     return f"batch-{batch}-{part}" if part else f"batch-{batch}"
 
 
-def _place(name: re.Match[str]) -> tuple[int, tuple[int, int], tuple[int, int]]:
-    if name[1] is not None:
-        place = (int(name[1]), int(name[2] or 0))
-        return 0, place, place
-    return int(name[3]), (int(name[4]), 0), (int(name[5]), _LAST_PART)
-
-
-def _ids(files: Iterable[str]) -> list[bytes]:
-    tables = (pq.read_table(file, columns=["id"], partitioning=None) for file in files)
-    return [key for table in tables for key in table.column(0).to_pylist()]
+def _runs(folder: Path, before: int) -> list[_Run]:
+    """Return what a stream's folder has of the batches before one."""
+    found = []
+    for path in folder.glob("*-*"):
+        if (name := _NAME.fullmatch(path.name)) is None:
+            continue
+        if name[1] is not None:
+            level = 0
+            first = last = int(name[1]), int(name[2] or 0)
+        else:
+            level, first, last = int(name[3]), (int(name[4]), 0), (int(name[5]), _LAST_PART)
+        if last[0] < before:
+            found.append(_Run(path, level, first, last))
+    return found
 
 
 def _has_any(ids: list[bytes], extent: tuple[bytes, bytes]) -> bool:
@@ -263,7 +235,7 @@ class DeduplicateSettings(Settings):
     """The settings of ``Deduplicate``."""
 
     key_fields: tuple[str, ...] = setting(
-        "The fields of the value that tell records apart; dots lead into structs. "
+        "The fields of the value that identify a record; dots lead into structs. "
         "The record's key if empty.",
         default=(),
         importance=Importance.HIGH,
@@ -280,12 +252,14 @@ class DeduplicateSettings(Settings):
 class Deduplicate(FrameTransform):
     """Drops a record when another with its key came within a window of time before it.
 
-    Times are the records' own, so what is a duplicate does not depend on how records fall
-    into batches, nor on when they are read; a record without a time has that of its batch. Of
-    records of one time the first is kept, where the source tells their order.
+    Times are the records' timestamps and not fields of their values, so what is a duplicate
+    does not depend on how records fall into batches, nor on when they are read; a record
+    without a timestamp has the time of its batch. Of records of
+    one time the first is kept, where the source knows their order.
     Each record of a key counts, also one that is dropped. One that comes late is compared with
     the newest of its key, and is known as a duplicate for as long as the window again.
-    Records with a null in their key pass.
+    Records with a null in their key pass, and so do dead letters that are replayed: their keys
+    may be known from when they were rejected.
 
     The state is 40 bytes or so for each key within two windows, in files by batch id, which
     survive restarts: a batch that runs again sees exactly what the batches before it left.
@@ -297,9 +271,27 @@ class Deduplicate(FrameTransform):
     repeatable = True
 
     settings: DeduplicateSettings
+    _put: set[TransformBatch] | None = None
+    """What the running attempt at a batch has written."""
+
+    @override
+    def begin(self, batch: int, after: int | None) -> None:
+        self._put = set()
+        if after is None or after == batch - 1:
+            return
+        # Guarantee 1: else the records of a dropped batch, which come again in this one or a
+        # later one, would be taken for records that were there before.
+        for folder in self.context.state.glob("stream-*"):
+            for run in _runs(folder, batch):
+                if not run.level and run.first[0] > after:
+                    shutil.rmtree(run.path)
 
     @override
     def frame(self, records: DataFrame, batch: TransformBatch) -> DataFrame:
+        if self.context.task < 0:
+            # Guarantee 1: letters that are rejected again would be duplicates of themselves
+            # when they are replayed once more.
+            return records
         begun = (batch.begun - _EPOCH) // _MICROSECOND
         keys = self._keys(records)
         there = " AND ".join(f"{sql} IS NOT NULL" for sql in keys)
@@ -315,7 +307,11 @@ class Deduplicate(FrameTransform):
         )
         folder = self.context.state / f"stream-{url_quote(batch.stream, safe='')}"
         state = State(folder, records.sparkSession, self.settings.window_ms * 1000)
-        state.put(batch, keyed)
+        # The plans of later parts name these files: dead letters must not write them again.
+        put = set() if self._put is None else self._put
+        if batch not in put:
+            state.put(batch, keyed)
+            put.add(batch)
         return self._dropping(keyed, state.before(batch), records.columns)
 
     def _dropping(

@@ -16,13 +16,7 @@ from headrace.sdk import (
     UnfitRecordError,
     ValueExpr,
 )
-from headrace.sdk.config import (
-    Importance,
-    Lambda,
-    NonEmptyList,
-    Settings,
-    setting,
-)
+from headrace.sdk.config import Importance, Lambda, NonEmptyList, Settings, setting
 from headrace.sdk.sqltext import FieldPath, FieldSyntax, literal, quote, sql_null, sql_type
 from headrace.sdk.struct_exprs import defaulted, duplicate
 
@@ -42,6 +36,8 @@ class NullDefaults(Settings):
     )
 
 
+_NULL = (sql_null(Schema.string()), Schema.string(optional=True))
+"""What is not there in a value without a schema."""
 _EXTRACTION = "field extraction"
 _UNKNOWN = "java.lang.IllegalArgumentException"
 
@@ -72,9 +68,7 @@ class ExtractField(Transform):
             return self._unstructured(shape, part)
         part = self.struct(shape, _EXTRACTION)
         shape, found = self._find(shape, part)
-        if found is None:
-            found = (sql_null(Schema.string()), Schema.string(optional=True))
-        sql, schema = found
+        sql, schema = found or _NULL
         if part.missing is not None:
             sql = f"IF({part.missing}, NULL, {sql})"
         return self.with_part(shape, ValueExpr.of(sql, schema, schemaless=part.schemaless))
@@ -127,12 +121,9 @@ class HoistField(Transform):
         # Nothing at all is null without a schema.
         schemaless = whole.schemaless or whole.schema is None
         path = self.settings.field_path(self.settings.field)
-        if whole.schema is None:
-            sql, schema = sql_null(Schema.string()), Schema.string(optional=True)
-        else:
-            sql, schema = whole.sql(), whole.schema
+        column = _NULL if whole.schema is None else (whole.sql(), whole.schema)
         inner, *around = reversed(path.steps)
-        part = ValueExpr.of_fields({inner: (sql, schema)}, schemaless=schemaless)
+        part = ValueExpr.of_fields({inner: column}, schemaless=schemaless)
         for name in around:
             assert part.schema is not None
             part = ValueExpr.of_fields({name: (part.sql(), part.schema)}, schemaless=schemaless)
@@ -180,16 +171,11 @@ class ValueToKey(Transform):
         for path in self.settings.field_paths(self.settings.fields):
             if path.name in columns and not value.schemaless:
                 raise duplicate(path.name)
-            columns[path.name] = self._field(value, path)
+            found = value.find(path, defaults=self.settings.replace_null_with_default)
+            if found is None and not value.schemaless:
+                raise UnfitRecordError(message=f"Field does not exist: {path.text}")
+            columns[path.name] = found or _NULL
         return columns
-
-    def _field(self, value: ValueExpr, path: FieldPath) -> Column:
-        found = value.find(path, defaults=self.settings.replace_null_with_default)
-        if found is None and not value.schemaless:
-            raise UnfitRecordError(message=f"Field does not exist: {path.text}")
-        if found is None:
-            return sql_null(Schema.string()), Schema.string(optional=True)
-        return found
 
 
 def _check_renames(name: str, value: object) -> None:
@@ -242,14 +228,11 @@ class ReplaceField(Transform):
         if include:
             part = part.kept(include)
         exclude = self.settings.field_paths(self.settings.exclude)
-        return self.with_part(shape, part.removed(exclude).renamed(self._renames()))
-
-    def _renames(self) -> dict[FieldPath, str]:
-        pairs = (pair.split(":") for pair in self.settings.renames)
-        return {
-            self.settings.field_path(old): self.settings.field_path(new).name
-            for old, new in pairs
-        }
+        pairs = (
+            map(self.settings.field_path, pair.split(":")) for pair in self.settings.renames
+        )
+        renames = {old: new.name for old, new in pairs}
+        return self.with_part(shape, part.removed(exclude).renamed(renames))
 
 
 _FLATTENING = "flattening"
@@ -317,27 +300,18 @@ class Flatten(Transform):
             for field in schema.fields:
                 below = (f"{sql}.{quote(field.name)}", field.schema)
                 own = _default(field.schema, field.name, default)
-                yield from self._below(
-                    f"{name}{self._delimiter}{field.name}",
-                    _within(sql, schema, below),
-                    own,
-                    optional=optional,
-                )
+                inner = f"{name}{self.settings.delimiter}{field.name}"
+                column = _within(sql, schema, below)
+                yield from self._below(inner, column, own, optional=optional)
         elif schema.type is Type.MAP:
-            yield (
-                name,
-                UnfitRecordError(
-                    message=f"Flatten transformation does not support {schema.type} for record "
-                    f"with schemas (for field {name})."
-                ),
+            message = (
+                f"Flatten transformation does not support {schema.type} for record with "
+                f"schemas (for field {name})."
             )
+            yield name, UnfitRecordError(message=message)
         else:
             new = schema.replaced(optional=optional, default=default)
             yield name, (defaulted(column)[0], new)
-
-    @property
-    def _delimiter(self) -> str:
-        return self.settings.delimiter
 
 
 def _default(schema: Schema, name: str, around: object) -> object:
@@ -497,14 +471,11 @@ class SetSchemaMetadata(Transform):
         if self.settings.replace_null_with_default:
             part = part.defaulted()
         assert part.schema is not None
-        return self.with_part(shape, replace(part, schema=self._named(part.schema)))
-
-    def _named(self, schema: Schema) -> Schema:
-        name = self.settings.schema_name
-        version = self.settings.schema_version
-        return schema.replaced(
-            name=schema.name if name is None else name,
-            version=schema.version if version is None else version,
+        name, version = self.settings.schema_name, self.settings.schema_version
+        schema = part.schema.replaced(
+            name=part.schema.name if name is None else name,
+            version=part.schema.version if version is None else version,
             # It is a struct of the old name, which would not fit any more.
             default=None,
         )
+        return self.with_part(shape, replace(part, schema=schema))

@@ -20,8 +20,13 @@ from headrace.sdk.config import (
 from headrace.sdk.connectjson import type_name
 from headrace.sdk.sqltext import FieldSyntax, literal
 from headrace.sdk.struct_exprs import defaulted
-from headrace_plugins.kafka.headers import header_sql, text_sql, with_headers, without_headers
-from headrace_plugins.kafka.value_parsing import parse_string
+from headrace_plugins.kafka_compat.headers import (
+    header_sql,
+    text_sql,
+    with_headers,
+    without_headers,
+)
+from headrace_plugins.kafka_compat.value_parsing import parse_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

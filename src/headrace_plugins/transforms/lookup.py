@@ -28,7 +28,6 @@ from headrace.sdk import (
     RecordError,
     RetriableError,
     Schema,
-    Transform,
     Type,
     UnfitRecordError,
 )
@@ -53,27 +52,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import TransformBatch, TransformContext
-    from headrace.sdk.config import Config
 
 
-class LookupPart(Transform):
+class _Part(CodeTransform):
     """A gear that ``Lookup`` runs on."""
+
+    settings: LookupSettings
 
     @property
     @override
     def title(self) -> str:
         return "Lookup"
 
+    @property
+    def added(self) -> Schema:
+        """The fields to add, by their names in the table or the answer."""
+        return parse_ddl(self.settings.fields, field="fields")
 
-def widened(value: Schema, config: Config) -> Schema:
-    """Return the schema of a value with the fields that a lookup adds."""
-    if value.type is not Type.STRUCT:
-        raise UnfitRecordError(message="Only values with fields can be looked up for.")
-    added = parse_ddl(config.get_str("fields"), field="fields")
-    prefix = config.get_str("prefix")
-    fields = {field.name: field.schema for field in value.fields}
-    fields |= {prefix + f.name: f.schema.replaced(optional=True) for f in added.fields}
-    return value.with_fields(fields)
+    @override
+    def output(self, value: Schema) -> Schema:
+        if value.type is not Type.STRUCT:
+            raise UnfitRecordError(message="Only values with fields can be looked up for.")
+        prefix = self.settings.prefix
+        fields = {field.name: field.schema for field in value.fields}
+        fields |= {prefix + f.name: f.schema.replaced(optional=True) for f in self.added.fields}
+        return value.with_fields(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,7 @@ class Pace:
     ask. A turn costs some 20 microseconds. Workers on other machines need a file system
     that locks for all of them, and clocks in step.
 
-    Args:
-        per_second: How many turns there are in a second.
-        path: The file, in a folder that exists. Remove it while nobody asks to forget turns.
-        clock: Gives the seconds of a clock that all askers share.
-        sleep: Waits for some seconds.
+    The file is in a folder that exists; remove it while no worker asks to forget turns.
     """
 
     per_second: float
@@ -107,8 +106,8 @@ class Pace:
         self.sleep(max(0.0, turn - self.clock()))
 
 
-class TableLookup(LookupPart, FrameTransform):
-    """Joins a table that is read anew between batches, never within one."""
+class TableLookup(_Part, FrameTransform):
+    """Joins a table that is read again between batches, never within one."""
 
     repeatable = True
     _table: DataFrame | None = None
@@ -116,13 +115,10 @@ class TableLookup(LookupPart, FrameTransform):
     _batch = -1
 
     @override
-    def output(self, value: Schema) -> Schema:
-        return widened(value, self.config)
-
-    @override
     def frame(self, records: DataFrame, batch: TransformBatch) -> DataFrame:
         table = self._current(records.sparkSession, batch)
-        keys = [self._left(text) for text in self.config.get_list("on")]
+        paths = [FieldPath.parse(on.partition(":")[0], "V2").steps for on in self.settings.on]
+        keys = [f"CAST(value.{'.'.join(map(quote, steps))} AS STRING)" for steps in paths]
         side = records.selectExpr("*", *(f"{sql} AS __on{n}" for n, sql in enumerate(keys)))
         on = [F.expr(f"__on{n} = __key{n}") for n in range(len(keys))]
         joined = side.join(F.broadcast(table), on, "left")
@@ -132,10 +128,10 @@ class TableLookup(LookupPart, FrameTransform):
         missed = "applies AND value IS NOT NULL AND __found IS NULL"
         if name == "value":
             return f"{self._value(records)} AS value"
-        if name == "dropped" and self.config.get_str("missing") == "drop":
+        if name == "dropped" and self.settings.missing == "drop":
             return f"IF({missed}, {literal(self.alias)}, dropped) AS dropped"
-        if name == "error" and self.config.get_str("missing") == "reject":
-            keys = ", ".join(f"__on{n}" for n in range(len(self.config.get_list("on"))))
+        if name == "error" and self.settings.missing == "reject":
+            keys = ", ".join(f"__on{n}" for n in range(len(self.settings.on)))
             message = f"concat('The table has no row for ', concat_ws(', ', {keys}), '.')"
             return f"IF({missed}, {self.rejection('LookupError', message)}, error) AS error"
         return quote(name)
@@ -143,39 +139,33 @@ class TableLookup(LookupPart, FrameTransform):
     def _value(self, records: DataFrame) -> str:
         """Return SQL for the value with the fields of the table."""
         kind = records.schema["value"].dataType
-        prefix = self.config.get_str("prefix")
-        added = parse_ddl(self.config.get_str("fields"), field="fields").fields
+        added = [self.settings.prefix + field.name for field in self.added.fields]
         columns = {name: f"value.{quote(name)}" for name in kind.fieldNames()}  # type: ignore[attr-defined]  # a struct
-        for n, name in enumerate(prefix + field.name for field in added):
-            # A record that is spared keeps what it has.
+        for n, name in enumerate(added):
+            # A record that the step does not apply to keeps what it has.
             columns[name] = f"IF(applies, __field{n}, {columns.get(name, 'NULL')})"
         pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in columns.items())
         return f"IF(value IS NULL, NULL, named_struct({pairs}))"
 
-    def _left(self, text: str) -> str:
-        steps = FieldPath.parse(text.partition(":")[0], "V2").steps
-        return f"CAST(value.{'.'.join(map(quote, steps))} AS STRING)"
-
     def _current(self, spark: SparkSession, batch: TransformBatch) -> DataFrame:
         age = time.monotonic() - self._read_at
         # A batch is computed several times, and must see one table.
-        old = batch.id != self._batch and age * 1000 >= self.config.get_int("refresh.ms")
+        old = batch.id != self._batch and age * 1000 >= self.settings.refresh_ms
         if self._table is None or old:
             self._table, self._read_at = self._read(spark), time.monotonic()
         self._batch = batch.id
         return self._table
 
     def _read(self, spark: SparkSession) -> DataFrame:
-        path, most = self.config.get_str("table"), self.config.get_int("max.rows")
-        fields = parse_ddl(self.config.get_str("fields"), field="fields").fields
-        names = [text.rpartition(":")[2] for text in self.config.get_list("on")]
+        path, most = self.settings.table, self.settings.max_rows
+        names = [text.rpartition(":")[2] for text in self.settings.on]
         keys = [f"CAST({quote(name)} AS STRING) AS __key{n}" for n, name in enumerate(names)]
         columns = [
             f"try_cast({quote(f.name)} AS {sql_type(f.schema)}) AS __field{n}"
-            for n, f in enumerate(fields)
+            for n, f in enumerate(self.added.fields)
         ]
         try:
-            source = spark.read.option("header", "true").format(self.config.get_str("format"))
+            source = spark.read.option("header", "true").format(self.settings.format)
             table = source.load(path).selectExpr(*keys, *columns, "true AS __found")
         except AnalysisException as error:
             raise self._wrong(
@@ -184,10 +174,8 @@ class TableLookup(LookupPart, FrameTransform):
         rows = table.limit(most + 1).toArrow()
         if rows.num_rows > most:
             raise self._wrong(problem=f"{path} has more than {most} rows.")
-        counted = rows.group_by([f"__key{n}" for n in range(len(names))]).aggregate(
-            [([], "count_all")]
-        )
-        if counted.num_rows != rows.num_rows:
+        groups = rows.group_by([f"__key{n}" for n in range(len(names))])
+        if groups.aggregate([([], "count_all")]).num_rows != rows.num_rows:
             raise self._wrong(problem=f"{path} has several rows for one {', '.join(names)}.")
         return spark.createDataFrame(rows)
 
@@ -206,7 +194,7 @@ _BUSY = 429
 _SERVER = 500
 
 
-class ServiceLookup(LookupPart, ArrowTransform):
+class ServiceLookup(_Part, ArrowTransform):
     """Asks a service once for each different URL of a batch."""
 
     _pace: Pace | None = None
@@ -214,7 +202,7 @@ class ServiceLookup(LookupPart, ArrowTransform):
     @override
     def start(self, context: TransformContext) -> None:
         super().start(context)
-        rate = self.config.find_float("rate.limit")
+        rate = self.settings.rate_limit
         if rate is not None:
             path = context.state / "pace"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -224,8 +212,8 @@ class ServiceLookup(LookupPart, ArrowTransform):
 
     @override
     def output(self, value: Schema) -> Schema:
-        after = widened(value, self.config)
-        for name in _NAME.findall(self.config.get_str("url")):
+        after = super().output(value)
+        for name in _NAME.findall(self.settings.url or ""):
             schema: Schema | None = value
             for step in FieldPath.parse(name, "V2").steps:
                 field = schema.field(step) if schema and schema.type is Type.STRUCT else None
@@ -236,22 +224,27 @@ class ServiceLookup(LookupPart, ArrowTransform):
 
     @override
     def transform(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        url, value = self.config.get_str("url"), rows.column("value")
-        names = _NAME.findall(url)
-        fields = {name: _at(value, name).to_pylist() for name in names}
+        url, value = self.settings.url or "", rows.column("value")
+        fields = {
+            name: pc.struct_field(value, list(FieldPath.parse(name, "V2").steps)).to_pylist()
+            for name in _NAME.findall(url)
+        }
         valid = value.is_valid().to_pylist()
         urls = [
-            _filled(url, {name: fields[name][at] for name in names}) if valid[at] else None
+            _filled(url, {name: values[at] for name, values in fields.items()})
+            if valid[at]
+            else None
             for at in range(rows.num_rows)
         ]
-        answers = self._service().answers({url for url in urls if url is not None})
+        service = _service(self.settings, self._pace)
+        answers = service.answers({url for url in urls if url is not None})
         for found in answers.values():
             if isinstance(found, Refused):
                 raise RecordError(problem=found.problem)
         missing = [u is None or answers[u] is None for u in urls]
-        how = self.config.get_str("missing")
+        how = self.settings.missing
         if how == "reject" and any(m and v for m, v in zip(missing, valid, strict=True)):
-            raise RecordError(problem="The service knows nothing of it (404).")
+            raise RecordError(problem="The service found nothing for it (404).")
         after = self._added(rows, [answers[u] if u is not None else None for u in urls], valid)
         if how != "drop":
             return after
@@ -262,43 +255,13 @@ class ServiceLookup(LookupPart, ArrowTransform):
         self, rows: pa.RecordBatch, found: list[Any], valid: list[bool]
     ) -> pa.RecordBatch:
         value = rows.column("value")
-        schema = parse_ddl(self.config.get_str("fields"), field="fields")
-        prefix = self.config.get_str("prefix")
         columns = {f.name: value.field(f.name) for f in value.type}
-        for field in to_arrow(schema):
+        for field in to_arrow(self.added):
             texts = [(answer or {}).get(field.name) for answer in found]
-            columns[prefix + field.name] = _typed(texts, field.type)
+            columns[self.settings.prefix + field.name] = _typed(texts, field.type)
         mask = pa.array([not there for there in valid], pa.bool_())
         made = pa.StructArray.from_arrays(list(columns.values()), list(columns), mask=mask)
         return pa.RecordBatch.from_pydict({"value": made, "row": rows.column("row")})
-
-    def _service(self) -> Service:
-        config = self.config
-        secret = config.find_password("authorization")
-        return _service(
-            Terms(
-                authorization=secret.value if secret is not None else None,
-                timeout_s=config.get_int("timeout.ms") / 1000,
-                retries=config.get_int("retries"),
-                pace=self._pace,
-                parallel=config.get_int("parallel"),
-                cache=config.get_int("cache.size"),
-                refresh_s=config.get_int("refresh.ms") / 1000,
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a service may be asked."""
-
-    authorization: str | None
-    timeout_s: float
-    retries: int
-    pace: Pace | None
-    parallel: int
-    cache: int
-    refresh_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +274,15 @@ class Refused:
 class Service:
     """A service as one worker process knows it: a client and the answers so far."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, settings: LookupSettings, pace: Pace | None) -> None:
         """Connect when the first question comes."""
-        self._terms = terms
-        headers = {"Authorization": terms.authorization} if terms.authorization else {}
-        self._client = httpx2.Client(
-            timeout=terms.timeout_s, headers=headers, follow_redirects=True
-        )
-        self._pool = ThreadPoolExecutor(terms.parallel)
+        self._settings = settings
+        self._pace = pace
+        secret = settings.authorization
+        headers = {} if secret is None else {"Authorization": secret.value}
+        timeout = settings.timeout_ms / 1000
+        self._client = httpx2.Client(timeout=timeout, headers=headers, follow_redirects=True)
+        self._pool = ThreadPoolExecutor(settings.parallel)
         self._known: OrderedDict[str, tuple[float, Any]] = OrderedDict()
 
     def answers(self, urls: Iterable[str]) -> dict[str, Any]:
@@ -330,7 +294,7 @@ class Service:
         unknown = []
         for url in urls:
             at, answer = self._known.get(url, (float("-inf"), None))
-            if time.monotonic() - at < self._terms.refresh_s:
+            if (time.monotonic() - at) * 1000 < self._settings.refresh_ms:
                 found[url] = answer
             else:
                 unknown.append(url)
@@ -338,17 +302,17 @@ class Service:
             found[url] = answer
             self._known[url] = time.monotonic(), answer
             self._known.move_to_end(url)
-        while len(self._known) > self._terms.cache:
+        while len(self._known) > self._settings.cache_size:
             self._known.popitem(last=False)
         return found
 
     def _ask(self, url: str) -> Any:
         problem = ""
-        for attempt in range(self._terms.retries + 1):
+        for attempt in range(self._settings.retries + 1):
             if attempt:
                 time.sleep(_BACKOFF_SECONDS * 2 ** (attempt - 1))
-            if self._terms.pace is not None:
-                self._terms.pace.wait()
+            if self._pace is not None:
+                self._pace.wait()
             try:
                 answer = self._client.get(url)
             except httpx2.TransportError as error:
@@ -361,8 +325,8 @@ class Service:
 
 
 @lru_cache(maxsize=16)
-def _service(terms: Terms) -> Service:
-    return Service(terms)
+def _service(settings: LookupSettings, pace: Pace | None) -> Service:
+    return Service(settings, pace)
 
 
 def _read(answer: httpx2.Response) -> Any:
@@ -384,11 +348,6 @@ def _filled(url: str, fields: dict[str, Any]) -> str | None:
     if any(value is None for value in fields.values()):
         return None
     return _NAME.sub(lambda name: url_quote(str(fields[name.group(1)]), safe=""), url)
-
-
-def _at(value: pa.StructArray, name: str) -> pa.Array:
-    """Return a field at any depth; null where something around it is."""
-    return pc.struct_field(value, list(FieldPath.parse(name, "V2").steps))
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -525,7 +484,7 @@ class LookupSettings(Settings):
 class Lookup(CodeTransform):
     """Adds fields that a small table or an HTTP service holds for each record.
 
-    A table is read whole, joined in memory, and read anew when it has grown old. A service
+    A table is read whole, joined in memory, and read again when it has grown old. A service
     is asked once for each different URL, from Spark's Python workers, which remember the
     answers; what it refuses rejects the records that asked, and while it is down the batch
     waits and runs again.

@@ -36,7 +36,7 @@ _HASH_BITS = {"sha256": 256, "sha512": 512}
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 
-def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+def _check_salt(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if props.get("method") in {None, "hash"} and not props.get("salt"):
         yield ConfigError(
             problem="Without a salt, hashing all possible values undoes a hash.",
@@ -60,8 +60,8 @@ class MaskSettings(Settings):
         importance=Importance.HIGH,
     )
     salt: Password | None = setting(
-        "For hash: the secret without which nobody can find a value by hashing "
-        "all that are possible.",
+        "For hash: the secret without which no value can be found by hashing all that are "
+        "possible.",
         default=None,
         importance=Importance.HIGH,
     )
@@ -84,11 +84,11 @@ class MaskSettings(Settings):
     )
     character: str = setting("For format: what covers.", default="*")
 
-    rules = (_check,)
+    rules = (_check_salt,)
 
 
 class Mask(Transform):
-    """Replaces fields by texts that do not tell what they were; null stays null.
+    """Replaces fields by texts that do not show what they were; null stays null.
 
     ``hash`` gives the same text for the same value and the same salt, so that masked data
     can still be joined and counted. ``format`` covers letters and digits, and keeps what is
@@ -117,7 +117,7 @@ class Mask(Transform):
         # Only digests of the salt go into Spark's plans, which logs may show. Two rounds, as
         # in HMAC (RFC 2104), so that a hash cannot be continued with a longer value.
         name = self.settings.hash_algorithm
-        salt = self.config.get_password("salt").value.encode()
+        salt = self.settings.salt.value.encode() if self.settings.salt else b""
         inner, outer = (
             hashlib.new(name, side + salt).hexdigest() for side in (b"inner:", b"outer:")
         )
@@ -131,12 +131,12 @@ class Mask(Transform):
         sign = literal(self.settings.character.replace("\\", "\\\\").replace("$", "\\$"))
         length = f"length({text})"
         middle = f"substring({text}, {first + 1}, {length} - {first + last})"
-        kept = (
+        partly = (
             f"concat(left({text}, {first}), regexp_replace({middle}, {covered}, {sign}), "
             f"right({text}, {last}))"
         )
         whole = f"regexp_replace({text}, {covered}, {sign})"
-        return f"IF({length} > {first + last}, {kept}, {whole})"
+        return f"IF({length} > {first + last}, {partly}, {whole})"
 
 
 _BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
@@ -189,15 +189,12 @@ class MaskField(Transform):
             return shape
         if self.settings.replace_null_with_default:
             part = part.defaulted()
-        for path in self._paths(part):
+        # In the record's order, as the first error of a record counts.
+        places = {name: number for number, name in enumerate(part.columns())}
+        paths = self.settings.field_paths(self.settings.fields)
+        for path in sorted(paths, key=lambda path: places.get(path.steps[0], len(places))):
             shape, part = self._mask(shape, part, path)
         return self.with_part(shape, part)
-
-    def _paths(self, part: ValueExpr) -> list[FieldPath]:
-        """Give the fields in the record's order, as the first error of a record counts."""
-        paths = self.settings.field_paths(self.settings.fields)
-        places = {name: number for number, name in enumerate(part.columns())}
-        return sorted(paths, key=lambda path: places.get(path.steps[0], len(places)))
 
     def _mask(
         self, shape: RecordExpr, part: ValueExpr, path: FieldPath
@@ -206,8 +203,11 @@ class MaskField(Transform):
             found = part.find(path)
         except UnfitRecordError:
             found = None
+        if found is None and part.schemaless and len(path.steps) == 1 and not part.is_map:
+            null = sql_null(Schema.string()), Schema.string(optional=True)
+            return shape, part.inserted(path, *null)
         if found is None:
-            return shape, self._absent(part, path)
+            return shape, part
         try:
             masked = self._masked(found[1], schemaless=part.schemaless)
         except UnfitRecordError as error:
@@ -216,15 +216,11 @@ class MaskField(Transform):
 
         def change(sql: str, schema: Schema) -> Column:
             new_sql, new = masked
-            kept = schema if new.type is schema.type else new.replaced(optional=schema.optional)
-            return f"IF({sql} IS NULL, NULL, {new_sql})", kept
+            if new.type is schema.type:
+                new = schema
+            return f"IF({sql} IS NULL, NULL, {new_sql})", new.replaced(optional=schema.optional)
 
         return shape, part.changed({path: change})
-
-    def _absent(self, part: ValueExpr, path: FieldPath) -> ValueExpr:
-        if not part.schemaless or len(path.steps) > 1 or part.is_map:
-            return part
-        return part.inserted(path, sql_null(Schema.string()), Schema.string(optional=True))
 
     def _masked(self, schema: Schema, *, schemaless: bool) -> Column:
         replacement = self.settings.replacement
@@ -275,7 +271,7 @@ def _decimal(text: str, scale: int) -> Decimal:
     return fitting
 
 
-def _number(text: str, wanted: str) -> Decimal:
+def _number(text: str, target: str) -> Decimal:
     """Read a number as Java's BigDecimal does: without spaces, underscores and names."""
     try:
         plain = text.isascii() and "_" not in text and text.strip() == text
@@ -283,6 +279,6 @@ def _number(text: str, wanted: str) -> Decimal:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
-        message = f"Unable to convert {text} (class java.lang.String) to {wanted}"
+        message = f"Unable to convert {text} (class java.lang.String) to {target}"
         raise UnfitRecordError(message=message)
     return number

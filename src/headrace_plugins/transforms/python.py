@@ -24,13 +24,7 @@ from headrace.sdk import (
     Type,
     UnfitRecordError,
 )
-from headrace.sdk.config import (
-    Importance,
-    Meaning,
-    Settings,
-    ValidString,
-    setting,
-)
+from headrace.sdk.config import Importance, Meaning, Settings, ValidString, setting
 from headrace.sdk.sparktypes import parse_ddl
 
 if TYPE_CHECKING:
@@ -96,7 +90,16 @@ class PythonSettings(Settings):
     rules = (_check,)
 
 
-class Python(CodeTransform):
+class _Configured(CodeTransform):
+    settings: PythonSettings
+
+    @override
+    def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
+        super().__init__(alias, config, of_key=of_key)
+        self.routes = self.settings.changes_topic
+
+
+class Python(_Configured):
     """Runs a Python function, in Spark's Python workers.
 
     A function of one record takes a ``headrace.sdk.Record`` and returns a record, or a
@@ -105,13 +108,6 @@ class Python(CodeTransform):
     it filters the column ``__row`` along with the others. What a function raises rejects the
     records that it was called with, those of a batch one by one in the end.
     """
-
-    settings: PythonSettings
-
-    @override
-    def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
-        super().__init__(alias, config, of_key=of_key)
-        self.routes = config.get_bool("changes.topic")
 
     @override
     def runner(self) -> CodeTransform:
@@ -122,15 +118,10 @@ class Python(CodeTransform):
         return runner
 
 
-class _Function(CodeTransform):
+class _Function(_Configured):
     """What both kinds share."""
 
     source: tuple[str, str, str]
-
-    @override
-    def __init__(self, alias: str, config: Config, *, of_key: bool = False) -> None:
-        super().__init__(alias, config, of_key=of_key)
-        self.routes = config.get_bool("changes.topic")
 
     @property
     @override
@@ -146,15 +137,15 @@ class _Function(CodeTransform):
         ddl = self.config.find_str("schema")
         return value if ddl is None else parse_ddl(ddl, field="schema")
 
-    def check_names(self, names: Iterable[str], given: Iterable[str]) -> None:
-        """Raise RecordError for a field that would be lost, as the values after have none such.
+    def check_names(self, names: Iterable[str], before: Iterable[str]) -> None:
+        """Raise RecordError for a field that would be lost, as the values after lack it.
 
-        ``given`` are the fields that the function was given.
+        ``before`` are the fields of the values that the function was called with.
         """
         ddl = self.config.find_str("schema")
-        for name in frozenset(names) - (frozenset(given) if ddl is None else _names(ddl)):
+        for name in frozenset(names) - (frozenset(before) if ddl is None else _names(ddl)):
             raise RecordError(
-                problem=f"The function gave a field {name}, which its values do not have.",
+                problem=f"The function returned a field {name}, which its values do not have.",
                 fix="Name all the fields in schema.",
             )
 
@@ -173,18 +164,14 @@ class _OfRecords(_Function, RecordTransform):
             found = type(after).__name__
             problem = f"The function returned {found}, not a Record, a mapping or None."
             raise RecordError(problem)
-        self._check(record, after)
-        return after
-
-    def _check(self, before: Record, after: Record) -> None:
-        """Raise RecordError where something of what the function gave would be lost."""
-        if isinstance(after.value, Mapping) and before.value_schema is not None:
-            self.check_names(after.value, (f.name for f in before.value_schema.fields))
-        if after.topic != before.topic and not self.routes:
+        if isinstance(after.value, Mapping) and record.value_schema is not None:
+            self.check_names(after.value, (f.name for f in record.value_schema.fields))
+        if after.topic != record.topic and not self.routes:
             raise RecordError(
-                problem=f"The function gave the topic {after.topic}, without changes.topic.",
+                problem=f"The function returned topic {after.topic}, without changes.topic.",
                 fix="Set changes.topic to true.",
             )
+        return after
 
 
 class _OfBatches(_Function, ArrowTransform):
@@ -203,40 +190,33 @@ class _OfBatches(_Function, ArrowTransform):
         some = value.filter(there)
         names = [field.name for field in value.type]
         columns = [pc.struct_field(some, [n]) for n in range(len(names))]
-        given = pa.RecordBatch.from_arrays([*columns, numbers.filter(there)], [*names, ROW])
-        after = self.function()(given) if given.num_rows else given
+        before = pa.RecordBatch.from_arrays([*columns, numbers.filter(there)], [*names, ROW])
+        after = self.function()(before) if before.num_rows else before
         if isinstance(after, pa.Table):
-            after = _one_batch(after)
+            columns = [pa.concat_arrays(c.chunks) for c in after.combine_chunks().columns]
+            after = pa.RecordBatch.from_arrays(columns, schema=after.schema)
         if not isinstance(after, pa.RecordBatch):
             found = type(after).__name__
             problem = f"The function returned {found}, not a RecordBatch."
             raise RecordError(problem)
         left = after.schema.names
-        if ROW in left:
-            kept = after.column(ROW)
-        elif after.num_rows == given.num_rows:
-            kept = given.column(ROW)
-        else:
-            problem = f"It gave {after.num_rows} rows for {given.num_rows} without {ROW}."
+        if ROW not in left and after.num_rows != before.num_rows:
+            problem = f"It returned {after.num_rows} rows for {before.num_rows} without {ROW}."
             raise RecordError(problem)
+        row_numbers = (after if ROW in left else before).column(ROW)
         fields = [name for name in left if name != ROW]
         self.check_names(fields, names)
         made = pa.StructArray.from_arrays([after.column(name) for name in fields], fields)
         # Records without a value, tombstones, pass.
         none = numbers.filter(pc.invert(there))
         made = pa.concat_arrays([made, pa.nulls(len(none), made.type)])
-        kept = pa.concat_arrays([kept, none])
-        return pa.RecordBatch.from_pydict({"value": made, "row": kept})
+        row_numbers = pa.concat_arrays([row_numbers, none])
+        return pa.RecordBatch.from_pydict({"value": made, "row": row_numbers})
 
 
 @lru_cache(maxsize=64)
 def _names(ddl: str) -> frozenset[str]:
     return frozenset(field.name for field in parse_ddl(ddl, field="schema").fields)
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    columns = [pa.concat_arrays(column.chunks) for column in table.combine_chunks().columns]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _source(config: Config) -> tuple[str, str, str]:

@@ -28,21 +28,17 @@ from headrace.sdk.schema import (
     scale_of,
 )
 from headrace.sdk.sqltext import FieldPath, FieldSyntax, literal, sql_null, sql_type
-from headrace_plugins.kafka.java_regex import JavaRegex, java_replacement
+from headrace_plugins.kafka_compat.java_regex import JavaRegex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from headrace.sdk import RecordExpr
-    from headrace.sdk.struct_exprs import Change, Column
+    from headrace.sdk.struct_exprs import Change
 
 
 def require_struct(part: ValueExpr) -> ValueExpr:
-    """Return a part that has fields, or is null.
-
-    Raises:
-        UnfitRecordError: It is of another type.
-    """
+    """Return a part that has fields, or is null; raise UnfitRecordError for another type."""
     schema = part.schema
     if schema is None or part.is_struct:
         return part
@@ -99,9 +95,6 @@ class PatternFilter(Transform):
                     yield column[0]
 
 
-_OUTER, _INNER = "input.outer.field.name", "input.inner.field.name"
-
-
 class ExtractNestedFieldSettings(FieldSyntax):
     """The settings of ``ExtractNestedField``."""
 
@@ -132,23 +125,17 @@ class ExtractNestedField(Transform):
         part = require_struct(self.part(shape))
         if part.schema is None:
             return shape
-        outer, inner = (
-            self.settings.input_outer_field_name,
-            self.settings.input_inner_field_name,
-        )
-        steps = (*self.settings.field_path(outer).steps, *self.settings.field_path(inner).steps)
+        settings = self.settings
+        outer, inner = settings.input_outer_field_name, settings.input_inner_field_name
+        steps = (*settings.field_path(outer).steps, *settings.field_path(inner).steps)
         path = FieldPath(steps, f"{outer}.{inner}")
         column = part.find(path)
         if column is None:
             raise UnfitRecordError(
                 message=f"Field does not exist: {path.text}", where=f"NOT {part.is_null()}"
             )
-        output = self.settings.output_field_name
-        new = (
-            FieldPath((path.name,), path.name)
-            if not output
-            else self.settings.field_path(output)
-        )
+        output = settings.output_field_name
+        new = settings.field_path(output) if output else FieldPath((path.name,), path.name)
         return self.with_part(shape, part.inserted(new, *column))
 
 
@@ -215,13 +202,14 @@ class SetMaximumPrecision(Transform):
         part = require_struct(self.part(shape))
         most = self.settings.precision_max
         long = {name: col for name, col in part.columns().items() if _digits(col[1]) > most}
-        changes = {}
+        changes: dict[FieldPath, Change] = {}
         for name, (sql, schema) in long.items():
             limited = self._limited(schema, min(most, MAX_PRECISION))
             cast = f"try_cast({sql} AS {sql_type(limited)})"
             message = f"concat('The number ', CAST({sql} AS STRING), ' has too many digits')"
             shape = self.rejecting(shape, f"{sql} IS NOT NULL AND {cast} IS NULL", message)
-            changes[FieldPath((name,), name)] = _change(cast, limited)
+            # The arguments are those of now: the loop goes on before a change is made.
+            changes[FieldPath((name,), name)] = lambda *_, new=(cast, limited): new
         return self.with_part(shape, part.changed(changes) if changes else part)
 
     def _limited(self, schema: Schema, most: int) -> Schema:
@@ -239,13 +227,6 @@ def _digits(schema: Schema) -> int:
     if not schema.is_logical or schema.name != DECIMAL:
         return 0
     return precision_of(schema.parameters) or _UNLIMITED
-
-
-def _change(sql: str, schema: Schema) -> Change:
-    def change(_sql: str, _schema: Schema) -> Column:
-        return sql, schema
-
-    return change
 
 
 def _lower(word: str) -> str:
@@ -376,7 +357,7 @@ def _check_pattern(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         yield _unknown(str(pattern), _PATTERN)
         return
     try:
-        java_replacement(regex, str(replacement or ""), key=_REPLACEMENT)
+        regex.replacement(str(replacement or ""), key=_REPLACEMENT)
     except ConfigError as error:
         yield error
 
@@ -413,12 +394,11 @@ class PatternRename(Transform):
     def apply(self, shape: RecordExpr) -> RecordExpr:
         part = require_struct(self.part(shape))
         regex = _regex(self.settings.field_pattern, self.settings.field_pattern_flags)
-        text = self.settings.field_replacement
-        replacement = java_replacement(regex, text, key=_REPLACEMENT)
+        expand = regex.replacement(self.settings.field_replacement, key=_REPLACEMENT)
         names: dict[FieldPath, str] = {}
         for name in part.columns():
-            renamed = regex.replaced_all(name, replacement)
-            if renamed is None:
+            python = regex.python_for(name)
+            if python is None:
                 raise _unknown(regex.pattern, f"transforms.{self.alias}.{_PATTERN}")
-            names[FieldPath((name,), name)] = renamed
+            names[FieldPath((name,), name)] = python.sub(expand, name)
         return self.with_part(shape, part.renamed(names) if names else part)

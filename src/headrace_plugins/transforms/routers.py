@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
@@ -26,7 +26,7 @@ from headrace.sdk.config import (
 )
 from headrace.sdk.schema import DATE, DECIMAL, NUMBERS, TIMESTAMP
 from headrace.sdk.sqltext import FieldPath, literal, literal_text
-from headrace_plugins.kafka.java_regex import JavaRegex, Replacement, java_replacement
+from headrace_plugins.kafka_compat.java_regex import JavaRegex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,35 +34,9 @@ if TYPE_CHECKING:
     from headrace.sdk import RecordExpr, Schema
 
 
-_ARROW = "->"
-
-
-@dataclass(frozen=True)
-class _Rule:
-    regex: JavaRegex
-    name: Replacement
-
-    @classmethod
-    def of(cls, pattern: str, name: str) -> _Rule:
-        """Read a rule. Raises ConfigError where the name refers to no group."""
-        regex = JavaRegex.of(pattern)
-        return cls(regex, java_replacement(regex, name, key="routes"))
-
-    def routed(self, topic: str) -> str | None:
-        """Return what a topic that Python's engine knows becomes; None: it does not match."""
-        return self.regex.replaced_whole(topic, self.name)
-
-    def matches(self, topic: str) -> str:
-        return f"{topic} RLIKE {literal(self.regex.whole)}"
-
-    def case(self, topic: str) -> str:
-        whole, new = literal(self.regex.whole), literal(self.name.java())
-        return f"WHEN {self.matches(topic)} THEN regexp_replace({topic}, {whole}, {new})"
-
-
 def _rules(text: str) -> list[tuple[str, str]]:
     rules = (rule for line in text.splitlines() for rule in line.split(";") if rule.strip())
-    pairs = (rule.partition(_ARROW) for rule in rules)
+    pairs = (rule.partition("->") for rule in rules)
     return [(pattern.strip(), name.strip()) for pattern, _, name in pairs]
 
 
@@ -81,7 +55,7 @@ def _check_routes(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             continue
         try:
             Regex().check("routes", pattern)
-            _Rule.of(pattern, name)
+            JavaRegex.of(pattern).replacement(name, key="routes")
         except ConfigError as error:
             yield error
 
@@ -120,26 +94,26 @@ class Route(Transform):
 
     @override
     def apply(self, shape: RecordExpr) -> RecordExpr:
-        rules = [_Rule.of(*pair) for pair in _rules(self.settings.routes)]
+        rules = [(JavaRegex.of(rule), name) for rule, name in _rules(self.settings.routes)]
         keep = self.settings.unmatched == "keep"
-        constant = literal_text(shape.topic)
+        topic, constant = shape.topic, literal_text(shape.topic)
         # A constant stays one: the flow then needs not look at each record's topic.
-        if constant is not None and all(rule.regex.knows(constant) for rule in rules):
-            routed = next(filter(None, (rule.routed(constant) for rule in rules)), None)
-            if routed is not None:
-                return replace(shape, topic=literal(routed))
+        if constant is not None and all(regex.python_for(constant) for regex, _ in rules):
+            for regex, name in rules:
+                python = regex.python_for(constant)
+                if python is not None and (match := python.fullmatch(constant)):
+                    routed = regex.replacement(name, key="routes")(match)
+                    return replace(shape, topic=literal(routed))
             return shape if keep else shape.dropping("true", self.alias)
-        return _matched(shape, rules) if keep else self._dropping(shape, rules)
-
-    def _dropping(self, shape: RecordExpr, rules: list[_Rule]) -> RecordExpr:
-        some = " OR ".join(rule.matches(shape.topic) for rule in rules)
-        return _matched(shape, rules).dropping(f"NOT coalesce({some}, false)", self.alias)
-
-
-def _matched(shape: RecordExpr, rules: list[_Rule]) -> RecordExpr:
-    topic = shape.topic
-    cases = " ".join(rule.case(topic) for rule in rules)
-    return replace(shape, topic=f"CASE {cases} ELSE {topic} END")
+        tests = [f"{topic} RLIKE {literal(regex.whole)}" for regex, _ in rules]
+        cases = " ".join(
+            f"WHEN {test} THEN regexp_replace({topic}, {literal(regex.whole)}, {literal(name)})"
+            for test, (regex, name) in zip(tests, rules, strict=True)
+        )
+        after = replace(shape, topic=f"CASE {cases} ELSE {topic} END")
+        if keep:
+            return after
+        return after.dropping(f"NOT coalesce({' OR '.join(tests)}, false)", self.alias)
 
 
 def _check_replacement(props: Mapping[str, Any]) -> Iterable[ConfigError]:
@@ -147,7 +121,7 @@ def _check_replacement(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if regex is None or replacement is None:
         return
     try:
-        java_replacement(JavaRegex.of(str(regex)), str(replacement), key="replacement")
+        JavaRegex.of(str(regex)).replacement(str(replacement), key="replacement")
     except ConfigError as error:
         yield error
 
@@ -183,23 +157,20 @@ class RegexRouter(Transform):
 
     @override
     def apply(self, shape: RecordExpr) -> RecordExpr:
-        regex = JavaRegex.of(self.settings.regex)
-        text = self.settings.replacement
-        replacement = java_replacement(regex, text, key="replacement")
+        regex, text = JavaRegex.of(self.settings.regex), self.settings.replacement
         topic = literal_text(shape.topic)
+        python = None if topic is None else regex.python_for(topic)
         # A constant stays one: the flow then needs not look at each record's topic.
-        if topic is not None and (matches := regex.matches(topic)) is not None:
-            routed = regex.replaced_first(topic, replacement) if matches else topic
-            return replace(shape, topic=literal(routed or ""))
-        return replace(shape, topic=_routed(shape.topic, regex, replacement))
-
-
-def _routed(topic: str, regex: JavaRegex, replacement: Replacement) -> str:
-    # SQL replaces every match, Kafka the first. As the whole name matches, the first match
-    # is at its start; the rest goes along as one more group.
-    first = Replacement((*replacement.parts, regex.groups + 1))
-    replaced = f"regexp_replace({topic}, {literal(regex.head)}, {literal(first.java())})"
-    return f"IF({topic} RLIKE {literal(regex.whole)}, {replaced}, {topic})"
+        if topic is not None and python is not None:
+            if not python.fullmatch(topic):
+                return shape
+            expand = regex.replacement(text, key="replacement")
+            return replace(shape, topic=literal(python.sub(expand, topic, count=1)))
+        # SQL replaces every match, Kafka the first. As the whole name matches, the first match
+        # is at its start.
+        first = f"regexp_replace({shape.topic}, {literal(regex.head)}, {literal(text)})"
+        matches = f"{shape.topic} RLIKE {literal(regex.whole)}"
+        return replace(shape, topic=f"IF({matches}, {first}, {shape.topic})")
 
 
 # https://spark.apache.org/docs/latest/sql-ref-datetime-pattern.html; weeks are not among them.

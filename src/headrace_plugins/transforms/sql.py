@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Transform
 from headrace.sdk.config import Importance, Settings, setting
-from headrace.sdk.sqltext import quote
+from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES, quote
 from headrace.sdk.transform import TypedTransform
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ _CLOSED = re.compile(
     r"|--.*|/\*(?!\+)(?:(?!/\*).)*\*/",
     re.DOTALL,
 )
-"""A hint is no comment, and a comment within a comment is one in Spark."""
-_JAVA = {"REFLECT", "TRY_REFLECT", "JAVA_METHOD", "IDENTIFIER"}
+"""A hint is not a comment, and a comment within a comment is one in Spark."""
+_JAVA = {*(name.upper() for name in CALLS_JAVA), "IDENTIFIER"}
 """Functions that call Java's methods, and what gives any name to a function or a table."""
+_FILES = {*(name.upper() for name in OPENS_FILES), "FROM_AVRO"}
 _QUERIES = {"SELECT", "FROM", "WITH", "TABLE", "VALUES", "MAP", "REDUCE"}
 """What a query may begin with."""
 _GOES_ON = {
@@ -70,7 +71,7 @@ def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigEr
     sql = props.get(key)
     if sql is None:
         return
-    if problem := _foreign(str(sql)):
+    if problem := foreign(str(sql)):
         yield ConfigError(
             problem=problem,
             fix="Use functions of Spark SQL over the record's fields, and put names that SQL "
@@ -90,26 +91,31 @@ def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigEr
         )
 
 
-def _foreign(sql: str) -> str | None:
+def foreign(sql: str) -> str | None:
     """Return what is wrong with SQL that reaches out of its record."""
     found = [each for each in tokens(sql) if each[0].strip()]
     if any((t["quoted"] or t["comment"]) and not _CLOSED.fullmatch(t[0]) for t in found):
         return "A quote or a comment is not closed, or a comment holds another."
-    texts = [_text(each) for each in found if not each["comment"]]
+    # As Spark looks at them, without regard to case; strings are all alike.
+    texts = [
+        "''" if each["quoted"] and not each[0].startswith("`") else each[0].upper()
+        for each in found
+        if not each["comment"]
+    ]
     for before, text, after in zip(["", *texts], texts, [*texts[1:], ""], strict=False):
         if text.strip("`") in _JAVA and after == "(":
             return f"{text.lower()} is not possible in SQL of a record: it may call Java."
+        if text.strip("`") in _FILES and after == "(":
+            return (
+                f"{text.lower()} is not possible in SQL of a record: it may open files and "
+                "addresses."
+            )
         if _is_query(before, text, after):
             return (
                 f"A query is not possible within SQL of a record, as {text} {after} is: it "
                 "would read what is no record."
             )
     return None
-
-
-def _text(token: re.Match[str]) -> str:
-    """Return a token as Spark looks at it, without regard to case; strings are all alike."""
-    return "''" if token["quoted"] and not token[0].startswith("`") else token[0].upper()
 
 
 def _is_query(before: str, text: str, after: str) -> bool:

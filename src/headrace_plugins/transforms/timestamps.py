@@ -20,7 +20,7 @@ from headrace.sdk.config import (
 from headrace.sdk.schema import DATE, TIME, TIMESTAMP
 from headrace.sdk.sqltext import FieldSyntax, literal, literal_text, sql_null
 from headrace.sdk.struct_exprs import defaulted, java_class
-from headrace_plugins.kafka.date_format import (
+from headrace_plugins.kafka_compat.date_format import (
     DatePattern,
     read_sql,
     reading_fault,
@@ -46,18 +46,14 @@ _MORE: Mapping[str, int] = {"microseconds": 1_000, "nanoseconds": 1_000_000}
 
 @dataclass(frozen=True)
 class Instant:
-    """A moment as Kafka Connect holds it, a number of milliseconds; null stays null.
-
-    Args:
-        millis: SQL of a BIGINT.
-        timestamp: SQL of the same as TIMESTAMP, where that is what it comes from: it may
-            have microseconds, which Kafka Connect has not.
-        bounded: Whether it is certain that a TIMESTAMP can hold it.
-    """
+    """A moment as Kafka Connect holds it, a number of milliseconds; null stays null."""
 
     millis: str
+    """SQL of a BIGINT."""
     timestamp: str | None = None
+    """SQL of a TIMESTAMP, where it comes from one: it may have microseconds."""
     bounded: bool = True
+    """Whether it is certain that a TIMESTAMP can hold it."""
 
     def too_far(self) -> str | None:
         """Give the condition under which no TIMESTAMP can hold it; None for never."""
@@ -72,10 +68,6 @@ class Instant:
             return self.timestamp
         made = f"timestamp_millis({self.millis})"
         return made if self.bounded else f"IF({self._near()}, {made}, NULL)"
-
-    def as_date(self) -> str:
-        """Give the DATE in UTC; null where no TIMESTAMP can hold the moment."""
-        return f"CAST({self.as_timestamp()} AS DATE)"
 
     def as_time(self) -> str:
         """Give the microseconds since midnight in UTC."""
@@ -93,10 +85,6 @@ class Instant:
             return _times(self.millis, _MORE[precision])
         return _times(f"unix_micros({self.timestamp})", _MORE[precision] // 1_000)
 
-    def as_text(self, pattern: DatePattern) -> str:
-        """Give the text by a pattern; null where no TIMESTAMP can hold the moment."""
-        return write_sql(pattern, self.as_timestamp())
-
 
 def of_timestamp(sql: str) -> Instant:
     """Give the instant of a TIMESTAMP."""
@@ -105,18 +93,9 @@ def of_timestamp(sql: str) -> Instant:
 
 def of_unix(sql: str, precision: str) -> Instant:
     """Give the instant of a number since 1970. Fractions of a millisecond are cut off."""
-    match precision:
-        case "seconds":
-            return Instant(_times(sql, 1_000), bounded=False)
-        case "milliseconds":
-            return Instant(sql, bounded=False)
-        case _:
-            return Instant(f"({sql} div {_MORE[precision]}L)")
-
-
-def of_text(sql: str, pattern: DatePattern) -> Instant:
-    """Give the instant of a text, null where it does not fit the pattern."""
-    return of_timestamp(read_sql(pattern, sql))
+    if precision in _MORE:
+        return Instant(f"({sql} div {_MORE[precision]}L)")
+    return Instant(_times(sql, 1_000 if precision == "seconds" else 1), bounded=False)
 
 
 def _times(sql: str, factor: int) -> str:
@@ -212,8 +191,8 @@ class TimestampConverterSettings(FieldSyntax):
 class TimestampConverter(Transform):
     """Converts a field, or the whole key or value, from one form of timestamp to another.
 
-    What comes in is told by its type: a text is read by `format`, a 64-bit number counts from
-    1970 in `unix.precision`, the logical types are what they are. All is UTC.
+    The input's type says how it is read: a text by `format`, a 64-bit number as a count from
+    1970 in `unix.precision`, the logical types as what they are. All is UTC.
     """
 
     aliases = ("org.apache.kafka.connect.transforms.TimestampConverter",)
@@ -250,29 +229,29 @@ class TimestampConverter(Transform):
         return self.with_part(self._failing(shape, part, column), part.with_whole(sql, schema))
 
     def _defaulted(self, part: ValueExpr, column: Column) -> Column:
-        wanted = self.settings.replace_null_with_default and not part.schemaless
-        return defaulted(column) if wanted else column
+        fills = self.settings.replace_null_with_default and not part.schemaless
+        return defaulted(column) if fills else column
 
     def _schema(self, before: Schema) -> Schema:
         return _SCHEMAS[self.settings.target_type](optional=before.optional)
 
     def _converted(self, part: ValueExpr, column: Column) -> Column:
         instant = self._instant(part, column)
-        target = self.settings.target_type
         schema = self._schema(column[1])
         if schema.name == column[1].name == TIMESTAMP:
             return column[0], schema
-        match target:
+        match self.settings.target_type:
             case "string":
-                return instant.as_text(DatePattern.of(self._format)), schema
+                sql = write_sql(DatePattern.of(self._format), instant.as_timestamp())
             case "unix":
-                return instant.as_unix(self.settings.unix_precision), schema
+                sql = instant.as_unix(self.settings.unix_precision)
             case "Date":
-                return instant.as_date(), schema
+                sql = f"CAST({instant.as_timestamp()} AS DATE)"
             case "Time":
-                return instant.as_time(), schema
+                sql = instant.as_time()
             case _:
-                return instant.as_timestamp(), schema
+                sql = instant.as_timestamp()
+        return sql, schema
 
     @property
     def _format(self) -> str:
@@ -288,7 +267,16 @@ class TimestampConverter(Transform):
         if name == TIME:
             return Instant(f"({sql} div 1000L)")
         if schema.type is Type.STRING:
-            return of_text(sql, self._readable()) if self._format else _NEVER
+            if not self._format:
+                return _NEVER
+            pattern = DatePattern.of(self._format)
+            if fault := reading_fault(pattern):
+                raise ConfigError(
+                    problem=f"Timestamps cannot be read by {self._format}: {fault}.",
+                    field=f"transforms.{self.alias}.format",
+                    fix="Leave these letters out, or read the text with a transform of SQL.",
+                )
+            return of_timestamp(read_sql(pattern, sql))
         if schema.type is Type.INT64:
             return of_unix(sql, self.settings.unix_precision)
         raise self._unknown(part, column)
@@ -308,17 +296,6 @@ class TimestampConverter(Transform):
             message=f"TimestampConverter does not support class {kind} objects as timestamps",
             where=where,
         )
-
-    def _readable(self) -> DatePattern:
-        """Return the pattern by which texts are read."""
-        pattern = DatePattern.of(self._format)
-        if fault := reading_fault(pattern):
-            raise ConfigError(
-                problem=f"Timestamps cannot be read by {self._format}: {fault}.",
-                field=f"transforms.{self.alias}.format",
-                fix="Leave these letters out, or read the text with a transform of SQL.",
-            )
-        return pattern
 
     def _failing(self, shape: RecordExpr, part: ValueExpr, column: Column) -> RecordExpr:
         """Reject texts that do not fit the pattern, and moments beyond Spark's reach."""

@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import Schema, Transform, Type, UnfitRecordError
-from headrace.sdk.config import (
-    Importance,
-    Settings,
-    ValidString,
-    setting,
-)
+from headrace.sdk.config import Importance, Settings, ValidString, setting
 from headrace.sdk.sqltext import literal, quote, sql_null
+from headrace_plugins.kafka_compat.headers import header_sql, with_headers
 
 if TYPE_CHECKING:
     from headrace.sdk import RecordExpr, ValueExpr
@@ -72,7 +68,7 @@ class Unwrap(Transform):
     """Replaces a change (before, after, op, source, ts) by the row after it.
 
     It takes Headrace's contract ``change`` and Debezium's envelope, and lets all else pass:
-    records that are no change, and tombstones, but where they are dropped. ``op`` is c, r, u,
+    records that are not changes, and tombstones, but where they are dropped. ``op`` is c, r, u,
     d or t, or a word that begins so, such as insert, update or delete; a truncation (t) has
     no row and is dropped.
     """
@@ -93,10 +89,10 @@ class Unwrap(Transform):
         found = _completed(value)
         if not {"op", "after"} <= set(found) or found["after"][1].type is not Type.STRUCT:
             return shape
-        given = value.columns().get("after")
-        if given is not None and given != found["after"]:
-            text = literal("The field after is a text and no row")
-            shape = self.rejecting(shape, f"{given[0]} IS NOT NULL", text)
+        after = value.columns().get("after")
+        if after is not None and after != found["after"]:
+            text = literal("The field after is a text, not a row")
+            shape = self.rejecting(shape, f"{after[0]} IS NOT NULL", text)
         mode = self.settings.delete_tombstone_handling_mode
         op = f"lower(left({found['op'][0]}, 1))"
         tombstone, delete = value.is_null(), f"coalesce({op} = 'd', false)"
@@ -158,12 +154,9 @@ class Unwrap(Transform):
         added = []
         for text in self.settings.add_headers:
             name, (sql, kind) = self._metadata(text, found)
-            texts = f"to_json({sql})" if kind.type is Type.STRUCT else f"CAST({sql} AS STRING)"
-            pair = f"'key', {literal(prefix + name)}, 'value', {texts}"
-            added.append(f"named_struct({pair}, 'type', 'string')")
-        if not added:
-            return shape.headers
-        return f"concat(coalesce({shape.headers}, array()), array({', '.join(added)}))"
+            value = f"to_json({sql})" if kind.type is Type.STRUCT else sql
+            added.append(header_sql(prefix + name, value, "string"))
+        return with_headers(shape.headers, added) if added else shape.headers
 
     def _metadata(self, text: str, found: dict[str, Column]) -> tuple[str, Column]:
         """Return the name and the column of an entry of add.fields or add.headers."""
@@ -182,7 +175,7 @@ class Unwrap(Transform):
 def _completed(value: ValueExpr) -> dict[str, Column]:
     """Return the fields of a change, with the row after it also where none was seen.
 
-    Plain JSON tells nothing of what is null in all records so far, as after deletions alone.
+    Plain JSON says nothing of what is null in all records so far, as after deletions alone.
     """
     found = value.columns()
     before, after = found.get("before", _NOTHING), found.get("after", _NOTHING)

@@ -21,15 +21,9 @@ __all__ = ["parse_schema"]
 
 
 def parse_schema(schema: SchemaText, references: dict[str, str]) -> ParsedSchema:
-    """Read a schema.
+    """Read a schema, with the texts of all it refers to, by name, dependencies first.
 
-    Args:
-        schema: The schema.
-        references: The texts of all it refers to, by name, dependencies first.
-
-    Raises:
-        InvalidSchemaError: The text is not a schema of its language.
-        SetupError: The packages that read this language are not installed.
+    Raises InvalidSchemaError, and SetupError where the packages for its language are missing.
     """
     return _parse(schema.type, schema.text, tuple(references.items()))
 

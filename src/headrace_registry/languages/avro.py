@@ -55,12 +55,7 @@ class AvroSchema:
 
 
 def parse_avro(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Read a schema. Raises InvalidSchemaError.
-
-    Args:
-        text: The schema in JSON.
-        references: The texts it refers to, dependencies first.
-    """
+    """Read a schema, with the texts it refers to in order. Raises InvalidSchemaError."""
     names = Names()
     for each in references.values():
         _made(read_json(each, "Avro"), names)

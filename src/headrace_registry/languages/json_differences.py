@@ -11,16 +11,20 @@ An object whose schema says nothing of further properties is open: it allows any
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+import re2
 
 from headrace_registry.languages.json_shapes import Kind, Node, Shape, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+# Its time is linear: Python's own engine may take for ever, and lets no other thread run.
+_QUIET = re2.Options()
+_QUIET.log_errors = False
 _MORE_PROPERTIES = "additionalProperties"
 _UNEVALUATED_PROPERTIES = "unevaluatedProperties"
 _UNEVALUATED_ITEMS = "unevaluatedItems"
@@ -28,15 +32,11 @@ _UNEVALUATED_ITEMS = "unevaluatedItems"
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference that breaks compatibility.
-
-    Args:
-        name: What it is, as Confluent's registry calls it.
-        path: Where it is, below the schema that was compared.
-    """
+    """A difference that breaks compatibility, by the name that Confluent's registry has."""
 
     name: str
     path: str = ""
+    """Where it is, below the schema that was compared."""
 
     def below(self, *path: str) -> Finding:
         """Return the finding as it is seen from further up."""
@@ -92,11 +92,11 @@ class _Comparison:
         if isinstance(schema, Shape):
             return schema
         target = schema.target()
-        kept = self._shapes.get(id(target.raw))
-        if kept is None or isinstance(target.raw, bool):
+        cached = self._shapes.get(id(target.raw))
+        if cached is None or isinstance(target.raw, bool):
             # The node is kept too, so that the id stays its own.
-            kept = self._shapes[id(target.raw)] = (target, shape_of(target))
-        return kept[1]
+            cached = self._shapes[id(target.raw)] = (target, shape_of(target))
+        return cached[1]
 
     def _compare(self, original: Shape, update: Shape) -> list[Finding]:
         if self._one_of_many(original, update):
@@ -192,10 +192,12 @@ def _largest_matching(fits: list[list[int]]) -> int:
 def _simple(original: Shape, update: Shape) -> list[Finding]:
     match original.kind:
         case Kind.STRING:
-            return [
-                *_bounds(original, update, "MAX_LENGTH", "MIN_LENGTH"),
-                *_pattern(original, update),
-            ]
+            found = _bounds(original, update, "MAX_LENGTH", "MIN_LENGTH")
+            old, new = original.get("pattern"), update.get("pattern")
+            if new is not None and old != new:
+                how = "ADDED" if old is None else "CHANGED"
+                found.append(Finding(f"PATTERN_{how}", "pattern"))
+            return found
         case Kind.NUMBER:
             return _numbers(original, update)
         case Kind.ENUM:
@@ -205,13 +207,6 @@ def _simple(original: Shape, update: Shape) -> list[Finding]:
             return [] if same else [Finding("ENUM_ARRAY_CHANGED", "const")]
         case _:
             return []
-
-
-def _pattern(original: Shape, update: Shape) -> list[Finding]:
-    old, new = original.get("pattern"), update.get("pattern")
-    if new is None or old == new:
-        return []
-    return [Finding("PATTERN_ADDED" if old is None else "PATTERN_CHANGED", "pattern")]
 
 
 def _numbers(original: Shape, update: Shape) -> list[Finding]:
@@ -227,7 +222,7 @@ def _enumerated(old: Sequence[Any], new: Sequence[Any]) -> list[Finding]:
     if all(each in new for each in old):
         return []
     narrowed = all(each in old for each in new)
-    return [_moved("enum", "ENUM_ARRAY", "NARROWED" if narrowed else "CHANGED")]
+    return [Finding(f"ENUM_ARRAY_{'NARROWED' if narrowed else 'CHANGED'}", "enum")]
 
 
 def _object_differences(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
@@ -291,9 +286,9 @@ def _is_open(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> 
 
 def _partial(ask: _Comparison, shape: Shape, keyword: str, unevaluated: str) -> Node | None:
     """Return the schema of what is not listed, if it is neither open nor closed."""
-    given = _schema(shape, keyword)
-    if given is not None:
-        return given
+    partly = _schema(shape, keyword)
+    if partly is not None:
+        return partly
     if shape.get(keyword) is False or not shape.node.modern:
         return None
     rest = shape.at(unevaluated)
@@ -317,8 +312,8 @@ def _required(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]
     for name in old:
         if name not in new or name in (original.get("required") or ()):
             continue
-        wanted = name in (update.get("required") or ())
-        if wanted and not _has_default(ask, update.node.inner(new[name])):
+        required = name in (update.get("required") or ())
+        if required and not _has_default(ask, update.node.inner(new[name])):
             found.append(Finding("REQUIRED_ATTRIBUTE_ADDED", f"required/{name}"))
     return found
 
@@ -333,7 +328,10 @@ def _properties(ask: _Comparison, original: Shape, update: Shape) -> list[Findin
     found = []
     for name in dict.fromkeys([*old, *new]):
         if name not in new:
-            here = _removed_property(ask, original.node.inner(old[name]), update, name)
+            is_open = _is_open(ask, update, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES)
+            cover = None if is_open else _cover(ask, update, name)
+            before = original.node.inner(old[name])
+            here = [] if is_open else _removed(ask, "PROPERTY", before, cover)
         elif name not in old:
             here = _added_property(ask, original, update, name, update.node.inner(new[name]))
         else:
@@ -343,30 +341,25 @@ def _properties(ask: _Comparison, original: Shape, update: Shape) -> list[Findin
     return found
 
 
-def _removed_property(
-    ask: _Comparison, before: Node, update: Shape, name: str
-) -> list[Finding]:
-    if _is_open(ask, update, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES):
-        return []
-    cover = _cover(ask, update, name)
+def _removed(ask: _Comparison, what: str, before: Node, cover: Node | None) -> list[Finding]:
+    """Return what breaks where nothing but ``cover`` may stand for what was listed."""
     if cover is None:
-        if ask.shape(before).kind is Kind.NOTHING:
-            return []
-        return [Finding("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL")]
+        nothing = ask.shape(before).kind is Kind.NOTHING
+        return [] if nothing else [Finding(f"{what}_REMOVED_FROM_CLOSED_CONTENT_MODEL")]
     found = ask.compare(before, cover)
-    why = "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
+    why = f"{what}_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
     return [*found, Finding(why)] if found else []
 
 
 def _added_property(
     ask: _Comparison, original: Shape, update: Shape, name: str, after: Node
 ) -> list[Finding]:
-    wanted = name in (update.get("required") or ()) and not _has_default(ask, after)
+    required = name in (update.get("required") or ())
+    unfilled = required and not _has_default(ask, after)
     if _is_open(ask, original, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES):
         if ask.shape(after).kind is Kind.ANYTHING:
             return []
-        required = name in (update.get("required") or ())
-        with_default = "_WITH_DEFAULT" if required and not wanted else ""
+        with_default = "_WITH_DEFAULT" if required and not unfilled else ""
         kind = "REQUIRED" if required else "OPTIONAL"
         return [Finding(f"{kind}_PROPERTY{with_default}_ADDED_TO_OPEN_CONTENT_MODEL")]
     found = []
@@ -374,7 +367,7 @@ def _added_property(
     if cover is not None and (changed := ask.compare(cover, after)):
         why = "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
         found += [*changed, Finding(why)]
-    if wanted:
+    if unfilled:
         found.append(Finding("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL"))
     return found
 
@@ -383,9 +376,9 @@ def _cover(ask: _Comparison, shape: Shape, name: str) -> Node | None:
     """Return the schema that a property has which the schema does not list."""
     for pattern, raw in _named(shape, "patternProperties").items():
         try:
-            if re.search(pattern, name):
+            if re2.search(pattern, name, _QUIET):
                 return shape.node.inner(raw)
-        except re.error:  # a pattern of another language covers nothing that we can tell
+        except re2.error:  # a pattern of another language covers nothing that we can tell
             continue
     return _partial(ask, shape, _MORE_PROPERTIES, _UNEVALUATED_PROPERTIES)
 
@@ -466,26 +459,16 @@ def _listed(ask: _Comparison, original: Shape, update: Shape) -> list[Finding]:
     found = []
     for index, (before, after) in enumerate(zip_longest(_each(original), _each(update))):
         if after is None:
-            here = _removed_item(ask, before, update)
+            rest = _rest(update)
+            is_open = _is_open(ask, update, rest, _UNEVALUATED_ITEMS)
+            cover = None if is_open else _partial(ask, update, rest, _UNEVALUATED_ITEMS)
+            here = [] if is_open else _removed(ask, "ITEM", before, cover)
         elif before is None:
             here = _added_item(ask, original, after)
         else:
             here = ask.compare(before, after)
         found += _below(here, f"items/{index}")
     return found
-
-
-def _removed_item(ask: _Comparison, before: Node, update: Shape) -> list[Finding]:
-    if _is_open(ask, update, _rest(update), _UNEVALUATED_ITEMS):
-        return []
-    cover = _partial(ask, update, _rest(update), _UNEVALUATED_ITEMS)
-    if cover is None:
-        if ask.shape(before).kind is Kind.NOTHING:
-            return []
-        return [Finding("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL")]
-    found = ask.compare(before, cover)
-    why = "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
-    return [*found, Finding(why)] if found else []
 
 
 def _added_item(ask: _Comparison, original: Shape, after: Node) -> list[Finding]:
@@ -506,30 +489,20 @@ def _below(found: Iterable[Finding], *path: str) -> list[Finding]:
     return [each.below(*path) for each in found]
 
 
-def _moved(keyword: str, name: str, how: str) -> Finding:
-    """Return the finding of a keyword whose value changed in a way that breaks."""
-    return Finding(f"{name}_{how}", keyword)
-
-
 def _bounds(original: Shape, update: Shape, most: str, least: str) -> list[Finding]:
-    """Return what an upper and a lower bound break.
-
-    Args:
-        original: The older schema.
-        update: The newer schema.
-        most: The upper bound's keyword, in upper case with underscores.
-        least: The lower bound's.
-    """
+    """Return what an upper and a lower bound break; keywords are in upper case."""
     found = []
     for name, sign in ((most, 1), (least, -1)):
-        keyword = _camel(name)
+        first, *rest = name.lower().split("_")
+        keyword = first + "".join(part.capitalize() for part in rest)
         old, new = original.get(keyword), update.get(keyword)
         if not _is_number(new):
             continue
         if not _is_number(old):
-            found.append(_moved(keyword, name, "ADDED"))
+            found.append(Finding(f"{name}_ADDED", keyword))
         elif sign * (new - old) < 0:
-            found.append(_moved(keyword, name, "DECREASED" if sign > 0 else "INCREASED"))
+            how = "DECREASED" if sign > 0 else "INCREASED"
+            found.append(Finding(f"{name}_{how}", keyword))
     return found
 
 
@@ -538,16 +511,11 @@ def _number_steps(old: float | None, new: float | None) -> list[Finding]:
     if new is None or old == new:
         return []
     if old is None:
-        return [_moved("multipleOf", "MULTIPLE_OF", "ADDED")]
+        return [Finding("MULTIPLE_OF_ADDED", "multipleOf")]
     if math.isclose(math.remainder(old, new), 0, abs_tol=1e-12):
         return []
     expanded = math.isclose(math.remainder(new, old), 0, abs_tol=1e-12)
-    return [_moved("multipleOf", "MULTIPLE_OF", "EXPANDED" if expanded else "CHANGED")]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.lower().split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return [Finding(f"MULTIPLE_OF_{'EXPANDED' if expanded else 'CHANGED'}", "multipleOf")]
 
 
 def _is_number(value: object) -> bool:

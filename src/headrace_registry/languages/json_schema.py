@@ -58,9 +58,7 @@ class JsonSchema:
 def parse_json(text: str, references: Mapping[str, str]) -> JsonSchema:
     """Read a schema. Raises InvalidSchemaError, also when a reference leads nowhere.
 
-    Args:
-        text: The schema in JSON.
-        references: The texts it refers to, by what it calls them.
+    References are texts by what the schema calls them.
     """
     value = read_json(text, "JSON")
     draft = _checked(value)
@@ -73,7 +71,12 @@ def parse_json(text: str, references: Mapping[str, str]) -> JsonSchema:
     resolver = known.resolver_with_root(draft.create_resource(value))
     root = Node(value, resolver, draft)
     for node, reference in _references(root):
-        _find(node, reference)
+        try:
+            node.resolver.lookup(reference)
+        except Unresolvable:
+            problem = f"Invalid JSON schema: unknown reference {reference!r}."
+            fix = "Correct the $ref, or register what it names and list it in references."
+            raise InvalidSchemaError(problem, fix=fix) from None
     return JsonSchema(value, root)
 
 
@@ -109,12 +112,3 @@ def _references(root: Node) -> Iterator[tuple[Node, str]]:
             # Lists too, where dependencies are of both kinds.
             inner = node.draft.subresources_of(node.raw)
             left += [node.inner(raw) for raw in inner if isinstance(raw, bool | dict)]
-
-
-def _find(node: Node, reference: str) -> None:
-    try:
-        node.resolver.lookup(reference)
-    except Unresolvable:
-        problem = f"Invalid JSON schema: unknown reference {reference!r}."
-        fix = "Correct the $ref, or register what it names and list it in references."
-        raise InvalidSchemaError(problem, fix=fix) from None

@@ -80,11 +80,9 @@ class ProtoSchema:
 
 
 def parse_proto(text: str, references: Mapping[str, str]) -> ProtoSchema:
-    """Read a schema. Raises InvalidSchemaError, and SetupError where protoc is missing.
+    """Read a .proto file's text or a descriptor in Base64, with its imports by path.
 
-    Args:
-        text: A .proto file's text, or a descriptor in Base64.
-        references: What it imports, by path.
+    Raises InvalidSchemaError, and SetupError where protoc is missing.
     """
     compiled = FileDescriptorSet.FromString(compile_proto(text, references))
     return ProtoSchema(text, compiled)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.acceptance.harness import Harness
 from headrace.sdk import (
     CapturedBatch,
     CaptureSource,
@@ -17,7 +18,7 @@ from headrace.sdk import (
     SourceConnector,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.testing import BrokenPromiseError, CaptureAcceptance, Harness, SourceDriver
+from headrace.sdk.testing import BrokenPromiseError, CaptureAcceptance, SourceDriver
 
 QUEUE = {"queue": "q"}
 

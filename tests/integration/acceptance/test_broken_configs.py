@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
+from headrace.acceptance.harness import Harness
 from headrace.sdk import ConfigError, FrameSource, Position, ReadLimit, SourceConnector
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.testing import BadConfig, BrokenPromiseError, Harness, SourceDriver
+from headrace.sdk.testing import BadConfig, BrokenPromiseError, SourceDriver
 from headrace.sdk.testing.suite import ConnectorAcceptance
 
 

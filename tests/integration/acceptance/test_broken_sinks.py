@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headrace.acceptance.harness import Harness
 from headrace.sdk import (
     DeliveryGuarantee,
     FrameSink,
@@ -24,8 +25,8 @@ from headrace.sdk import (
     StagedWrite,
 )
 from headrace.sdk.config import Config, ConfigDef, ConfigType
-from headrace.sdk.testing import BrokenPromiseError, Harness, Point, SinkAcceptance, SinkDriver
-from headrace.sdk.testing.sinks import check_kinds
+from headrace.sdk.testing import BrokenPromiseError, Point, SinkAcceptance, SinkDriver
+from headrace.sdk.testing.sinks import Fed
 
 KINDS = ("boolean", "int64", "float64", "string", "array", "struct")
 
@@ -300,8 +301,8 @@ def writing(writer: type[Writer], **more: object) -> type[SinkConnector]:
     return type("BrokenFolder", (Folder,), {"writer": writer, **more})
 
 
-def kinds(bench, driver) -> None:
-    for broken in check_kinds(bench, driver, KINDS).values():
+def kinds(fed: Fed) -> None:
+    for broken in fed.check_kinds(KINDS).values():
         raise broken
 
 
@@ -315,14 +316,12 @@ class Kit(SinkAcceptance):
 KIT = Kit()
 
 
-def refused(bench, driver) -> None:
+def refused(fed: Fed) -> None:
     """Check it, whatever the sink says of what its target refuses."""
-    harness: Any = SimpleNamespace(
-        unstarted=lambda *_: Picky(driver.connector.config_def().parse(driver.config()))
-    )
-    KIT.test_what_the_target_refuses_is_dead_lettered_and_the_rest_arrives(
-        harness, bench, driver
-    )
+    connector: Any = fed.driver.connector
+    config: Any = connector.config_def().parse(fed.driver.config())
+    harness: Any = SimpleNamespace(unstarted=lambda *_: Picky(config))
+    KIT.test_what_the_target_refuses_is_dead_lettered_and_the_rest_arrives(harness, fed)
 
 
 CHECKS: dict[str, Callable[..., None]] = {
@@ -337,7 +336,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     },
     "killed twice": KIT.test_a_batch_killed_many_times_delivers_once,
     "stale": KIT.test_a_stale_owner_changes_nothing,
-    "overlap": KIT.test_of_two_attempts_at_a_batch_one_is_taken_and_the_other_is_told,
+    "overlap": KIT.test_of_two_attempts_at_a_batch_one_is_taken_and_the_other_fails,
     "other range": KIT.test_a_number_that_has_other_records_in_the_target_is_refused,
     "grows": KIT.test_a_field_that_is_new_in_mid_stream_arrives,
     "outage at write": partial(
@@ -347,7 +346,7 @@ CHECKS: dict[str, Callable[..., None]] = {
         KIT.test_an_outage_of_the_target_loses_nothing, at=Point.BEFORE_COMMIT
     ),
     "two tasks": KIT.test_tasks_do_not_disturb_each_other,
-    "leaks": KIT.test_nothing_is_left_after_stop,
+    "leaks": lambda fed: KIT.test_nothing_is_left_after_stop(fed.bench, fed.driver),
     "refused": refused,
 }
 
@@ -382,7 +381,7 @@ def run(harness: Harness, connector: type[SinkConnector], check: str, folder: Pa
     driver = FolderDriver(folder / "target")
     driver.connector = connector
     with harness.sink(connector, driver.config, folder / "home") as bench:
-        CHECKS[check](bench, driver)
+        CHECKS[check](Fed(bench, driver))
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -442,4 +441,4 @@ def test_a_column_that_is_bent_is_named_and_no_other(
     driver.connector = connector
     kinds: Sequence[str] = ("boolean", "int64", "string")
     with headrace_harness.sink(connector, driver.config, tmp_path / "home") as bench:
-        assert set(check_kinds(bench, driver, kinds)) == {"int64", "string"}
+        assert set(Fed(bench, driver).check_kinds(kinds)) == {"int64", "string"}

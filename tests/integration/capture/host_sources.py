@@ -89,7 +89,7 @@ class CounterTask(CaptureSource):
         self.note(f"start {self.next}")
         if self.trouble == "chatter":
             print("printed by a plugin")  # noqa: T201 - that is the trouble
-            log.warning("the secret is %s", self.config.get_password("secret").value)
+            log.warning("the secret is %s", self.config["secret"].value)
         if self.trouble == "ledger":
             context.ledger.append([{"file": "a"}, {"file": "b"}])
             self.note(f"ledger {len(context.ledger)} {context.ledger.slice(1, 2)}")
@@ -98,7 +98,7 @@ class CounterTask(CaptureSource):
     def poll(self) -> Sequence[Record] | CapturedBatch | None:
         self.polls += 1
         self.make_trouble()
-        time.sleep(self.config.get_float("pause"))
+        time.sleep(self.config["pause"])
         numbers = range(self.next, min(self.next + self.config.get_int("rows"), self.limit))
         if not numbers:
             return None

@@ -11,14 +11,14 @@ from tests.integration.capture.host_bench import VARIABLES, Bench, until
 from headrace.capture import HostSupervisor
 from headrace.model import Batch
 from headrace.sdk import Position
-from headrace.store import SqlStore, StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
 from headrace.worker.capture import CaptureTask
 
 T = TypeVar("T")
 pytestmark = pytest.mark.timeout(240)
 
 
-class Faulty(SqlStore):
+class Faulty(Store):
     """Fails calls by their number: before anything is written, or after all is."""
 
     calls = 0

@@ -18,8 +18,9 @@ from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader
 from headrace.model import Counts
-from headrace.sdk import FrameSource
+from headrace.sdk import ConfigError, FrameSource
 from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.delta.columns import Columns, Fit, broken_constraints
 
 pytestmark = pytest.mark.spark
 
@@ -65,6 +66,35 @@ def test_a_table_with_constraints_and_comments_refuses_single_records(
     assert sum("NOT NULL" in message for message in told) == 1
     names = DeltaTable(table).to_pyarrow_table()["name"].to_pylist()
     assert sorted(names) == ["a", "e"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "in_column"),
+    [
+        (
+            "delta.constraints.c",
+            "from_avro(X'00', '\"int\"', map('avroSchemaUrl', '/x')) > 0",
+            False,
+        ),
+        ("delta.constraints.c", "(SELECT max(value) FROM text.`/etc/hostname`) > ''", False),
+        ("delta.constraints.c", "reflect('java.lang.System', 'getenv') IS NULL", False),
+        ("delta.invariants", '{"expression": {"expression": "xpath(name, 1)"}}', True),
+        ("delta.generationExpression", "`schema_of_avro`('int', map())", True),
+    ],
+)
+def test_sql_of_a_table_that_reaches_out_of_its_records_is_not_run(
+    spark, tmp_path: Path, name, value, in_column
+) -> None:
+    column = {"name": "name", "type": "string", "nullable": True}
+    inner = [{**column, "metadata": {name: value} if in_column else {}}]
+    nested = {"type": "struct", "fields": inner}
+    table = Fit(
+        fields=({"name": "s", "type": nested, "nullable": True, "metadata": {}},), names={}
+    )
+    properties = {} if in_column else {name: value}
+    columns = Columns({}, {})
+    with pytest.raises(ConfigError, match=f"{name} of the table: .* is not possible"):
+        list(broken_constraints(spark.range(1), columns, table, properties, merges=False))
 
 
 @dataclass

@@ -122,7 +122,7 @@ def test_letters_that_a_crash_kept_from_their_topic_are_appended_by_the_next_try
 ) -> None:
     letters = dead_letters(tmp_path)
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise TargetDownError
 
     class Crashing(type(letters)):  # type: ignore[misc]  # a class made by a function

@@ -145,11 +145,8 @@ def test_files_of_an_attempt_that_could_not_be_removed_are_not_committed(
     to = Appended(tmp_path)
     delete_folder = LocalFileSystem.delete_folder
 
-    def refused(self: LocalFileSystem, at: Location) -> None:
-        if "~divided" in at.path:
-            delete_folder(self, at)
-        else:
-            (at / "old.parquet").open_output().close()
+    def refused(self: LocalFileSystem, at: Location) -> bool:
+        return "~divided" in at.path and delete_folder(self, at)
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalFileSystem, "delete_folder", refused)

@@ -145,7 +145,7 @@ def whole(spark: "SparkSession", tmp_path: Path, source: Start) -> Topic:
     assert (counts.read, counts.written, counts.rejected) == (7, 5, 2)
     dead = read_topic(spark, tmp_path, "dlq")
     messages = [h["value"] for d in dead for h in d["headers"] if "message" in h["key"]]
-    assert [m.startswith("The input is no JSON. File: ") for m in messages] == [True, True]
+    assert [m.startswith("The input is not JSON. File: ") for m in messages] == [True, True]
     return Topics(Location.of(tmp_path)).get("w")
 
 
@@ -195,5 +195,5 @@ def test_records_that_share_no_shape_get_fields_by_sql(
 
 def test_only_json_has_records_of_any_kind(tmp_path: Path, source: Start) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
-    with pytest.raises(ConfigError, match="no one value of any kind"):
+    with pytest.raises(ConfigError, match="cannot be one VARIANT"):
         source(tmp_path / "a.csv", format="csv", schema="VARIANT")

@@ -153,14 +153,3 @@ def test_every_locked_jar_has_a_hash_and_a_fixed_version() -> None:
     for jar in locked_jars():
         assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256)
         assert re.fullmatch(r"[\w.-]+:[\w.-]+:\d[\w.-]*", jar.coordinates)
-
-
-def test_only_the_jars_of_the_wanted_features_are_named() -> None:
-    assert {jar.feature for jar in locked_jars(["delta"])} == {"delta"}
-    assert locked_jars([]) == []
-
-
-def test_a_feature_without_jars_is_told_with_those_that_have() -> None:
-    with pytest.raises(SetupError, match="teleport") as raised:
-        locked_jars(["teleport"])
-    assert "delta" in raised.value.fix

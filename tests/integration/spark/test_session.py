@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.sdk.errors import SetupError
+from headrace.sdk.sqltext import CALLS_JAVA, OPENS_FILES
 from headrace.settings import Settings, load_settings
 from headrace.spark.class_archive import archive_file
 from headrace.spark.jars import JarCache, locked_jars
@@ -75,9 +76,20 @@ def test_a_timestamp_without_a_zone_is_utc(spark: "SparkSession") -> None:
     assert row["at"] == 1
 
 
-@pytest.mark.parametrize("name", ["reflect", "try_reflect", "java_method"])
-def test_sql_calls_no_java_under_whatever_name(spark: "SparkSession", name: str) -> None:
-    call = "('java.lang.System', 'getProperty', 'user.home')"
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        *((name, "('java.lang.System', 'getProperty', 'user.home')") for name in CALLS_JAVA),
+        ("schema_of_avro", "('int', map('avroSchemaUrl', '/etc/hostname'))"),
+        ("from_protobuf", "(X'00', 'A', '/etc/hostname')"),
+        ("from_xml", "('<a>1</a>', 'a INT', map('rowValidationXSDPath', '/etc/hostname'))"),
+        ("schema_of_xml", "('<a>1</a>', map('rowValidationXSDPath', '/etc/hostname'))"),
+        *((name, "('<a/>', 'a')") for name in OPENS_FILES if name.startswith("xpath")),
+    ],
+)
+def test_sql_calls_no_java_and_opens_no_files_under_whatever_name(
+    spark: "SparkSession", name: str, call: str
+) -> None:
     for session in (spark, spark.newSession()):
         for named in (name, f"IDENTIFIER('{name[:3]}' || '{name[3:]}')"):
             with pytest.raises(PySparkException, match="UNRESOLVED_ROUTINE"):

@@ -56,7 +56,7 @@ def test_any_range_is_read_in_order_from_segments_and_files(
     for batch in range(6, 8):
         append(topic, [[10 * batch]], Mark("a", batch, 1))
     reader = TopicReader(topic)
-    end = reader.latest(Position(), ReadLimit.unlimited())
+    end = reader.latest(Position(), ReadLimit())
     assert [bool(f.segment) for f in reader.files(Position(), end)] == [True, False, False]
     assert ordered(spark, topic, Position(), end) == [*whole, 60, 70]
     assert ordered(spark, topic, at(topic, 2), at(topic, 3)) == [20, 21, 22]
@@ -123,8 +123,8 @@ def test_packed_rows_are_read_from_segments(spark: "SparkSession", topic: Topic)
     for batch in range(6):
         source = packed_source([batch], _read)
         mark = Mark("p", batch, 1)
-        done = source.stage(spark, *writer.packed_folder(mark), {})
-        writer.staged_packed(mark, done.files, done.schemas).commit("")
+        done = source.stage(spark, writer.packed_table(), mark, {})
+        writer.staged(mark, done.files, schemas=done.schemas).commit("")
     compact(topic)
     data = TopicSource(TopicReader(topic), ordered=False).read(
         spark, at(topic, 2), at(topic, 4)

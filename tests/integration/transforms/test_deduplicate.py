@@ -1,16 +1,31 @@
 """Deduplicate: windows, state that moves with the batch's mark, expiry."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from tests.integration.dataplane.flow_doubles import Kept, TargetDownError, batch, flow, row_of
+from tests.integration.dataplane.flow_doubles import (
+    Kept,
+    TargetDownError,
+    batch,
+    dead_letters,
+    flow,
+    row_of,
+    transform,
+)
 from tests.integration.dataplane.flow_doubles import place as at_row
+from tests.integration.dataplane.test_packed_evolution import Streams
+from tests.task_doubles import Schemas
 
-from headrace.dataplane import FrameReader, Step
+from headrace.dataplane import Flow, FrameReader, Step, StreamReader
+from headrace.evolution import Evolution
 from headrace.model import Counts
 from headrace.sdk import FrameSource, Position, ReadLimit, TransformBatch, TransformContext
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
 from headrace_plugins.transforms import Deduplicate
+from headrace_plugins.transforms.cast import Cast
 from headrace_plugins.transforms.deduplicate import MERGE_FROM, State
 
 pytestmark = pytest.mark.spark
@@ -36,10 +51,10 @@ class Events(FrameSource):
         return spark.createDataFrame(rows, schema)
 
 
-def step(folder: Path, window_s: int = 10) -> Step:
+def step(folder: Path, window_s: int = 10, *, task: int = 0) -> Step:
     props = {"key.fields": "`key`", "window.ms": str(window_s * 1000)}
     made = Deduplicate("once", Deduplicate.config_def().parse(props))
-    made.start(TransformContext("copy", 0, folder / "state"))
+    made.start(TransformContext("copy", task, folder / "state"))
     return Step(made)
 
 
@@ -107,8 +122,7 @@ def test_what_has_expired_goes_without_being_read(spark, tmp_path: Path) -> None
 
 
 def nth(number: int) -> TransformBatch:
-    """Return a batch whose predecessors have all been finished."""
-    return TransformBatch(number, "s", START, after=number - 1)
+    return TransformBatch(number, "s", START)
 
 
 def keyed(spark, start: int, end: int, second: int = 0):
@@ -138,3 +152,51 @@ def test_batches_are_merged_and_only_files_with_keys_of_the_batch_are_read(
     assert state.before(nth(MERGE_FROM + 2)) is not None
     state.put(nth(MERGE_FROM + 3), keyed(spark, 6, 7, 300))
     assert state.before(nth(MERGE_FROM + 3)) is None
+
+
+def packed(
+    spark, sink: Kept, *steps: Step, folder: Path, **streams: tuple[pa.RecordBatch, ...]
+) -> Flow:
+    memory = Evolution(policies=[EvolutionPolicy(Handling.EVOLVE)], memory=Schemas())
+    source = StreamReader(Streams(streams))
+    letters = dead_letters(folder, None)
+    made = flow(spark, [sink], *steps, source=source, staging=folder, dead_letters=letters)
+    return replace(made, evolution=memory)
+
+
+def rows(keys: list[str], numbers: list[object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"key": keys, "n": numbers})
+
+
+def test_a_dropped_batch_of_several_streams_is_forgotten_in_all_of_them(
+    spark, tmp_path: Path
+) -> None:
+    once, sink = step(tmp_path), Kept(fail=True)
+    a, b = rows(["a"], [0]), rows(["b"], [1])
+    with pytest.raises(TargetDownError):
+        packed(spark, sink, once, folder=tmp_path, s1=(a,), s2=(b,)).run(
+            replace(batch(1, 0, 1), after=0)
+        )
+    first = packed(spark, sink, once, folder=tmp_path, s1=(a,))
+    first.run(replace(batch(2, 0, 1), after=0))
+    second = packed(spark, sink, once, folder=tmp_path, s2=(b,))
+    second.run(replace(batch(3, 0, 1), after=2))
+    assert numbers(sink) == [0, 1]
+
+
+def test_dead_letters_of_one_part_of_a_stream_leave_the_state_that_the_next_part_reads(
+    spark, tmp_path: Path
+) -> None:
+    cast, sink = Step(transform(Cast, "cast", spec="key:int32")), Kept()
+    stream = (rows(["1", "two"], [1, 2]), rows(["3", "1"], ["x", "y"]))
+    copy = packed(spark, sink, step(tmp_path), cast, folder=tmp_path, s=stream)
+    counts = copy.run(replace(batch(1, 0, 2), after=0))
+    assert (counts.written, counts.filtered, counts.rejected) == (2, 1, 1)
+
+
+def test_replayed_letters_are_no_duplicates_of_themselves(spark, tmp_path: Path) -> None:
+    source, sink = FrameReader(Events((0, "a"), (0, "a"))), Kept()
+    copy = flow(spark, [sink], step(tmp_path, task=-1), source=source)
+    copy.run(batch(1, 0, 1))
+    copy.run(batch(2, 1, 2))
+    assert numbers(sink) == [0, 1]

@@ -18,9 +18,9 @@ from headrace.evolution import Evolution
 from headrace.model import SparkMemoryError
 from headrace.sdk import Lag, Position, ReadLimit, RetriableError
 from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.worker import BatchLoop
-from headrace.worker.loop import AdaptiveBatchSize
+from headrace.worker.batch_loop import AdaptiveBatchSize
 
 pytestmark = pytest.mark.spark
 
@@ -70,7 +70,7 @@ def test_the_rows_of_a_batch_that_was_dropped_are_no_duplicates(
     elif case == "too large":
         sink.error = SparkMemoryError("Java heap")
     source = FrameReader(Events(*((n, f"k{n}") for n in range(ROWS))))
-    store = SqlStore()
+    store = Store()
 
     def now() -> datetime:
         return datetime.now(UTC)

@@ -29,7 +29,7 @@ from headrace.sdk.sqltext import sql_value
 from headrace.sdk.struct_exprs import java_class
 from headrace_plugins import transforms
 from headrace_plugins.converters.json_decoding import EnvelopeDecoder
-from headrace_plugins.kafka.value_parsing import parse_string
+from headrace_plugins.kafka_compat.value_parsing import parse_string
 
 PACKAGE = "org.apache.kafka.connect.transforms."
 CONFIG_ERROR = "org.apache.kafka.common.config.ConfigException"

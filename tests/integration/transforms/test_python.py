@@ -94,7 +94,7 @@ def test_nothing_that_a_function_of_a_record_gives_is_lost_in_silence(
     dead = read_topic(spark, tmp_path, "dlq")
     texts = " ".join(str(h["value"]) for letter in dead for h in letter["headers"])
     assert "a field more, which its values do not have" in texts
-    assert "the topic other, without changes.topic" in texts
+    assert "returned topic other, without changes.topic" in texts
 
 
 @pytest.mark.spark

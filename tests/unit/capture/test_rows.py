@@ -34,7 +34,7 @@ def test_a_sieve_keeps_the_good_in_order_and_names_the_bad(good: list[bool]) -> 
             raise RecordError
         return [number for number, _ in some]
 
-    made, bad = sieve(items, make)
+    made, bad = sieve(items, make, RecordError)
     assert [n for some in made for n in some] == [n for n, fine in items if fine]
     assert sorted(at for at, _ in bad) == [n for n, fine in items if not fine]
 
@@ -98,6 +98,20 @@ def test_values_that_do_not_fit_do_not_shape_those_that_do() -> None:
     topics, rejected = sorter().sort([records], NOW)
     assert [row["value"] for row in rows_of(topics["t"])] == [{"a": 1}, {"a": 3}]
     assert [r.value for r in rejected] == ['{"a": "two"}']
+
+
+def test_a_record_without_a_required_value_is_rejected_alone() -> None:
+    schema = Schema.struct({"a": Schema.int8(), "b": Schema.int8(default=7)})
+    values: list[dict[str, object]] = [{"a": 1}, {"a": None, "b": 2}, {"b": 3}, {"a": 4}]
+    records = [Record("t", value, value_schema=schema) for value in values]
+    topics, rejected = sorter().sort([records], NOW)
+    assert [row["value"] for row in rows_of(topics["t"])] == [
+        {"a": 1, "b": 7},
+        {"a": 4, "b": 7},
+    ]
+    assert [r.error for r in rejected] == [
+        "a: 1 of 1 values are null, but one is required."
+    ] * 2
 
 
 def test_two_types_that_differ_only_in_meaning_are_told_apart() -> None:

@@ -12,9 +12,9 @@ from headrace.cli import app as root
 def _a_package_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     broken = EntryPoint("acme", "no_such_package.cli:app", "headrace.commands")
     monkeypatch.setattr(root, "entry_points", lambda group: [broken])
-    root.every_command.cache_clear()
+    root.whole_app.cache_clear()
     yield
-    root.every_command.cache_clear()
+    root.whole_app.cache_clear()
 
 
 @pytest.mark.usefixtures("_a_package_that_is_broken")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from headrace.cli.app import hoisted
+from headrace.cli.app import command_for, hoisted
 
 HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "deltalake", "sqlalchemy", "structlog"}
 
@@ -46,6 +46,17 @@ def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     for command in ("run", "validate", "preview", "topic", "plugins", "setup", "version"):
         assert f" {command} " in shown
+
+
+def test_a_group_has_its_commands_whatever_other_words_are_names_of_groups() -> None:
+    whole = command_for(())
+    named = command_for(["--home", "topic", "connector", "list"])
+    assert named.commands["connector"].commands.keys() == (
+        whole.commands["connector"].commands.keys()
+    )
+    assert named.commands["topic"].commands
+    assert not named.commands["dlq"].commands
+    assert named.commands.keys() == whole.commands.keys()
 
 
 @pytest.mark.parametrize(

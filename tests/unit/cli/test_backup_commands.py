@@ -9,7 +9,7 @@ import pytest
 from headrace.cli import main
 from headrace.model import TaskId
 from headrace.sdk import Position
-from headrace.store import SqlStore, back_up
+from headrace.store import Store, back_up
 from headrace.worker import Owner
 
 TASK = TaskId("orders", 0)
@@ -25,14 +25,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def backup(home: Path) -> Path:
     made = home / "backups" / "store-1.db"
-    with closing(SqlStore(home / "store.db")) as store:
+    with closing(Store(home / "store.db")) as store:
         store.register("orders")
         next_batch(store)
         back_up(home / "store.db", made)
     return made
 
 
-def next_batch(store: SqlStore) -> int:
+def next_batch(store: Store) -> int:
     epoch = store.lease(TASK, "me", store.now(), timedelta(seconds=1)).epoch
     left = store.unfinished_batch(TASK)
     if left is not None:
@@ -48,7 +48,7 @@ def test_a_damaged_store_is_replaced_by_the_backup_that_is_named(
     assert main(["run", "--once", str(home / "none.yaml")]) != 0
     assert main(["backup", "restore", str(backup)]) == 0
     assert str(home / "replaced") in capsys.readouterr().err
-    with closing(SqlStore(home / "store.db")) as store:
+    with closing(Store(home / "store.db")) as store:
         assert next_batch(store) > 10**12
 
 
@@ -66,7 +66,7 @@ def test_a_store_is_not_replaced_while_somebody_uses_it(
 def test_a_store_that_was_set_back_by_others_is_adopted(home: Path, backup: Path) -> None:
     assert backup.exists()
     assert main(["backup", "adopt"]) == 0
-    with closing(SqlStore(home / "store.db")) as store:
+    with closing(Store(home / "store.db")) as store:
         assert next_batch(store) > 10**12
 
 

@@ -90,6 +90,16 @@ class TestValidate:
         assert "/no/such.yaml cannot be read" in told
         assert "source.rows: " in told
 
+    def test_a_misspelt_key_of_errors_is_an_error_with_the_close_one(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "misspelt.yaml"
+        file.write_text(f"errors.tolerence: all\n{GOOD}")
+        assert main(["validate", str(file)]) == 2
+        told = capsys.readouterr().err
+        assert "errors.tolerence: Unknown key." in told
+        assert "Did you mean errors.tolerance?" in told
+
     def test_kafkas_form_gives_warnings_for_unknown_keys(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from headrace.cli.failures import exit_code, report, show, show_of_task, unknown
 from headrace.cli.invocation import Invocation
 from headrace.cli.progress import TaskScore
-from headrace.cli.run import _show as show_summary
+from headrace.cli.run import show_summary
 from headrace.cli.summary import Summary
 from headrace.cli.terminal import Terminal
 from headrace.model import PluginNotFoundError, TaskId
@@ -103,7 +103,7 @@ def test_a_verbose_run_shows_the_tracebacks_of_its_tasks(
 ) -> None:
     score = TaskScore(TaskId("a", 0), error=_raised())
     summary = Summary([score], 1.0, stopped=False)
-    show_summary(summary, Invocation(home=tmp_path, verbose=True), as_json=as_json)
+    show_summary(summary, Invocation(as_json=as_json, home=tmp_path, verbose=True))
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 

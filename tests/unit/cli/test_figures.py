@@ -46,15 +46,15 @@ def test_a_cell_is_one_line(value: object) -> None:
 @given(
     widths=st.lists(st.integers(1, 60), min_size=1, max_size=12),
     screen=st.integers(2 * CELL_WIDTH + 3, 200),
-    kept=st.integers(0, 1),
+    pinned=st.integers(0, 1),
 )
-def test_a_grid_fits_the_screen(widths: list[int], screen: int, kept: int) -> None:
+def test_a_grid_fits_the_screen(widths: list[int], screen: int, pinned: int) -> None:
     from rich.console import Console
 
     console = Console(width=screen, record=True, file=io.StringIO())
     headings = [f"{n}" * min(width, 20) for n, width in enumerate(widths)]
     row = ["x" * width for width in widths]
-    console.print(grid(headings, [row], width=screen, kept=min(kept, len(widths) - 1)))
+    console.print(grid(headings, [row], width=screen, pinned=min(pinned, len(widths) - 1)))
     lines = console.export_text().splitlines()
     hidden = "--json shows all" in lines[-1]
     assert len(lines) == (4 if hidden else 3)

@@ -70,7 +70,7 @@ def test_pythons_warnings_reach_the_file_and_not_the_terminal(
 
 
 def test_the_file_is_turned_over_when_it_is_full(tmp_path: Path) -> None:
-    configure_logs(tmp_path, Terminal(), max_bytes=500, kept_files=2)
+    configure_logs(tmp_path, Terminal(), max_bytes=500, backups=2)
     for number in range(40):
         structlog.get_logger("headrace").info("line", number=number)
     kept = {f"{LOG_FILE}{end}" for end in ("", ".1", ".2")}

@@ -1,26 +1,28 @@
 """The stages of a preview as tables and as JSON."""
 
 import io
+import json
 
+import pytest
 from rich.console import Console
 
-from headrace.cli.preview import stage_table, summary, to_json
-from headrace.dataplane import Stage
+from headrace.cli.preview import Stage, show_stages, stage_table, summary
+from headrace.cli.terminal import Terminal
 
 FIELDS = {"id": "long", "name": "string"}
-SOURCE = Stage(
-    "source",
-    FIELDS,
-    [
+SOURCE: Stage = {
+    "name": "source",
+    "fields": FIELDS,
+    "records": [
         {"key": None, "value": {"id": 1, "name": "a"}},
         {"key": None, "value": {"id": 2}},
         {"key": None, "value": {"id": 3, "name": "c\nd"}},
     ],
-)
-STEP = Stage(
-    "onlyOdd",
-    FIELDS,
-    [
+}
+STEP: Stage = {
+    "name": "onlyOdd",
+    "fields": FIELDS,
+    "records": [
         {"key": "k", "value": {"id": 1, "name": "a"}},
         {"key": None, "value": {"id": 2}, "dropped": "onlyOdd"},
         {
@@ -29,7 +31,7 @@ STEP = Stage(
             "error": {"plugin": "Cast", "message": "cannot cast", "stage": "TRANSFORMATION"},
         },
     ],
-)
+}
 
 
 def _lines(stage: Stage) -> list[str]:
@@ -62,11 +64,12 @@ def test_what_became_of_a_record_is_shown_on_narrow_screens_too() -> None:
 
 
 def test_a_value_without_fields_has_one_column() -> None:
-    scalar = Stage("source", {}, [{"key": None, "value": "raw line"}])
+    records = [{"key": None, "value": "raw line"}]
+    scalar = {"name": "source", "fields": {}, "records": records}
     assert _lines(scalar)[-1] == "raw line"
 
 
-def test_the_json_holds_every_stage() -> None:
-    shown = to_json("flights", [SOURCE, STEP])
-    assert shown["connector"] == "flights"
-    assert [stage["name"] for stage in shown["stages"]] == ["source", "onlyOdd"]  # type: ignore[attr-defined]  # a list of stages
+def test_the_json_holds_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    show_stages(Terminal(as_json=True), "flights", [SOURCE, STEP])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {"connector": "flights", "stages": [SOURCE, STEP]}

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.cli.app import hoisted
-from headrace.cli.transform import lines, read_records
+from headrace.cli.inputs import read_lines
+from headrace.cli.transform import lines
 from headrace.sdk import ConfigError
 
 RECORD: dict[str, Any] = {
@@ -76,12 +77,12 @@ def test_errors_are_shown_at_their_step_or_at_the_record() -> None:
 def test_records_are_read_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text('{"value": 1}\n\n{"value": 2}\n')
-    assert read_records(file) == [{"value": 1}, {"value": 2}]
+    assert read_lines(file, "--records", "JSON", "") == [{"value": 1}, {"value": 2}]
     file.write_text('{"value": 1}\n{\n')
     with pytest.raises(ConfigError, match=r"Line 2 .* is not JSON"):
-        read_records(file)
+        read_lines(file, "--records", "JSON", "")
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_records(tmp_path / "none")
+        read_lines(tmp_path / "none", "--records", "JSON", "")
 
 
 def test_the_option_of_its_own_is_not_taken_for_the_settings_file() -> None:

@@ -158,6 +158,18 @@ def test_a_regex_that_is_none_is_told_once() -> None:
     assert len(errors["topics.regex"]) == 1
 
 
+def test_a_regex_is_matched_in_linear_time() -> None:
+    dead = {"errors_tolerance": "all", "errors_deadletterqueue_topic_name": "a" * 200}
+    assert sink(topics_regex="(a+)+b", **dead) == {}
+    assert list(sink(topics_regex="(a+)+", **dead)) == ["topics.regex"]
+
+
+@pytest.mark.parametrize("pattern", ["(?!_).*", r"(a)\1", "a++", "(?:(?:a{999}){999}){999}"])
+def test_a_regex_that_may_take_longer_is_refused(pattern: str) -> None:
+    (problem,) = sink(topics_regex=pattern)["topics.regex"]
+    assert "Invalid regex" in problem
+
+
 def test_aliases_are_unique() -> None:
     assert sink(topics="a", transforms="x,y,x") == {
         "transforms": [

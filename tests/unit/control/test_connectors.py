@@ -25,8 +25,8 @@ from headrace.plugins import Registry
 from headrace.sdk import Position
 from headrace.store import (
     ConnectorNotFoundError,
-    SqlConnectorStore,
-    SqlStore,
+    ConnectorStore,
+    Store,
 )
 
 CONFIG = {"connector.class": "FileStreamSource", "file": "/in", "topic": "lines"}
@@ -50,9 +50,9 @@ def statements() -> Iterator[list[str]]:
 
 def test_a_list_asks_the_store_as_often_for_many_as_for_one(tmp_path: Path) -> None:
     place = tmp_path / "store.db"
-    with closing(SqlStore(place)) as state, closing(SqlConnectorStore(place)) as wanted:
+    with closing(Store(place)) as state, closing(ConnectorStore(place)) as wanted:
         connectors = Connectors(
-            wanted=wanted, state=state, registry=Registry(), clock=lambda: NOW
+            store=wanted, task_store=state, registry=Registry(), clock=lambda: NOW
         )
         counts = set()
         for name in ("a", "b", "c"):
@@ -68,11 +68,11 @@ def test_a_list_asks_the_store_as_often_for_many_as_for_one(tmp_path: Path) -> N
         assert views[1] == connectors.view("b")
 
 
-class Crowded(SqlConnectorStore):
+class Crowded(ConnectorStore):
     """A store that somebody else changes as soon as it has been looked into."""
 
     def __init__(self) -> None:
-        self.state = SqlStore()
+        self.state = Store()
         super().__init__(self.state.database)
         self.meanwhile: list[Callable[[], object]] = []
 
@@ -86,7 +86,9 @@ class Crowded(SqlConnectorStore):
     def interfering(self) -> tuple[Connectors, Connectors]:
         """Return the connectors as one request sees them, and as the other does."""
         made = [
-            Connectors(wanted=self, state=self.state, registry=Registry(), clock=lambda: NOW)
+            Connectors(
+                store=self, task_store=self.state, registry=Registry(), clock=lambda: NOW
+            )
             for _ in range(2)
         ]
         return made[0], made[1]

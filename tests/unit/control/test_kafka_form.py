@@ -30,6 +30,6 @@ def test_restarts_limits_and_the_start_of_a_sink_are_as_the_connector_says() -> 
     }
     common = parse_common(from_kafka({"name": "c", "config": config}, lambda _: False))
     assert common.topics_start == "latest"
-    assert common.errors.limits.given
+    assert common.errors.limits.are_set
     assert common.restarts.enabled is True
     assert common.restarts.first == timedelta(milliseconds=250)

@@ -11,12 +11,11 @@ from tests.unit.topics.made_topics import START, part
 from tests.unit.worker.scripts import now
 
 from headrace.control import Connectors, Offset, OffsetChange, OffsetEffect, Offsets
-from headrace.control.offsets import AnyPlace
 from headrace.model import ConnectorState, ConnectorStatus, Counts, TargetState, TaskId
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, Mark, Position, Schema, StateError
 from headrace.sdk.location import Location
-from headrace.store import SqlConnectorStore, SqlStore
+from headrace.store import ConnectorStore, Store
 from headrace.topics import TopicPlaces, Topics, parse_start
 
 FILES = {"connector.class": "FileStreamSource", "file": "/in", "topic": "t"}
@@ -29,15 +28,15 @@ class Bench:
     """Connectors over stores in memory, none of which runs."""
 
     def __init__(self, topics: Path | None = None) -> None:
-        self.state = SqlStore()
-        self.wanted = SqlConnectorStore(self.state.database)
+        self.state = Store()
+        self.wanted = ConnectorStore(self.state.database)
         self.registry = Registry()
         self.connectors = Connectors(
-            wanted=self.wanted,
-            state=self.state,
+            store=self.wanted,
+            task_store=self.state,
             registry=self.registry,
             clock=lambda: now() + timedelta(days=1),  # after all that was appended
-            places=AnyPlace() if topics is None else TopicPlaces(Topics(Location.of(topics))),
+            places=None if topics is None else TopicPlaces(Topics(Location.of(topics))),
         )
         self.offsets = Offsets(self.connectors)
 

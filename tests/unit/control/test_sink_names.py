@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from headrace.control import SinkPlan
-from headrace.runtime.build import sink_names
+from headrace.runtime.tasks import sink_names
 from headrace.sdk import SinkConnector
 from headrace_plugins.connectors.console import ConsoleSink
 from headrace_plugins.connectors.delta import DeltaSink

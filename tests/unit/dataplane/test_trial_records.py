@@ -65,6 +65,17 @@ def test_a_record_without_schemas_comes_back() -> None:
     assert again["topic"] == "topic"
 
 
+def test_a_field_that_is_null_in_some_items_has_the_type_that_it_has_in_others() -> None:
+    value = [{"a": None, "b": "x"}, {"a": 1, "b": None}, {"a": None, "b": None}]
+    found = read_input({"value": value}).kind.value.schema
+    assert found is not None
+    assert found.value_schema == Schema.struct(
+        {"b": Schema.string(optional=True), "a": Schema.int64(optional=True)}
+    )
+    mixed = read_input({"value": [1, "x"]}).kind.value.schema
+    assert mixed == Schema.array(Schema.variant(optional=True))
+
+
 def test_records_of_one_form_are_of_one_kind_and_others_are_not() -> None:
     kinds = [
         read_input({"value": value}).kind
@@ -103,9 +114,9 @@ def test_headers_that_are_no_text_get_their_type() -> None:
     [
         ([1], None, "JSON object"),
         ({"valu": 1}, "valu", "no such key"),
-        ({"topic": 1}, "topic", "text"),
-        ({"partition": "1"}, "partition", "whole number"),
-        ({"timestamp": 2**60}, "timestamp", "whole number"),
+        ({"topic": 1}, "topic", "type STRING: 1"),
+        ({"partition": "1"}, "partition", "type INT32: 1"),
+        ({"timestamp": 2**60}, "timestamp", "type INT64: "),
         ({"headers": {"h": 1}}, "headers", "list of objects"),
         ({"value": 2**63}, "value", "64 bits"),
         ({"value": 1, "value_schema": {"type": "nope"}}, "value_schema", "nope"),

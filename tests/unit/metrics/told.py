@@ -34,7 +34,7 @@ def run(book: WorkerMetrics, name: str, number: int = 0) -> TaskId:
     task = TaskId(name, number)
     book.state_changed(task, TaskState.UNASSIGNED, None)
     book.state_changed(task, TaskState.RUNNING, None)
-    book.started(task, timedelta(seconds=0.1))
+    book.started(task)
     book.connector_changed(connector(name), ConnectorState.RUNNING, range(number + 1))
     return task
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headrace_plugins.confluent.schema_registry import InvalidSchemaError
+from headrace_registry.languages.avro import parse_avro
 from headrace_registry.languages.json_schema import parse_json
 
 MODERN = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -107,6 +109,11 @@ CASES: list[tuple[Any, Any, str]] = [
         properties({"patternProperties": {"^x": STRING}, **CLOSED}),
         "ADDITIONAL_PROPERTIES_REMOVED",
     ),
+    (
+        properties({"patternProperties": {"^(a|aa)+$": STRING}, **CLOSED}),
+        properties(CLOSED, **{f"{'a' * 100}!": STRING}),
+        "",
+    ),
     (properties(), properties(CLOSED), "ADDITIONAL_PROPERTIES_REMOVED"),
     (properties(CLOSED), properties(), ""),
     (
@@ -179,3 +186,11 @@ def test_what_is_referred_to_in_other_documents_is_compared() -> None:
     older, newer = ({"b.json": json.dumps(each)} for each in (STRING, NUMBER))
     found = parse_json(text, newer).unreadable(parse_json(text, older))
     assert list(found) == ["TYPE_CHANGED at #/properties/x"]
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
+    inner = '{"items":' * 900 + "1" + "}" * 900
+    avro = f'{{"type": "record", "name": "a", "fields": [], "items": {inner}}}'
+    for parse, text in ((parse_json, inner), (parse_avro, avro)):
+        with pytest.raises(InvalidSchemaError, match="nested more than 200 deep"):
+            parse(text, {})

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,49 +143,6 @@ def test_each_value_of_the_range_is_valid_and_no_other() -> None:
     assert "Value must be no more than 10" in messages(definition, {"k": "11"})["k"][0]
 
 
-class Databases:
-    """Recommends tables of the database that is configured."""
-
-    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> list[Any]:
-        if parsed["db"] == "down":
-            raise ConfigError(problem=f"No answer for {name}.")
-        return [f"{parsed['db']}.orders"]
-
-    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
-        return bool(name and parsed["db"])
-
-
-TABLES = (
-    ConfigDef()
-    .define("db", ConfigType.STRING, "", doc="The database.", dependents=["table"])
-    .define("table", ConfigType.STRING, "", doc="The table.", recommender=Databases())
-)
-
-
-def test_a_recommender_sees_the_other_values() -> None:
-    table = TABLES.validate({"db": "shop"})[1]
-    assert table.recommended_values == ("shop.orders",)
-    assert table.visible
-    assert not TABLES.validate({})[1].visible
-    assert messages(TABLES, {"db": "down"}) == {"table": ("No answer for table.",)}
-
-
-def test_a_recommender_that_is_embedded_sees_its_own_keys() -> None:
-    outer = ConfigDef().embed("in.", "In", 1, TABLES)
-    values = {value.name: value for value in outer.validate({"in.db": "shop"})}
-    assert values["in.table"].recommended_values == ("shop.orders",)
-    assert outer.keys["in.db"].dependents == ("in.table",)
-
-
-def test_a_dependent_that_is_not_defined_is_an_error() -> None:
-    definition = define(ConfigType.INT, default=1, dependents=["zz"])
-    expected = ("zz is referred in the dependents, but not defined.",)
-    assert messages(definition, {}) == {"zz": expected}
-    assert not definition.validate({})[-1].visible
-    with pytest.raises(ConfigErrors):
-        definition.parse({})
-
-
 def test_embedded_keys_get_prefix_group_and_places() -> None:
     child = (
         ConfigDef()
@@ -223,8 +181,8 @@ def test_a_rule_checks_several_keys_also_where_it_is_embedded() -> None:
         ConfigDef()
         .define("low", ConfigType.INT, 0, doc="d")
         .define("high", ConfigType.INT, 9, doc="d")
-        .rule(ordered)
     )
+    child = replace(child, rules=(ordered,))
     outer = ConfigDef().embed("p.", "P", 1, child)
     assert messages(child, {"low": "10"}) == {"low": ("low is above high.",)}
     assert messages(outer, {"p.low": "10"}) == {"p.low": ("low is above high.",)}
@@ -341,7 +299,7 @@ def test_a_password_shows_nowhere() -> None:
     shown = [repr(config), str(config["k"]), f"{config['k']!r}", str(infos.to_kafka_json())]
     shown.append(repr(infos))
     assert not any("s3cret" in text for text in shown)
-    assert config.get_password("k").value == "s3cret"
+    assert config["k"].value == "s3cret"
 
 
 def test_typed_getters_give_values_or_say_what_is_missing() -> None:
@@ -352,7 +310,7 @@ def test_typed_getters_give_values_or_say_what_is_missing() -> None:
         .define("d", ConfigType.DOUBLE, "0.5", doc="d")
     )
     config = definition.parse({})
-    assert (config.get_int("n"), config.get_bool("b"), config.get_float("d")) == (5, True, 0.5)
+    assert (config.get_int("n"), config.get_bool("b"), config["d"]) == (5, True, 0.5)
     assert config.find_str("k") is None
     with pytest.raises(ConfigError) as caught:
         config.get_str("k")
@@ -366,29 +324,9 @@ def test_typed_getters_give_values_or_say_what_is_missing() -> None:
 def test_a_config_keeps_the_original_texts_and_never_changes() -> None:
     config = define(ConfigType.LIST).parse({"k": " a , b ", "x.y": 1, "x.z": None})
     assert config.originals == {"k": " a , b ", "x.y": "1"}
-    assert config.with_prefix("x.") == {"y": "1"}
     config.get_list("k").append("c")
     assert config.get_list("k") == ["a", "b"]
     with pytest.raises(AttributeError):
-        config._values = {}  # type: ignore[assignment]
+        config._values = {}  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
     assert isinstance(config, Config)
-
-
-def test_the_reference_lists_keys_by_group() -> None:
-    definition = (
-        ConfigDef()
-        .define("b", ConfigType.INT, 1, doc="B.", group="G", order=2, validator=Range(1, 2))
-        .define("a", ConfigType.STRING, doc="A | a.", group="G", order=1)
-        .define("free", ConfigType.LIST, "", doc="F.", alternative="the CPUs")
-    )
-    head = (
-        "| Key | Type | Default | Valid values | Importance | Meaning |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-    )
-    assert definition.to_markdown() == (
-        f"{head}| `free` | LIST | the CPUs |  | medium | F. |\n"
-        f"\n### G\n\n{head}"
-        "| `a` | STRING | **required** |  | medium | A \\| a. |\n"
-        "| `b` | INT | `1` | [1,...,2] | medium | B. |\n"
-    )

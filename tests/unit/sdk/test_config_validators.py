@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from headrace.sdk.config import (
-    CaseInsensitiveValidString,
     Composite,
     ConfigDef,
     ConfigType,
@@ -31,7 +30,7 @@ from headrace.sdk.errors import ConfigError
         (Range(at_most=2), "[...,2]"),
         (Range(0, 10), "[0,...,10]"),
         (ValidString("a", "b"), "[a, b]"),
-        (CaseInsensitiveValidString("a", "B"), "(case insensitive) [A, B]"),
+        (ValidString("a", "B", any_case=True), "(case insensitive) [A, B]"),
         (ValidList("a"), "[a]"),
         (NonNull(), "non-null string"),
         (NonEmptyString(), "non-empty string"),
@@ -57,8 +56,8 @@ def test_a_validator_tells_what_is_valid(validator: Validator, text: str) -> Non
             "Invalid value c for configuration k: String must be one of: a, b",
         ),
         (ValidString("a"), None, "Invalid value null for configuration k"),
-        (CaseInsensitiveValidString("a"), "c", "String must be one of (case insensitive): A"),
-        (CaseInsensitiveValidString("a"), None, "Invalid value null"),
+        (ValidString("a", any_case=True), "c", "String must be one of (case insensitive): A"),
+        (ValidString("a", any_case=True), None, "Invalid value null"),
         (ValidList("a"), ["a", "c"], "Invalid value c for configuration k"),
         (ValidList(), None, "values must not be null"),
         (ValidList(allow_empty=False), [], "must not be empty"),
@@ -85,7 +84,7 @@ def test_a_validator_refuses_what_is_not_valid(
 @pytest.mark.parametrize(
     ("validator", "value"),
     [
-        (CaseInsensitiveValidString("requested"), "Requested"),
+        (ValidString("requested", any_case=True), "Requested"),
         (ValidList(allow_null=True), None),
         (NonEmptyString(), None),
         (NonEmptyStringWithoutControlChars(), "a b"),

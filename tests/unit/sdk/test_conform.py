@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sdk.arrow import conform, from_arrow, to_arrow, to_batch
+from headrace.sdk.arrow import conform, from_arrow, to_array, to_arrow, to_batch
 from headrace.sdk.errors import ConfigError, RecordError
 from headrace.sdk.schema import Schema
 from headrace.sdk.struct import Struct
@@ -224,7 +224,24 @@ def test_rows_become_arrow_by_their_schema() -> None:
     with pytest.raises(RecordError, match="null, but one is required"):
         to_batch([{"inner": None}], schema)
     deep = Schema.struct({"inner": Schema.array(Schema.struct({"id": Schema.int8()}))})
-    with pytest.raises(RecordError, match="1 of 2 values are null"):
+    with pytest.raises(RecordError, match="values are null"):
         to_batch([{"inner": [{"id": 1}, {}]}], deep)
     with pytest.raises(RecordError, match="does not fit"):
         to_batch([{"id": "x"}], schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "path"),
+    [
+        (Schema.struct({"a": Schema.struct({"b": Schema.int8()})}), {"a": {}}, "a.b"),
+        (Schema.array(Schema.int8()), [1, None], "element"),
+        (Schema.map(Schema.string(), Schema.int8()), {"k": None}, "value"),
+        (Schema.struct({"m": Schema.array(Schema.string())}), {"m": [None]}, "m element"),
+    ],
+)
+def test_a_null_in_a_required_part_of_a_value_is_refused_by_its_path(
+    schema: Schema, value: object, path: str
+) -> None:
+    with pytest.raises(RecordError, match="values are null") as caught:
+        to_array([value, None], schema)
+    assert caught.value.field == path

@@ -44,12 +44,14 @@ def staged(table: Path, name: str = "data/a/x.parquet") -> AddedFile:
 def note(table: Path, seen: int, application: str = "b", number: int = 1) -> int:
     marks = {application: number}
     return commit(
-        Location.of(table), seen, [], operation="WRITE", transactions=marks, told={}, now=NOW
+        Location.of(table), seen, [], operation="WRITE", transactions=marks, details={}, now=NOW
     )
 
 
 def test_rows_the_mark_and_what_else_is_told_are_in_the_table(table: Path) -> None:
-    add_files(DeltaTable(table), [staged(table)], Mark("a", 7, 1), "r", NOW, told={"more": "x"})
+    add_files(
+        DeltaTable(table), [staged(table)], Mark("a", 7, 1), "r", NOW, details={"more": "x"}
+    )
     found = DeltaTable(table)
     assert found.to_pyarrow_table().to_pylist() == [{"a": 1}]
     assert found.transaction_version("a") == 7
@@ -169,3 +171,16 @@ def test_a_commit_that_upkeep_forgets_meanwhile_need_not_be_flushed(
     monkeypatch.setattr(deltalog, "sync", forgetful)
     flush_commits(Location.of(table), None)
     assert flushed[1] == flushed[0][1:]
+
+
+def test_statistics_may_hold_what_python_takes_for_the_end_of_a_line(table: Path) -> None:
+    text = "a\u0085b\u2028c\u2029d"
+    rows = pa.table({"a": pa.array([2], pa.int64()), "text": pa.array([text])})
+    write_deltalake(table, rows, mode="append", schema_mode="merge")
+    newest = DeltaTable(table).version()
+    (added,) = (
+        action["add"]
+        for action in deltalog.actions_in(commit_file(Location.of(table), newest))
+        if "add" in action
+    )
+    assert text in added["stats"]

@@ -56,3 +56,16 @@ def test_a_place_is_put_together_and_taken_apart() -> None:
     assert place.url == "file:///data/a%20b/x/y.json"
     assert place.spark_path == "file:///data/a b/x/y.json"
     assert Location.of("/").parent == Location.of("/")
+
+
+def test_a_place_that_climbs_is_below_no_folder() -> None:
+    place = Location.of("/data/logs") / "../../etc/passwd"
+    assert not place.is_below(Location.of("/data/logs"))
+    assert not place.is_below(Location.of("/data"))
+
+
+@pytest.mark.parametrize("text", ["/data/a\0b", "file:///data/a%00b"])
+def test_a_path_holds_no_null_character(text: str) -> None:
+    with pytest.raises(ConfigError, match="null character") as caught:
+        Location.of(text, field="topics_dir")
+    assert caught.value.field == "topics_dir"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.plugins import Registry
+from headrace.plugins import PluginKind, Registry
 from headrace.sdk.config import ConfigType
 from headrace.sdk.sensitive import is_sensitive, masked, secrets_in
 
@@ -63,7 +63,8 @@ def test_an_ordinary_key_is_none_under_any_prefix(prefix: str, name: str) -> Non
 def test_keys_of_plugins_that_sound_secret_are_passwords() -> None:
     plain = {
         (plugin.name, key.name)
-        for plugin in Registry().all()
+        for kind in PluginKind
+        for plugin in Registry().all_of(kind)
         for key in plugin.config_def().keys.values()
         if is_sensitive(key.name) and key.type is not ConfigType.PASSWORD
     }

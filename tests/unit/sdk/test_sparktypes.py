@@ -9,7 +9,8 @@ from tests.unit.sdk.strategies import ROWS
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.schema import Schema
-from headrace.sdk.sparktypes import from_spark_json, to_ddl, to_spark_json
+from headrace.sdk.sparktypes import from_spark_json, to_spark_json
+from headrace.sdk.sqltext import sql_type
 
 
 def row(spark_type: Any, **field: Any) -> dict[str, Any]:
@@ -110,20 +111,20 @@ def test_an_empty_struct_cannot_carry_a_name() -> None:
         to_spark_json(Schema.struct(name="n"))
 
 
-def test_ddl_names_columns_types_and_comments() -> None:
+def test_sql_types_are_nullable_and_may_have_variants_as_texts() -> None:
     schema = Schema.struct(
         {
             "a`b": Schema.int32(doc="it's"),
             "d": Schema.decimal(2, precision=9, optional=True),
-            "l": Schema.array(Schema.int64(), optional=True),
+            "l": Schema.array(Schema.variant(), optional=True),
             "m": Schema.map(Schema.string(), Schema.timestamp(), optional=True),
-            "s": Schema.struct({"x": Schema.int8(), "y": Schema.bytes(optional=True)}),
         }
     )
-    assert to_ddl(schema) == (
-        "`a``b` INT NOT NULL COMMENT 'it\\'s', `d` DECIMAL(9,2), `l` ARRAY<BIGINT>, "
-        "`m` MAP<STRING, TIMESTAMP>, `s` STRUCT<`x`: TINYINT NOT NULL, `y`: BINARY> NOT NULL"
+    assert sql_type(schema, variant="STRING") == (
+        "STRUCT<`a``b`: INT, `d`: DECIMAL(9, 2), `l`: ARRAY<STRING>, "
+        "`m`: MAP<STRING, TIMESTAMP>>"
     )
+    assert sql_type(Schema.variant()) == "VARIANT"
 
 
 @pytest.mark.spark

@@ -57,3 +57,24 @@ def test_a_place_is_named_only_where_it_is_full_itself(
     found = storage_error(OSError(errno.ENOSPC, "full"), [Path("/topics"), Path("/home")])
     assert found is not None
     assert found.problem == f"There is no space left.{told}"
+
+
+@pytest.mark.parametrize(
+    ("flag", "free", "problem"),
+    [
+        (os.ST_RDONLY, 10**6, "The file system is read-only at /no/a b/staging"),
+        (0, 0, "There is no space left at /no/a b/staging"),
+        (0, 10**6, None),
+    ],
+)
+def test_why_hadoop_could_not_make_a_folder_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, flag: int, free: int, problem: str | None
+) -> None:
+    disk = namedtuple("disk", "f_flag f_bavail f_frsize f_blocks f_bfree")  # noqa: PYI024 - as os.statvfs
+    monkeypatch.setattr(os, "statvfs", lambda _: disk(flag, free, 4096, 10**6, free))
+    text = "Mkdirs failed to create file:/no/a b/staging (exists=false, cwd=file:/work)"
+    found = storage_error_of_text(text)
+    assert (found is None) == (problem is None)
+    if found is not None and problem is not None:
+        assert found.code == "storage.unavailable"
+        assert found.problem.startswith(problem)

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.settings import load_settings
 from headrace.spark.conf import spark_conf
 
-JARS = {Path("/cache/storage.jar"): "delta", Path("/cache/avro.jar"): "avro"}
+JARS = [Path("/cache/storage.jar"), Path("/cache/avro.jar")]
 
 
 def conf(
@@ -15,14 +15,13 @@ def conf(
     *,
     master: str = "local[2]",
     home: str = "/home",
-    jars: Mapping[Path, str] = JARS,
     archive: Path | None = None,
     short_lived: bool = False,
 ) -> dict[str, str]:
     return spark_conf(
         load_settings(home=home, master=master, spark_conf=users or {}),
         app_name="test",
-        jars=jars,
+        jars=JARS,
         archive=archive,
         short_lived=short_lived,
     )
@@ -61,11 +60,6 @@ def test_the_number_of_shuffle_partitions_follows_the_local_threads() -> None:
     cores = os.cpu_count() or 1
     assert conf(master="local[*]")["spark.sql.shuffle.partitions"] == str(2 * cores)
     assert "spark.sql.shuffle.partitions" not in conf(master="local-cluster[2,1,1024]")
-
-
-def test_delta_is_set_up_only_where_its_jars_are() -> None:
-    assert "spark.sql.catalog.spark_catalog" in conf()
-    assert "spark.sql.catalog.spark_catalog" not in conf(jars={Path("/a.jar"): "avro"})
 
 
 def test_a_path_with_a_space_stays_one_java_option() -> None:

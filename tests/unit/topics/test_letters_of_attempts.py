@@ -11,7 +11,6 @@ import pytest
 from headrace.dataplane.dead_letters import (
     DeadLetterPart,
     DeadLetterWriter,
-    LetterMarks,
     Staged,
     StagedDeadLetters,
 )
@@ -26,9 +25,11 @@ FOLDER = "letters"
 CAUSES = {"TRANSFORMATION X": 1}
 
 
-def marks(epoch: int, of_range: str = "range", sink: str = "first") -> LetterMarks:
-    chain = Mark("c-uid-0/dlq", 7, epoch, of_range)
-    return LetterMarks(chain, Mark(f"c-uid-0-{sink}/refused", 7, epoch, of_range))
+def part(
+    letters: DeadLetterWriter | None, epoch: int, of_range: str = "range", sink: str = "first"
+) -> DeadLetterPart:
+    """Return the letters of an attempt's part for a sink."""
+    return DeadLetterPart(letters, Mark(f"c-uid-0-{sink}", 7, epoch, of_range), "c-uid-0")
 
 
 @pytest.fixture
@@ -43,8 +44,10 @@ def letters(topic: Topic) -> DeadLetterWriter:
 
 def stage(topic: Topic, epoch: int, *refused_by: str) -> StagedDeadLetters:
     """Stage a letter of an attempt as Spark does, and those that a sink refused."""
-    chain = _staged(topic, marks(epoch).chain, f"letter of epoch {epoch}")
-    refused = [_staged(topic, marks(epoch, sink=n).sink, f"{n} refused") for n in refused_by]
+    chain = _staged(topic, part(None, epoch).chain_mark, f"letter of epoch {epoch}")
+    refused = [
+        _staged(topic, part(None, epoch, sink=n).sink_mark, f"{n} refused") for n in refused_by
+    ]
     return StagedDeadLetters(chain, *refused)
 
 
@@ -71,9 +74,9 @@ def test_the_letters_of_the_chain_come_once_whichever_sink_decides_for_them(
     topic: Topic, letters: DeadLetterWriter, first: int, second: int
 ) -> None:
     of_first, of_second = stage(topic, first, "a"), stage(topic, second, "b")
-    letters.append(of_first, marks(first, sink="a"))
+    part(letters, first, sink="a").append(of_first)
     for _ in range(2):
-        letters.append(of_second, marks(second, sink="b"))
+        part(letters, second, sink="b").append(of_second)
     assert held(topic) == [f"letter of epoch {first}", "a refused", "b refused"]
 
 
@@ -82,9 +85,9 @@ def test_what_one_sink_refused_in_one_attempt_stays_and_the_other_is_told(
     topic: Topic, letters: DeadLetterWriter, first: int, second: int
 ) -> None:
     staged = {epoch: stage(topic, epoch, "a") for epoch in (1, 2)}
-    letters.append(staged[first], marks(first, sink="a"))
+    part(letters, first, sink="a").append(staged[first])
     with pytest.raises(StaleEpochError):
-        letters.append(staged[second], marks(second, sink="a"))
+        part(letters, second, sink="a").append(staged[second])
     assert held(topic) == [f"letter of epoch {first}", "a refused"]
 
 
@@ -92,9 +95,9 @@ def test_the_letters_of_another_range_are_refused(
     topic: Topic, letters: DeadLetterWriter
 ) -> None:
     staged = {epoch: stage(topic, epoch) for epoch in (1, 2)}
-    letters.append(staged[1], marks(1))
+    part(letters, 1).append(staged[1])
     with pytest.raises(StaleEpochError, match="other records"):
-        letters.append(staged[2], marks(2, "another"))
+        part(letters, 2, "another").append(staged[2])
     assert held(topic) == ["letter of epoch 1"]
 
 
@@ -102,9 +105,11 @@ def test_an_attempt_leaves_alone_what_a_newer_owner_stages(
     topic: Topic, letters: DeadLetterWriter
 ) -> None:
     staged = {epoch: stage(topic, epoch) for epoch in (1, 2, 3)}
-    letters.append(staged[2], marks(2))
+    part(letters, 2).append(staged[2])
     there = {
-        each: (topic.location.local / staging_folder(marks(each).chain, FOLDER)).exists()
+        each: (
+            topic.location.local / staging_folder(part(None, each).chain_mark, FOLDER)
+        ).exists()
         for each in staged
     }
     assert there == {1: False, 2: True, 3: True}
@@ -148,14 +153,18 @@ def test_files_that_are_gone_are_not_named_in_the_topic(
     staged = stage(topic, 1)
     (topic.location.local / staged.chain.files[0].path).unlink()
     with pytest.raises(DataLostError, match="are gone"):
-        letters.append(staged, marks(1))
+        part(letters, 1).append(staged)
     assert held(topic) == []
 
 
-def test_attempts_with_long_numbers_are_told_apart(tmp_path: Path) -> None:
+def test_attempts_with_long_numbers_are_told_apart_and_foreign_names_stay(
+    tmp_path: Path,
+) -> None:
     number = int(datetime.now(UTC).timestamp() * 1000)
     folders = [tmp_path / staging_folder(Mark("c", number, epoch)) for epoch in (9, 10, 11)]
-    for folder in folders:
+    foreign = [folders[0].with_name(f"{number}{rest}") for rest in ("-old", "-", ".bak", "-²")]
+    for folder in folders + foreign:
         folder.mkdir(parents=True)
     discard_other_attempts(Location.of(tmp_path), Mark("c", number, 10))
     assert [folder.exists() for folder in folders] == [False, True, True]
+    assert all(folder.exists() for folder in foreign)

@@ -14,6 +14,7 @@ from tests.unit.topics.made_topics import Clock, append, at, ids, tending
 
 from headrace.model import TopicRetention
 from headrace.sdk import DataLostError, Mark, Position, ReadLimit
+from headrace.sdk.durability import Durability, durability, set_durability
 from headrace.sdk.location import Location
 from headrace.topics import TopicReader, Topics, UpkeepPolicy, parse_start
 
@@ -47,12 +48,16 @@ class TopicMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # No power is lost here, and waiting for the disk was most of the time.
+        self.durability = durability()
+        set_durability(Durability.OS)
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-"))
         self.clock = Clock()
         self.rows: list[tuple[int, int]] = []  # version and id of each row ever appended
         self.batch = 0
 
     def teardown(self) -> None:
+        set_durability(self.durability)
         shutil.rmtree(self.folder)
 
     @initialize(retention_bytes=st.none() | st.integers(20_000, 100_000))

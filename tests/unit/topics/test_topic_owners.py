@@ -68,7 +68,7 @@ def aged(topics: Topics) -> Upkeep:
 
 def all_ids(topics: Topics) -> list[int]:
     reader = TopicReader(topics.get("owned"))
-    return ids(reader, Position(), reader.latest(Position(), ReadLimit.unlimited()))
+    return ids(reader, Position(), reader.latest(Position(), ReadLimit()))
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0])

@@ -26,7 +26,7 @@ from headrace.topics import (
     parse_start,
 )
 
-ALL = ReadLimit.unlimited()
+ALL = ReadLimit()
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_a_topic_that_ends_before_the_position_is_another_one(
     for number in range(1, versions + 1):
         append(anew, [[number]], Mark("new", number, 1))
     for each in (reader, TopicReader(anew)):
-        with pytest.raises(DataLostError, match="made anew, or put back") as lost:
+        with pytest.raises(DataLostError, match="created again, or put back") as lost:
             each.latest(stood, ALL)
         assert "reset the offsets" in str(lost.value.fix)
 
@@ -211,7 +211,7 @@ def test_a_topic_that_was_made_anew_is_told_also_when_it_has_grown_past_the_posi
             lambda each=each: each.files(begun, stood),
             lambda each=each: each.files(Position(), begun),
         ):
-            with pytest.raises(DataLostError, match="made anew, or put back") as lost:
+            with pytest.raises(DataLostError, match="created again, or put back") as lost:
                 look()
             assert "reset the offsets" in str(lost.value.fix)
 
@@ -246,7 +246,7 @@ def test_a_place_to_start_from_is_one_in_this_topic_only(topic: Topic, start: st
         assert ids(reader, begin, reader.latest(begin, ALL)) == list(range(9))
         return
     for look in (lambda: reader.latest(begin, ALL), lambda: reader.lag(begin)):
-        with pytest.raises(DataLostError, match="made anew, or put back"):
+        with pytest.raises(DataLostError, match="created again, or put back"):
             look()
 
 

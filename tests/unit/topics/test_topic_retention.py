@@ -55,7 +55,7 @@ def topic(topics: Topics, clock: Clock) -> Topic:
 def left(topic: Topic) -> list[int]:
     reader = TopicReader(topic)
     start = at(topic, topic.lost()) if topic.lost() >= 0 else Position()
-    return ids(reader, start, reader.latest(start, ReadLimit.unlimited()))
+    return ids(reader, start, reader.latest(start, ReadLimit()))
 
 
 class Standing:

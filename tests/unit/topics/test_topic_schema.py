@@ -52,7 +52,7 @@ def add(topic: Topic, batch: int, schema: Schema, *rows: dict[str, Any]) -> None
 
 def read(topic: Topic) -> list[Any]:
     reader = TopicReader(topic)
-    return values(reader, Position(), reader.latest(Position(), ReadLimit.unlimited()))
+    return values(reader, Position(), reader.latest(Position(), ReadLimit()))
 
 
 def compact(topic: Topic) -> None:

@@ -34,7 +34,7 @@ from headrace.topics import (
     TopicReader,
     Topics,
     UpkeepPolicy,
-    kept,
+    maintained,
     parse_start,
 )
 from headrace.topics.compaction import Compaction
@@ -75,7 +75,7 @@ def _batches(topic: Topic) -> int:
 
 def all_ids(topic: Topic, start: Position | None = None) -> list[int]:
     reader, start = TopicReader(topic), start or parse_start(topic, "earliest")
-    return ids(reader, start, reader.latest(start, ReadLimit.unlimited()))
+    return ids(reader, start, reader.latest(start, ReadLimit()))
 
 
 def live(topic: Topic) -> Sequence[str]:
@@ -267,7 +267,7 @@ def test_nothing_is_lost_for_a_reader_that_stood_at_the_last_row_of_long_ago(
     topics: Topics, topic: Topic, clock: Clock
 ):
     fill(topic, clock, 30)
-    position = TopicReader(topic).latest(Position(), ReadLimit.unlimited())
+    position = TopicReader(topic).latest(Position(), ReadLimit())
     policy = replace(FEW, checkpoint_versions=5, log_versions=1)
     for _ in range(30):
         clock.pass_by(DAY)
@@ -490,7 +490,7 @@ def test_topics_that_may_not_be_read_are_told_in_words(
     monkeypatch.setattr("headrace.topics.upkeep._LOOK_SECONDS", 0.001)
     monkeypatch.setattr(topics, "list", denied)
     with capture_logs() as told:
-        with kept(topics, clock, lambda _: ()):
+        with maintained(topics, clock, lambda _: ()):
             tried.wait(5)
         assert told
     assert "Permission denied: '/topics/t'" in told[0]["why"]

@@ -66,6 +66,13 @@ def test_a_query_is_cut_at_its_own_words_only(query, clauses) -> None:
         ("SELECT r'\\', reflect('a', 'b'), '' AS a", "Java"),
         ("SELECT 1 -- x\r + reflect('a', 'b') AS a", "Java"),
         ("SELECT 1 -- x\\\n ' \n + reflect('a', 'b') AS a -- '", "Java"),
+        ("SELECT from_avro(a, '{}', map('avroSchemaUrl', '/x')) AS a", "open files"),
+        ("SELECT schema_of_avro('{}', map('avroSchemaUrl', '/x')) AS a", "open files"),
+        (
+            "SELECT `From_XML` (a, 'a INT', map('rowValidationXSDPath', '/x')) AS a",
+            "open files",
+        ),
+        ("SELECT xpath_string(a, 'b') AS a", "open files"),
         ("SELECT 1 /*+ x */ AS a", "not closed"),
         ("SELECT 'a AS a", "not closed"),
     ],

@@ -15,7 +15,7 @@ from headrace.model import (
     TaskId,
 )
 from headrace.sdk import SourceError
-from headrace.store import ConnectorStore, SqlConnectorStore, SqlStore
+from headrace.store import ConnectorStore, Store
 from headrace.worker import Planned, Reconciler, Worker
 
 ANN = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "ann")
@@ -57,7 +57,7 @@ class Reconciled:
     test gives them. One that is ``broken`` cannot be planned.
     """
 
-    state_store: SqlStore = field(default_factory=SqlStore)
+    state_store: Store = field(default_factory=Store)
     wanted_store: ConnectorStore | None = None
     made: list[Numbered] = field(default_factory=list)
     broken: dict[str, Exception] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Reconciled:
     policy: RestartPolicy = field(default_factory=RestartPolicy)
 
     def __post_init__(self) -> None:
-        self.wanted = self.wanted_store or SqlConnectorStore(self.state_store.database)
+        self.wanted = self.wanted_store or ConnectorStore(self.state_store.database)
         self.told = Told()
         self.worker = Worker(
             store=self.state_store, owner="w1:8083", events=self.told, clock=now, serving=True

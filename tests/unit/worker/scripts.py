@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.model import Backoff, Batch, Counts, Lease, TaskId, TaskState
 from headrace.sdk import Lag, Position
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.worker import Step, Worker
 
 SOON = timedelta(milliseconds=5)
@@ -103,7 +103,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def worker(told: Told, *tasks: Script, **values) -> Worker:
-    made = Worker(store=SqlStore(), owner="me", events=told, clock=now, **values)
+    made = Worker(store=Store(), owner="me", events=told, clock=now, **values)
     made.add(tasks)
     return made
 

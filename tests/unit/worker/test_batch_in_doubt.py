@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from headrace.sdk import (
     RetriableError,
     StateError,
 )
-from headrace.store import SqlStore
+from headrace.store import Store, StoreUnavailableError
 from headrace.worker import BatchLoop
 
 TASK = TaskId("copy it", 0)
@@ -30,7 +31,7 @@ class System:
 
     rows: int = 5
     run: Callable[[Batch], Counts] = lambda _: Counts()
-    store: SqlStore = field(default_factory=SqlStore)
+    store: Store = field(default_factory=Store)
     tried: list[Batch] = field(default_factory=list)
     routing: str = ""
     untouched: bool = True
@@ -101,6 +102,27 @@ def test_a_range_that_changes_before_it_is_read_is_planned_anew() -> None:
     assert done is not None
     assert system.store.position(TASK) == done.end
     assert [batch.id for batch in system.store.batches(TASK)] == [2]
+
+
+class Blip(Store):
+    """A store that is away when it is first asked for batches."""
+
+    away = True
+
+    def batches(self, *args: Any, **options: Any) -> list[Batch]:
+        if self.away:
+            self.away = False
+            raise StoreUnavailableError
+        return list(super().batches(*args, **options))
+
+
+def test_a_batch_that_never_ran_since_the_store_was_away_is_planned_again() -> None:
+    system = System(run=failing(RangeChangedError("changed")), store=Blip())
+    loop = system.open()
+    with pytest.raises(StoreUnavailableError):
+        loop.step()
+    assert loop.step() is not None
+    assert not any(batch.again for batch in system.tried)
 
 
 def test_a_range_that_changes_all_the_time_is_tried_again_later() -> None:

@@ -14,7 +14,7 @@ from headrace.capture.targets import Addition, Targets
 from headrace.model import Counts, TaskId
 from headrace.sdk import Mark, Position, StaleEpochError
 from headrace.sdk.location import Location
-from headrace.store import SqlStore, Store, StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
 from headrace.topics import Topic, Topics
 from headrace.worker.capture import CaptureKeeping, CaptureTask
 
@@ -74,7 +74,7 @@ class Capture:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Capture]:
-    store: Store = SqlStore(None if request.param == "memory" else tmp_path / "store.db")
+    store: Store = Store(None if request.param == "memory" else tmp_path / "store.db")
     yield Capture(store, tmp_path / "topics")
     store.close()
 

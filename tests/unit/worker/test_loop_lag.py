@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.model import Batch, Counts, TaskId
 from headrace.sdk import Lag, Position, ReadLimit
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.worker import BatchLoop
 
 TASK = TaskId("copy", 0)
@@ -53,7 +53,7 @@ class Copy:
 
 
 def loop_over(rows: Rows, times: list[datetime], limit: ReadLimit) -> BatchLoop:
-    store = SqlStore()
+    store = Store()
     store.register(TASK.connector)
     lease = store.lease(TASK, "w1", times[-1], timedelta(minutes=1))
     return BatchLoop(

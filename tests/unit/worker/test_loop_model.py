@@ -20,7 +20,7 @@ from headrace.sdk import (
     RetriableError,
     StaleEpochError,
 )
-from headrace.store import SqlStore, StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
 from headrace.worker import BatchLoop
 
 TASK = TaskId("copy", 0)
@@ -123,7 +123,7 @@ class Copy:
         return counts
 
 
-class TrappedStore(SqlStore):
+class TrappedStore(Store):
     """A store right before or right after whose writes its process may die, or its line.
 
     Whoever gets no answer does not know whether the write was made.

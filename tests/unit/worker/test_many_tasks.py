@@ -15,7 +15,7 @@ from tests.unit.worker.scripts import IDLE, Script, Told, now, until, working
 
 from headrace.model import Batch, ConnectorKind, Counts, Lease, Stamp, TargetState, TaskId
 from headrace.sdk import Lag, Position, ReadLimit
-from headrace.store import SqlConnectorStore, SqlStore, Store
+from headrace.store import ConnectorStore, Store
 from headrace.worker import BatchLoop, BatchTask, Step, Worker
 
 TASKS = 200
@@ -89,7 +89,7 @@ class Parts:
 def test_idle_tasks_cost_neither_statements_nor_threads_nor_calls_to_spark(
     tmp_path: Path,
 ) -> None:
-    store, jobs, parts = SqlStore(tmp_path / "store.db"), Jobs(), dict[TaskId, Parts]()
+    store, jobs, parts = Store(tmp_path / "store.db"), Jobs(), dict[TaskId, Parts]()
 
     def task(number: int) -> BatchTask:
         def assemble(lease: Lease) -> Parts:
@@ -124,7 +124,7 @@ def test_a_look_at_what_is_wanted_costs_one_statement_however_many_connectors_th
     tmp_path: Path,
 ) -> None:
     place, stamp = tmp_path / "store.db", Stamp(now(), "me")
-    state, wanted = SqlStore(place), SqlConnectorStore(place)
+    state, wanted = Store(place), ConnectorStore(place)
     bench = Reconciled(state_store=state, wanted_store=wanted)
     for number in range(30):
         config = {"connector.class": "Script"}
@@ -144,7 +144,7 @@ def test_a_look_at_what_is_wanted_costs_one_statement_however_many_connectors_th
 def test_a_task_that_has_something_to_tell_is_asked_at_once() -> None:
     hour = timedelta(hours=1)
     slow, other = Script("a", IDLE, poll_interval=hour), Script("b", IDLE, poll_interval=hour)
-    run = Worker(store=SqlStore(), owner="me", events=Told(), clock=now, serving=True)
+    run = Worker(store=Store(), owner="me", events=Told(), clock=now, serving=True)
     with working(run):
         run.add([slow, other])
         until(lambda: slow.calls and other.calls)
@@ -171,9 +171,7 @@ def test_of_tasks_that_are_ready_the_one_that_waits_longest_runs_first() -> None
     names = ["a", "b", "c"]
     tasks = [Script(n, IDLE, partial(step, n), poll_interval=hour) for n in names]
     busy = Script("busy", IDLE, long_step, IDLE, poll_interval=hour)
-    run = Worker(
-        store=SqlStore(), owner="me", events=Told(), clock=now, threads=1, serving=True
-    )
+    run = Worker(store=Store(), owner="me", events=Told(), clock=now, threads=1, serving=True)
     with working(run):
         run.add([*tasks, busy])
         until(lambda: all(each.calls for each in [*tasks, busy]))

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model import Batch, Counts, Lease, SparkMemoryError, SparkUnavailableError, TaskId
 from headrace.sdk import Lag, Position, ReadLimit, RetriableError, SinkError
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.worker import BatchLoop, BatchTask
 
 TASK = TaskId("large", 0)
@@ -33,7 +33,7 @@ class System:
     error: type[RetriableError] = SparkMemoryError
     untouched: bool = True
     routing: str = ""
-    store: SqlStore = field(default_factory=SqlStore)
+    store: Store = field(default_factory=Store)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     loop: BatchLoop = field(init=False)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.unit.worker.reconciled import Opened, Reconciled
@@ -21,7 +21,7 @@ from headrace.model import (
     TaskState,
 )
 from headrace.sdk import SourceError
-from headrace.store import StoreUnavailableError
+from headrace.store import ConnectorStore, StoreUnavailableError
 from headrace.worker import Restarts
 
 ANN = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "ann")
@@ -113,7 +113,7 @@ def test_no_call_to_the_store_that_gets_no_answer_leaves_anything_undone(made: b
     for call in itertools.count():
         bench = Bench()
         flaky = Flaky(bench.wanted, call, made=made)
-        bench.reconciler.store = flaky
+        bench.reconciler.store = cast("ConnectorStore", flaky)
         with running(bench):
             check(bench)
         if flaky.left >= 0:

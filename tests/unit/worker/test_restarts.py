@@ -51,7 +51,7 @@ def test_up_to_half_of_a_wait_is_taken_off_at_random() -> None:
 
 def test_a_task_is_given_up_after_so_many_restarts_in_a_row() -> None:
     some = restarts(attempts=2)
-    told = [some.failed(TASK, ERROR).told for _ in range(3)]
+    told = [some.failed(TASK, ERROR).text for _ in range(3)]
     assert told == [
         "Restart 1 of 2",
         "Restart 2 of 2",
@@ -63,7 +63,7 @@ def test_without_an_end_the_waits_stay_finite() -> None:
     some = restarts(attempts=None, longest=60 * SECOND)
     waits = [some.failed(TASK, ERROR).wait for _ in range(2000)]
     assert waits[-1] == 60 * SECOND
-    assert some.failed(TASK, ERROR).told == "Restart 2001"
+    assert some.failed(TASK, ERROR).text == "Restart 2001"
 
 
 def test_what_ran_for_long_has_failed_for_the_first_time() -> None:
@@ -81,13 +81,13 @@ def test_what_ran_for_long_has_failed_for_the_first_time() -> None:
 def test_what_must_be_mended_first_is_not_restarted(error: Exception) -> None:
     some = restarts()
     assert some.failed(TASK, error).wait is None
-    assert "must be fixed first" in some.failed(TASK, error).told
+    assert "must be fixed first" in some.failed(TASK, error).text
     assert some.due() == []
 
 
 def test_nothing_is_restarted_or_said_unless_it_is_enabled() -> None:
     for some in (restarts(enabled=False), Restarts()):
-        assert some.failed(TASK, ERROR).told == ""
+        assert some.failed(TASK, ERROR).text == ""
         assert some.failed(TASK, ERROR).wait is None
 
 

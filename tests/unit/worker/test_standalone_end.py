@@ -26,7 +26,6 @@ def test_a_server_ends_though_a_connector_hangs_while_it_plans(
 
     monkeypatch.setattr(bench.reconciler, "step", step)
     served = Standalone(
-        connectors=None,  # type: ignore[arg-type]  # nobody asks for them here
         worker=bench.worker,
         reconciler=bench.reconciler,
         hosts=HostSupervisor(),

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model import Counts, TaskId, ToleranceLimits, TooManyRejectedError
 from headrace.sdk import Position
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.worker import ToleranceGuard
 
 TASK = TaskId("copy", 0)
@@ -20,12 +20,12 @@ def counts(read: int, rejected: int) -> Counts:
 
 @pytest.fixture
 def store(tmp_path: Path):
-    made = SqlStore(tmp_path / "store.db")
+    made = Store(tmp_path / "store.db")
     yield made
     made.close()
 
 
-def finish(store: SqlStore, number: int, done: Counts, guard: ToleranceGuard) -> None:
+def finish(store: Store, number: int, done: Counts, guard: ToleranceGuard) -> None:
     """Run a batch of the task, an hour after the one before, as after a restart."""
     epoch = store.lease(TASK, "w", NOW, timedelta(days=9)).epoch
     begun = NOW + timedelta(hours=number)

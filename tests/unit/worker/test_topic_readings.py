@@ -6,25 +6,25 @@ import pytest
 
 from headrace.model import Counts, Reading, TaskId
 from headrace.sdk import Position
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.worker import TopicReadings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def store() -> SqlStore:
-    return SqlStore()
+def store() -> Store:
+    return Store()
 
 
-def begin(store: SqlStore, task: TaskId, start: Position, end: Position) -> None:
+def begin(store: Store, task: TaskId, start: Position, end: Position) -> None:
     lease = store.lease(task, "me", NOW, timedelta(seconds=30))
     if store.position(task) != start:
         store.set_position(task, lease.epoch, start)
     store.begin_batch(task, lease.epoch, start, end, NOW)
 
 
-def finish(store: SqlStore, task: TaskId) -> None:
+def finish(store: Store, task: TaskId) -> None:
     (lease,) = store.leases(task.connector)
     batch = store.unfinished_batch(task)
     assert batch is not None
@@ -35,11 +35,11 @@ def at(version: int, **more: int) -> Position:
     return Position.of({"topic": "t"}, {"version": version, **more})
 
 
-def look(store: SqlStore, topic: str = "t") -> list[Reading]:
+def look(store: Store, topic: str = "t") -> list[Reading]:
     return list(TopicReadings(store)(topic))
 
 
-def test_a_task_stands_where_its_unfinished_batch_begins(store: SqlStore) -> None:
+def test_a_task_stands_where_its_unfinished_batch_begins(store: Store) -> None:
     task = TaskId("sink", 0)
     store.register("sink")
     begin(store, task, at(3), at(7))
@@ -48,7 +48,7 @@ def test_a_task_stands_where_its_unfinished_batch_begins(store: SqlStore) -> Non
     assert look(store) == [Reading(reader=str(task), version=7)]
 
 
-def test_a_version_that_is_read_in_part_is_still_needed(store: SqlStore) -> None:
+def test_a_version_that_is_read_in_part_is_still_needed(store: Store) -> None:
     store.register("sink")
     begin(store, TaskId("sink", 0), at(3), at(7, index=2))
     finish(store, TaskId("sink", 0))
@@ -56,7 +56,7 @@ def test_a_version_that_is_read_in_part_is_still_needed(store: SqlStore) -> None
 
 
 def test_readers_of_other_topics_and_removed_connectors_do_not_count(
-    store: SqlStore,
+    store: Store,
 ) -> None:
     store.register("sink")
     begin(store, TaskId("sink", 0), at(3), at(7))
@@ -66,7 +66,7 @@ def test_readers_of_other_topics_and_removed_connectors_do_not_count(
 
 
 def test_what_a_capture_has_gathered_stays_until_its_connector_has_begun_to_read(
-    store: SqlStore,
+    store: Store,
 ) -> None:
     store.register("lines")
     store.lease(TaskId("lines", 0), "me", NOW, timedelta(seconds=30))
@@ -74,7 +74,7 @@ def test_what_a_capture_has_gathered_stays_until_its_connector_has_begun_to_read
     assert look(store, "gone.capture") == []
 
 
-def test_many_topics_cost_one_look_at_the_store(store: SqlStore) -> None:
+def test_many_topics_cost_one_look_at_the_store(store: Store) -> None:
     store.register("sink")
     passed = [0.0]
     readings = TopicReadings(store, lambda: passed[0])

@@ -11,11 +11,10 @@ from tests.unit.topics.made_topics import append, at, ids, tend_after
 
 from headrace.model import Batch, Counts, Definition, PluginSpec, TaskId
 from headrace.plugins import Registry
-from headrace.runtime.build import Assembler
-from headrace.runtime.tasks import Planner
+from headrace.runtime.tasks import Assembler, Planner
 from headrace.sdk import DataLostError, Mark, ReadLimit
 from headrace.sdk.location import Location
-from headrace.store import SqlStore
+from headrace.store import Store
 from headrace.topics import Topic, TopicReader, Topics, UpkeepPolicy
 from headrace.worker import BatchLoop
 
@@ -32,7 +31,7 @@ class Sink:
 
     folder: Path
     start: str
-    store: SqlStore = field(default_factory=SqlStore)
+    store: Store = field(default_factory=Store)
     topics: Topics = field(init=False)
     delivered: list[int] = field(default_factory=list)
     appended: int = 0
@@ -58,9 +57,7 @@ class Sink:
             clock=now,
             appended=lambda _: None,
         )
-        planner = Planner(
-            store=self.store, registry=Registry(), topics=self.topics, assembler=assembler
-        )
+        planner = Planner(store=self.store, registry=Registry(), topics=self.topics)
         sink = PluginSpec("noop")
         common = {"topics.start": self.start}
         definition = Definition("sink", sinks=(sink,), topics=("t",), common=common)

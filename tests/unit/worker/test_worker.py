@@ -22,7 +22,7 @@ from tests.unit.worker.scripts import (
 
 from headrace.model import Backoff, Lease, SparkUnavailableError, TaskId, TaskState, TaskStatus
 from headrace.sdk import RetriableError, SourceError
-from headrace.store import SqlStore, StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
 from headrace.worker import Step, Worker
 
 LEASE = timedelta(seconds=30)
@@ -90,7 +90,7 @@ def test_a_start_that_met_a_busy_system_is_tried_again() -> None:
     assert told.states == [(task.id, state) for state in states]
 
 
-class Away(SqlStore):
+class Away(Store):
     """A store that does not answer while it is away."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ def test_a_worker_ends_also_when_its_store_is_gone() -> None:
 
 @pytest.mark.timeout(20)
 def test_an_end_that_cannot_be_stored_for_whatever_reason_is_stored_later() -> None:
-    class Broken(SqlStore):
+    class Broken(Store):
         refused = 0
 
         def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
@@ -315,7 +315,7 @@ def test_a_step_that_outlasts_the_grace_period_is_cancelled() -> None:
 
 @pytest.mark.timeout(20)
 def test_leases_are_renewed_while_a_step_runs() -> None:
-    store = SqlStore()
+    store = Store()
     seen: list[datetime] = []
 
     def long_step() -> Step:

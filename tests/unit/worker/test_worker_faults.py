@@ -20,7 +20,7 @@ from headrace.model import (
     TaskStatus,
 )
 from headrace.sdk import RetriableError, SinkError, SourceError
-from headrace.store import SqlStore, StoreUnavailableError
+from headrace.store import Store, StoreUnavailableError
 from headrace.worker import Restarts, Step, Worker
 
 pytestmark = pytest.mark.timeout(60)
@@ -47,7 +47,7 @@ class Deaf(Script):
         raise ValueError(self.id)
 
 
-class Away(SqlStore):
+class Away(Store):
     """A store that takes no end of a task while it is away."""
 
     def __init__(self) -> None:
@@ -223,9 +223,9 @@ def test_leases_are_renewed_though_a_task_that_lost_its_own_cannot_be_cancelled(
 
 
 def test_leases_are_renewed_though_a_renewal_has_failed_in_whatever_way() -> None:
-    store, broken = SqlStore(), threading.Event()
+    store, broken = Store(), threading.Event()
 
-    class Broken(SqlStore):
+    class Broken(Store):
         def renew(self, *args: Any) -> Any:
             if not broken.is_set():
                 broken.set()

@@ -1,4 +1,4 @@
-"""What a server has and is: its plugins and its loggers."""
+"""How a server is, and the levels of its loggers."""
 
 from __future__ import annotations
 
@@ -6,63 +6,24 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.connector.options import Json
+from headrace.cli.inputs import check_one_of
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
 
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
-_OTHER_LEVELS = ("WARNING", "CRITICAL")
+_PYTHON_LEVELS = ("WARNING", "CRITICAL")
 """Python's names of WARN and FATAL."""
 
 
-def plugins(
-    context: typer.Context,
-    plugin: Annotated[
-        str | None, typer.Argument(metavar="[CLASS]", help="Show the keys of this one.")
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Transforms, predicates and converters too.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """List the plugins that the server has, or the keys of one."""
-    invocation = invocation_of(context)
-    if plugin is not None:
-        _keys(context, plugin)
-        return
-    with invocation.client() as client:
-        found = client.plugins(only_connectors=not every)
-    invocation.terminal.show_rows(
-        ("type", "class", "version"),
-        ((each.kind, each.class_name, each.version) for each in found),
-        json=[each.to_json() for each in found],
-        as_json=as_json,
-    )
-
-
-def _keys(context: typer.Context, plugin: str) -> None:
-    from headrace.cli.failures import unknown
-    from headrace.client import NotThereError
-
+def health(context: typer.Context, as_json: Json = False) -> None:
+    """Ask a server how it is. Exit codes: 0 healthy, 1 not, 3 no server answers."""
     invocation = invocation_of(context)
     with invocation.client() as client:
-        try:
-            found = client.plugin_keys(plugin)
-        except NotThereError:
-            known = [each.class_name for each in client.plugins(only_connectors=False)]
-            raise unknown(plugin, known, noun="plugin", field="CLASS") from None
-    defaults = {
-        key["name"]: "required" if key["required"] else str(key["default_value"] or "")
-        for key in found
-    }
-    invocation.terminal.show_rows(
-        ("key", "type", "default", "what it does"),
-        (
-            (key["name"], key["type"].lower(), defaults[key["name"]], key["documentation"])
-            for key in found
-        ),
-        json=found,
-        as_json=invocation.terminal.as_json,
-    )
+        about, found = client.about(), client.health()
+        url = client.http.address.url
+    line = f"{url} (version {about['version']}) is {found['status']}"
+    invocation.terminal.show({"server": url, **about, **found}, line)
+    invocation.terminal.note(found["message"])
 
 
 def loggers(
@@ -76,17 +37,15 @@ def loggers(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show or set how much the server's loggers tell, until it ends."""
+    """Show or set the levels of the server's loggers, until it ends."""
     from headrace.cli.failures import unknown
     from headrace.sdk import ConfigError
 
     if level is not None and name is None:
         problem = "--level needs the name of a logger."
         raise ConfigError(problem, field="LOGGER", fix="Name one; root is all of them.")
-    if level is not None and level.upper() not in {*_LEVELS, *_OTHER_LEVELS}:
-        problem = f"Invalid level {level!r}."
-        fix = f"Use one of: {', '.join(_LEVELS)}."
-        raise ConfigError(problem, field="--level", fix=fix)
+    if level is not None and level.upper() not in {*_LEVELS, *_PYTHON_LEVELS}:
+        check_one_of(level, _LEVELS, "level", "--level")
     invocation = invocation_of(context)
     with invocation.client() as client:
         changed = {name} if name is not None else None
@@ -100,5 +59,4 @@ def loggers(
         ("logger", "level"),
         ((each.name, each.level) for each in found),
         json=[each.to_json() for each in found],
-        as_json=as_json,
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import typer
 
+from headrace.cli import dlq, plugins
 from headrace.cli.connector import (
     admin,
     counts,
-    dead_letters,
     definitions,
     lifecycle,
     offsets,
-    preview,
     show,
     versions,
 )
+from headrace.cli.preview import preview_on_server
 
 app = typer.Typer(
     help="Work with the connectors of a server: --server URL, else HEADRACE_SERVER, else "
@@ -26,7 +26,7 @@ app.command("apply")(definitions.apply)
 app.command("get")(show.get)
 app.command("config")(definitions.config)
 app.command("validate")(definitions.validate)
-app.command("preview")(preview.preview)
+app.command("preview")(preview_on_server)
 app.command("status")(show.status)
 app.command("tasks")(show.tasks)
 app.command("pause")(lifecycle.pause)
@@ -38,14 +38,10 @@ app.command("topics")(show.topics)
 app.command("schemas")(show.schemas)
 app.command("counts")(counts.counts)
 app.command("batches")(counts.batches)
-app.add_typer(dead_letters.app, name="dlq")
-offsets.app.command("rewind")(offsets.rewind)
-offsets.app.command("undo")(offsets.undo)
-offsets.app.command("history")(offsets.history)
-offsets.app.command("give-up")(offsets.give_up)
+app.add_typer(dlq.remote, name="dlq")
 app.add_typer(offsets.app, name="offsets")
 app.command("versions")(versions.versions)
 app.command("diff")(versions.diff)
 app.command("rollback")(versions.rollback)
-app.command("plugins")(admin.plugins)
+app.command("plugins")(plugins.on_server)
 app.command("loggers")(admin.loggers)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.connector.offsets import place_text
-from headrace.cli.connector.options import Json, MaybeNames, Name
-from headrace.cli.connector.selection import chosen
-from headrace.cli.formats import count, moment, time_of
+from headrace.cli.connector.selection import selected
+from headrace.cli.formats import count, moment, span, time_of
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, MaybeNames, Name, Since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +24,7 @@ def counts(
     context: typer.Context,
     names: MaybeNames = None,
     *,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Only batches that began then or later, as 2026-11-21T10:00; in this "
-            "machine's time zone unless it names one.",
-        ),
-    ] = None,
+    since: Since = None,
     as_json: Json = False,
 ) -> None:
     """Count what tasks read, wrote, filtered and rejected since they were made.
@@ -44,7 +37,7 @@ def counts(
         if not names and begin is None:
             found = client.every_count()
         else:
-            found = [client.counts(name, begin) for name in chosen(client, names)]
+            found = [client.counts(name, begin) for name in selected(client, names)]
     shown: list[tuple[str, ...]] = []
     for each in found:
         rows = {f"{each['name']}-{task['task']}": task["counts"] for task in each["tasks"]}
@@ -58,7 +51,6 @@ def counts(
         ("task", *_FIGURES, "balanced"),
         shown,
         json=found,
-        as_json=as_json,
         right=_FIGURES,
         empty="no task has ever run",
     )
@@ -91,7 +83,6 @@ def batches(
             for each in found
         ),
         json=found,
-        as_json=as_json,
         right=("batch", "took", *_FIGURES),
         empty=f"{name}-{task} has had no batch",
     )
@@ -102,8 +93,6 @@ def _cells(counts: Mapping[str, Any] | None) -> list[str]:
 
 
 def _took(batch: Mapping[str, Any]) -> str:
-    from headrace.cli.formats import span
-
     if batch["finished"] is None:
         return "runs"
     begun, finished = map(datetime.fromisoformat, (batch["begun"], batch["finished"]))

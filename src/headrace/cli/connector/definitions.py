@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.connector.options import Files, Json, Name, Seconds, Set, Wait, pairs
-from headrace.cli.connector.selection import (
-    Action,
-    Outcome,
-    carry_out,
-    tell,
-    waited,
-    waiting_for,
-)
+from headrace.cli.connector.selection import carry_out, for_each
+from headrace.cli.inputs import pairs
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Files, Json, Name, Seconds, Set, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from headrace.cli.invocation import Invocation
-    from headrace.client import Client
     from headrace.control import Served
 
 MaybeFiles = Annotated[
@@ -54,16 +48,18 @@ def create(
     from headrace.client import Goal
 
     state = "STOPPED" if stopped else "PAUSED" if paused else None
-    goals = {None: Goal.RUNNING, "PAUSED": Goal.PAUSED, "STOPPED": Goal.STOPPED}
-
-    def run(client: Client, wanted: Served) -> str:
-        begin = state or wanted.state or wanted.initial_state
-        client.create(wanted.name, wanted.config, state=begin)
-        return "created"
-
-    goal = goals[state] if wait else None
+    described = _described(files, name, sets)
     invocation = invocation_of(context)
-    _define(invocation, _wanted(files, name, sets), run, goal, timeout)
+    with invocation.client() as client:
+
+        def make(each: Served) -> str:
+            begin = state or each.state or each.initial_state
+            client.create(each.name, each.config, state=begin)
+            return "created"
+
+        work = {each.name: partial(make, each) for each in described}
+        goal = Goal(state or "RUNNING") if wait else None
+        carry_out(client, invocation.terminal, work, goal, timeout, key="asked")
 
 
 def apply(
@@ -74,26 +70,27 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Make connectors as files describe them: create, change or leave each as it is."""
-    from headrace.cli.connector.definition_files import read_files
+    from headrace.cli.definition_files import read_files
     from headrace.client import Goal
 
+    described = read_files(files)
     invocation = invocation_of(context)
     with invocation.client() as client:
         there = client.infos()
 
-    def run(client: Client, wanted: Served) -> str:
-        known = there.get(wanted.name)
-        if known is not None and wanted.config == dict(known.config):
-            return "unchanged"
-        if known is None:
-            client.create(
-                wanted.name, wanted.config, state=wanted.state or wanted.initial_state
-            )
-            return "created"
-        client.configure(wanted.name, wanted.config)
-        return "changed"
+        def make(each: Served) -> str:
+            known = there.get(each.name)
+            if known is None:
+                client.create(each.name, each.config, state=each.state or each.initial_state)
+                return "created"
+            if each.config == dict(known.config):
+                return "unchanged"
+            client.configure(each.name, each.config)
+            return "changed"
 
-    _define(invocation, read_files(files), run, Goal.RUNNING if wait else None, timeout)
+        work = {each.name: partial(make, each) for each in described}
+        goal = Goal.RUNNING if wait else None
+        carry_out(client, invocation.terminal, work, goal, timeout, key="asked")
 
 
 def config(
@@ -123,96 +120,50 @@ def config(
     with invocation.client() as client:
         if not changes:
             found = client.version(name, version) if version else client.config(name)
-            if as_json:
-                invocation.terminal.print_json(found)
-                return
-            invocation.terminal.print(*(f"{key}={found[key]}" for key in sorted(found)))
+            invocation.terminal.show(found, *(f"{key}={found[key]}" for key in sorted(found)))
             return
-        goal = Goal.RUNNING if wait else None
-
-        def run(client: Client, name: str) -> None:
-            client.change(name, changes)
-
-        action = Action(asked="changed", done="running", run=run, goal=goal, seconds=timeout)
-        carry_out(client, [name], action, invocation.terminal)
+        work = for_each([name], "changed", lambda name: client.change(name, changes))
+        carry_out(client, invocation.terminal, work, Goal.RUNNING if wait else None, timeout)
 
 
 def validate(context: typer.Context, files: Files, as_json: Json = False) -> None:
     """Let the server check the connectors of files. Nothing is stored."""
-    from headrace.cli.connector.definition_files import read_files
+    from headrace.cli.definition_files import read_files
     from headrace.cli.failures import errors_json, show
-    from headrace.sdk import ConfigErrors
 
-    invocation = invocation_of(context)
-    wanted = read_files(files)
-    with invocation.client() as client:
-        found = {each.name: client.validate(each.config).errors for each in wanted}
+    terminal = invocation_of(context).terminal
+    described = read_files(files)
+    with invocation_of(context).client() as client:
+        found = {each.name: client.validate(each.config).errors for each in described}
+    for name, errors in found.items():
+        if not as_json:
+            show(errors, terminal, where=name)
+        if not as_json and not errors:
+            terminal.print(f"{name}: valid")
     if as_json:
-        invocation.terminal.print_json(
+        terminal.print_json(
             [
                 {"name": name, "valid": not errors, "errors": errors_json(errors)}
                 for name, errors in found.items()
             ]
         )
-    else:
-        for name, errors in found.items():
-            if errors:
-                show([ConfigErrors(errors)], invocation.terminal, where=name)
-            else:
-                invocation.terminal.print(f"{name}: valid")
     if any(found.values()):
         raise typer.Exit(2)
 
 
-def _wanted(
+def _described(
     files: Sequence[Path] | None, name: str | None, sets: list[str] | None
 ) -> list[Served]:
-    from headrace.cli.connector.definition_files import read_files, with_keys
+    from headrace.cli.definition_files import read_files
     from headrace.control import Served
     from headrace.sdk import ConfigError
 
+    keys = pairs(sets, "--set")
     if bool(files) == (name is not None):
         problem = "Connectors come from files, or one from --name and --set."
         fix = "Add a FILE, or --name NAME --set connector.class=CLASS."
         raise ConfigError(problem, field="FILE", fix=fix)
-    if files:
-        return [with_keys(each, pairs(sets, "--set")) for each in read_files(files)]
-    assert name is not None
-    return [Served(name=name, config={**pairs(sets, "--set"), "name": name})]
-
-
-def _define(
-    invocation: Invocation,
-    wanted: Sequence[Served],
-    run: Callable[[Client, Served], str],
-    goal: object,
-    seconds: float,
-) -> None:
-    """Create or change each connector, wait if asked to, and say what became of it."""
-    from headrace.client import Goal, ServerUnreachableError
-    from headrace.sdk import HeadraceError
-
-    terminal, outcome = invocation.terminal, Outcome()
-    assert goal is None or isinstance(goal, Goal)
-    state = "" if goal is None else goal.value.lower()
-    action = Action(
-        asked="", done=state, run=lambda _client, _name: None, goal=goal, seconds=seconds
-    )
-    names = [each.name for each in wanted]
-    with invocation.client() as client:
-        waiting = None if goal is None else waiting_for(client, action, terminal)
-        if waiting is not None:
-            waiting.started(names)
-        for each in wanted:
-            try:
-                done = run(client, each)
-            except ServerUnreachableError:
-                raise
-            except HeadraceError as error:
-                outcome.errors[each.name] = error
-            else:
-                outcome.told[each.name] = {"name": each.name, "asked": done}
-                tell(terminal, [each.name], done)
-        if waiting is not None:
-            waited(waiting, outcome, action, terminal)
-    outcome.finish(terminal)
+    if name is not None:
+        return [Served(name=name, config={**keys, "name": name})]
+    found = read_files(files or ())
+    return [replace(each, config={**each.config, **keys}) for each in found]

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from headrace.cli.connector.options import Json, Names, Seconds, Wait
-from headrace.cli.connector.selection import Action, act, carry_out, chosen, is_pattern
+from headrace.cli.connector.selection import carry_out, for_each, is_pattern, selected
 from headrace.cli.invocation import invocation_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from headrace.client import Client
+from headrace.cli.options import Json, Names, Seconds, Wait
 
 
-def _steering(
-    about: str, *, asked: str, done: str, run: Callable[[Client, str], object]
-) -> Callable[..., None]:
-    """Return a command that does something with connectors until they are as ``done`` says."""
+def _command(about: str, asked: str, goal: str) -> Callable[..., None]:
+    """Return the command that calls the client's method of its name with connectors."""
 
     def command(
         context: typer.Context,
@@ -30,30 +24,26 @@ def _steering(
     ) -> None:
         from headrace.client import Goal
 
-        goal = Goal(done.upper()) if wait else None
-        act(context, names, Action(asked=asked, done=done, run=run, goal=goal, seconds=timeout))
+        invocation = invocation_of(context)
+        with invocation.client() as client:
+            do = {"pausing": client.pause, "resuming": client.resume, "stopping": client.stop}
+            work = for_each(selected(client, names), asked, do[asked])
+            carry_out(client, invocation.terminal, work, Goal(goal) if wait else None, timeout)
 
     command.__doc__ = about
     return command
 
 
-pause = _steering(
+pause = _command(
     "End the tasks of connectors for now. They keep their places; see resume.",
-    asked="pausing",
-    done="paused",
-    run=lambda client, name: client.pause(name),
+    "pausing",
+    "PAUSED",
 )
-resume = _steering(
-    "Let connectors run that were paused or stopped.",
-    asked="resuming",
-    done="running",
-    run=lambda client, name: client.resume(name),
-)
-stop = _steering(
+resume = _command("Let connectors run that were paused or stopped.", "resuming", "RUNNING")
+stop = _command(
     "End the tasks of connectors, so that their offsets may be changed; see resume.",
-    asked="stopping",
-    done="stopped",
-    run=lambda client, name: client.stop(name),
+    "stopping",
+    "STOPPED",
 )
 
 
@@ -75,15 +65,17 @@ def restart(
     """Restart connectors with their tasks, or some of that."""
     from headrace.client import Goal
 
-    def run(client: Client, name: str) -> None:
-        if task is not None:
-            client.restart_task(name, task)
-        else:
-            client.restart(name, tasks=not only_connector, only_failed=failed)
+    invocation = invocation_of(context)
+    with invocation.client() as client:
 
-    goal = Goal.RUNNING if wait else None
-    action = Action(asked="restarting", done="running", run=run, goal=goal, seconds=timeout)
-    act(context, names, action)
+        def restart_one(name: str) -> None:
+            if task is not None:
+                client.restart_task(name, task)
+            else:
+                client.restart(name, tasks=not only_connector, only_failed=failed)
+
+        work = for_each(selected(client, names), "restarting", restart_one)
+        carry_out(client, invocation.terminal, work, Goal.RUNNING if wait else None, timeout)
 
 
 def delete(
@@ -98,27 +90,18 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete connectors. What they have written stays; so do topics."""
-    from headrace.client import Client, Goal
+    from headrace.client import Goal
 
-    goal = Goal.GONE if wait else None
-    run = Client.delete
-    action = Action(asked="deleted", done="deleted", run=run, goal=goal, seconds=timeout)
     invocation = invocation_of(context)
+    terminal = invocation.terminal
     with invocation.client() as client:
-        found = chosen(client, names)
+        found = selected(client, names)
         if any(map(is_pattern, names)) and not yes:
-            _confirm(found, as_json=as_json)
-        carry_out(client, found, action, invocation.terminal)
-
-
-def _confirm(names: Sequence[str], *, as_json: bool) -> None:
-    """Ask whether all of them may go; where there is nobody to ask, nothing may."""
-    import sys
-
-    from headrace.sdk import ConfigError
-
-    if as_json or not sys.stdin.isatty():
-        problem = f"The pattern matches {len(names)}: {', '.join(names)}."
-        raise ConfigError(problem, field="--yes", fix="Add --yes to delete all of them.")
-    typer.echo("\n".join(names), err=True)
-    typer.confirm(f"Delete these {len(names)}?", abort=True, err=True)
+            terminal.confirm(
+                "\n".join([*found, f"Delete these {len(found)}?"]),
+                f"The pattern matches {len(found)}: {', '.join(found)}.",
+                "Add --yes to delete all of them.",
+            )
+        work = for_each(found, "deleted", client.delete)
+        goal = Goal.GONE if wait else None
+        carry_out(client, terminal, work, goal, timeout, reached="deleted")

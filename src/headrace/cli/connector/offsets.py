@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.options import Json, Name, Names, Seconds, json_pairs
-from headrace.cli.connector.selection import Action, chosen, waiting_for
+from headrace.cli.connector.selection import selected, waiting_for
 from headrace.cli.formats import moment, time_of
+from headrace.cli.inputs import json_pairs, read_text
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, Name, Names, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from headrace.cli.invocation import Invocation
     from headrace.cli.terminal import Terminal
     from headrace.client import Client, OffsetInfo
 
@@ -40,12 +40,19 @@ def view(context: typer.Context, names: Names, as_json: Json = False) -> None:
     """Show where connectors stand, a line for each partition of what they read."""
     invocation = invocation_of(context)
     with invocation.client() as client:
-        found = {name: client.offsets(name) for name in chosen(client, names)}
-    if as_json:
-        told = {name: [each.to_json() for each in offsets] for name, offsets in found.items()}
-        invocation.terminal.print_json(told)
-        return
-    _show(invocation, found)
+        found = {name: client.offsets(name) for name in selected(client, names)}
+    rows = [
+        (name, as_text(each.partition), as_text(each.offset))
+        for name, offsets in found.items()
+        for each in offsets
+    ]
+    shown = {name: [each.to_json() for each in offsets] for name, offsets in found.items()}
+    if rows or as_json:
+        headings = ("connector", "partition", "offset")
+        invocation.terminal.show_rows(headings, rows, json=shown)
+    for name, offsets in found.items():
+        if not offsets:
+            invocation.terminal.note(f"{name} stands at the beginning")
 
 
 @app.command("set")
@@ -79,17 +86,17 @@ def set_offsets(
     if (file is None) == (not offset):
         problem = "Offsets come from a file or from --offset, and from one of them."
         raise ConfigError(problem, field="--offset", fix="Add --offset KEY=VALUE, or a FILE.")
-    invocation = invocation_of(context)
-    with invocation.client() as client:
+    terminal = invocation_of(context).terminal
+    with invocation_of(context).client() as client:
         before = client.offsets(name)
         if file is not None:
-            wanted = _read(file, name)
+            target = _read(file, name)
         else:
-            wanted = [_given(before, partition, json_pairs(offset, "--offset"))]
-        with stopped(client, invocation, name, timeout, stop=stop):
-            client.set_offsets(name, wanted)
+            target = [_target(before, partition, json_pairs(offset, "--offset"))]
+        with stopped(client, terminal, name, timeout, stop=stop):
+            client.set_offsets(name, target)
             after = client.offsets(name)
-    _changed(invocation, name, before, after, as_json=as_json)
+    _show_change(terminal, name, before, after)
 
 
 @app.command()
@@ -100,33 +107,26 @@ def reset(
     timeout: Seconds = 60,
     as_json: Json = False,
 ) -> None:
-    """Let a stopped connector begin anew."""
-    invocation = invocation_of(context)
-    with invocation.client() as client:
+    """Let a stopped connector start again from the beginning."""
+    terminal = invocation_of(context).terminal
+    with invocation_of(context).client() as client:
         before = client.offsets(name)
-        with stopped(client, invocation, name, timeout, stop=stop):
+        with stopped(client, terminal, name, timeout, stop=stop):
             client.reset_offsets(name)
             after = client.offsets(name)
-    _changed(invocation, name, before, after, as_json=as_json)
+    _show_change(terminal, name, before, after)
 
 
 @contextmanager
 def stopped(
-    client: Client, invocation: Invocation, name: str, seconds: float, *, stop: bool
+    client: Client, terminal: Terminal, name: str, seconds: float, *, stop: bool
 ) -> Iterator[None]:
     """Keep a connector stopped for a while, if asked to; it runs again whatever happens."""
     from headrace.client import ConflictError, Goal, RefusedError
 
     state = client.status(name).state if stop else "STOPPED"
     if state != "STOPPED":
-        action = Action(
-            asked="stopping",
-            done="stopped",
-            run=type(client).stop,
-            goal=Goal.STOPPED,
-            seconds=seconds,
-        )
-        waiting = waiting_for(client, action, invocation.terminal)
+        waiting = waiting_for(client, terminal, Goal.STOPPED, seconds)
         client.stop(name)
         waiting.until([name])
     try:
@@ -144,7 +144,7 @@ def stopped(
             client.pause(name)
 
 
-def _given(
+def _target(
     before: Sequence[OffsetInfo], partition: list[str] | None, offset: dict[str, Any]
 ) -> OffsetInfo:
     from headrace.client import OffsetInfo
@@ -168,67 +168,46 @@ def _given(
 
 def _read(file: Path, name: str) -> list[OffsetInfo]:
     """Read ``{"offsets": [...]}``, what ``view --json`` gives, or the list alone."""
-    import sys
-
     from headrace.client import OffsetInfo
     from headrace.sdk import ConfigError
 
+    text = read_text(file, "FILE")
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         value = json.loads(text)
         if isinstance(value, dict):
             value = value[name] if name in value else value["offsets"]
         return [OffsetInfo(dict(each["partition"]), each["offset"]) for each in value]
-    except OSError as error:
-        problem = f"{file} cannot be read: {error.strerror}."
-        raise ConfigError(problem, field="FILE", fix="Check the path.") from error
     except (ValueError, KeyError, TypeError) as error:
         problem = f"{file} contains no offsets."
         fix = 'Write {"offsets": [{"partition": {...}, "offset": {...}}]}.'
         raise ConfigError(problem, field="FILE", fix=fix) from error
 
 
-def _changed(
-    invocation: Invocation,
-    name: str,
-    before: Sequence[OffsetInfo],
-    after: Sequence[OffsetInfo],
-    *,
-    as_json: bool,
+def _show_change(
+    terminal: Terminal, name: str, before: Sequence[OffsetInfo], after: Sequence[OffsetInfo]
 ) -> None:
-    if as_json:
-        told = {"before": before, "after": after}
-        shown = {key: [each.to_json() for each in offsets] for key, offsets in told.items()}
-        invocation.terminal.print_json({"name": name, **shown})
-        return
     old = {as_text(each.partition): as_text(each.offset) for each in before}
     new = {as_text(each.partition): as_text(each.offset) for each in after}
-    for partition in dict.fromkeys([*old, *new]):
-        was, now = old.get(partition, "the beginning"), new.get(partition, "the beginning")
-        if was != now:
-            invocation.terminal.print(f"{name}: {partition}: {was} -> {now}")
-    if old == new:
-        invocation.terminal.print(f"{name}: its offsets are as they were")
+    changes = (
+        (partition, old.get(partition, _BEGINNING), new.get(partition, _BEGINNING))
+        for partition in dict.fromkeys([*old, *new])
+    )
+    lines = [f"{name}: {where}: {was} -> {now}" for where, was, now in changes if was != now]
+    shown = {
+        "name": name,
+        "before": [each.to_json() for each in before],
+        "after": [each.to_json() for each in after],
+    }
+    terminal.show(shown, *(lines or [f"{name}: its offsets are as they were"]))
 
 
-def _show(invocation: Invocation, found: dict[str, list[OffsetInfo]]) -> None:
-    from headrace.cli.terminal import table
-
-    shown = table("connector", "partition", "offset")
-    for name, offsets in found.items():
-        for each in offsets:
-            shown.add_row(name, as_text(each.partition), as_text(each.offset))
-    if shown.row_count:
-        invocation.terminal.print(shown)
-    for name, offsets in found.items():
-        if not offsets:
-            invocation.terminal.note(f"{name} stands at the beginning")
+_BEGINNING = "the beginning"
 
 
 def as_text(value: Any) -> str:
     """Return a partition or an offset as ``key=value`` texts."""
     if value is None:
-        return "the beginning"
+        return _BEGINNING
     texts = (
         f"{key}={each if isinstance(each, str) else json.dumps(each)}"
         for key, each in value.items()
@@ -242,6 +221,7 @@ def place_text(position: list[dict[str, Any]]) -> str:
     return "; ".join(texts)
 
 
+@app.command()
 def rewind(
     context: typer.Context,
     name: Name,
@@ -259,13 +239,12 @@ def rewind(
 ) -> None:
     """Let a stopped connector read again what came at a time or later."""
     when = time_of(to, "TIME")
-
-    def back(client: Client) -> Sequence[Mapping[str, Any]]:
-        return client.rewind_offsets(name, when)
-
-    _go_back(context, name, back, timeout, stop=stop, as_json=as_json)
+    _go_back(
+        context, name, lambda client: client.rewind_offsets(name, when), timeout, stop=stop
+    )
 
 
+@app.command()
 def undo(
     context: typer.Context,
     name: Name,
@@ -278,35 +257,13 @@ def undo(
     as_json: Json = False,
 ) -> None:
     """Undo the last change of a stopped connector's offsets; an undo can be undone."""
-
-    def back(client: Client) -> Sequence[Mapping[str, Any]]:
-        return client.undo_offsets(name, force=force)
-
-    _go_back(context, name, back, timeout, stop=stop, as_json=as_json)
-
-
-def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """List who changed a connector's offsets and when, the newest change first."""
-    invocation = invocation_of(context)
-    with invocation.client() as client:
-        found = client.offset_history(name)
-    shown: list[tuple[str, ...]] = []
-    for each in found:
-        act = (moment(each["at"]), each["by"], each["action"])
-        shown += [(*act, *_texts(change)) for change in each["changes"]]
-        if not each["changes"] and each["action"] == "give-up":
-            shown.append((*act, "", "", ""))
-    invocation.terminal.show_rows(
-        ("at", "by", "action", "partition", "before", "after"),
-        shown,
-        json=found,
-        as_json=as_json,
-        empty=f"{name}: its offsets were never changed by hand",
+    _go_back(
+        context,
+        name,
+        lambda client: client.undo_offsets(name, force=force),
+        timeout,
+        stop=stop,
     )
-
-
-def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:
-    return as_text(change["partition"]), as_text(change["before"]), as_text(change["after"])
 
 
 def _go_back(
@@ -316,26 +273,50 @@ def _go_back(
     seconds: float,
     *,
     stop: bool,
-    as_json: bool,
 ) -> None:
     """Change a connector's offsets while it is stopped, and say what changed."""
-    invocation = invocation_of(context)
+    terminal = invocation_of(context).terminal
     with (
-        invocation.client() as client,
-        stopped(client, invocation, name, seconds, stop=stop),
+        invocation_of(context).client() as client,
+        stopped(client, terminal, name, seconds, stop=stop),
     ):
         changes = back(client)
-    if as_json:
-        invocation.terminal.print_json({"name": name, "changes": list(changes)})
+    if terminal.as_json:
+        terminal.print_json({"name": name, "changes": list(changes)})
         return
     for each in changes:
         partition, before, after = _texts(each)
-        invocation.terminal.print(f"{name}: {partition}: {before} -> {after}")
-        invocation.terminal.note(each["meaning"])
+        terminal.print(f"{name}: {partition}: {before} -> {after}")
+        terminal.note(each["meaning"])
     if not changes:
-        invocation.terminal.print(f"{name}: its offsets are as they were")
+        terminal.print(f"{name}: its offsets are as they were")
 
 
+@app.command()
+def history(context: typer.Context, name: Name, as_json: Json = False) -> None:
+    """List who changed a connector's offsets and when, the newest change first."""
+    invocation = invocation_of(context)
+    with invocation.client() as client:
+        found = client.offset_history(name)
+    rows: list[tuple[str, ...]] = []
+    for each in found:
+        act = (moment(each["at"]), each["by"], each["action"])
+        rows += [(*act, *_texts(change)) for change in each["changes"]]
+        if not each["changes"] and each["action"] == "give-up":
+            rows.append((*act, "", "", ""))
+    invocation.terminal.show_rows(
+        ("at", "by", "action", "partition", "before", "after"),
+        rows,
+        json=found,
+        empty=f"{name}: its offsets were never changed by hand",
+    )
+
+
+def _texts(change: Mapping[str, Any]) -> tuple[str, str, str]:
+    return as_text(change["partition"]), as_text(change["before"]), as_text(change["after"])
+
+
+@app.command("give-up")
 def give_up(
     context: typer.Context,
     name: Name,
@@ -363,22 +344,20 @@ def give_up(
     as_json: Json = False,
 ) -> None:
     """Give up a batch of a stopped connector that was begun and cannot run any more."""
-    invocation = invocation_of(context)
-    terminal = invocation.terminal
-    with invocation.client() as client:
+    terminal = invocation_of(context).terminal
+    with invocation_of(context).client() as client:
         number, found = _unfinished(client, name, task, batch)
-        with stopped(client, invocation, name, timeout, stop=stop):
+        with stopped(client, terminal, name, timeout, stop=stop):
             shown = client.give_up(name, number, found, skip=skip, dry_run=True)
             if not as_json:
-                _show_given_up(terminal, name, shown)
+                _show_abandoned(terminal, name, shown)
             if not dry_run:
                 if not yes:
-                    _confirm(shown, as_json=as_json)
+                    problem = f"Batch {shown['batch']['id']} was not given up."
+                    terminal.confirm("Give it up?", problem, "Add --yes to do it.")
                 shown = client.give_up(name, number, found, skip=skip, force=force)
-    if as_json:
-        terminal.print_json({"name": name, **shown})
-    elif shown["done"]:
-        terminal.print(f"{name}: batch {found} of task {number} is given up")
+    done = [f"{name}: batch {found} of task {number} is given up"] if shown["done"] else []
+    terminal.show({"name": name, **shown}, *done)
 
 
 def _unfinished(
@@ -390,11 +369,10 @@ def _unfinished(
     if task is not None and batch is not None:
         return task, batch
     tasks = [each["task"] for each in client.counts(name)["tasks"]] if task is None else [task]
-    newest = {number: client.batches(name, number, limit=1) for number in tasks}
     found = [
         (number, int(each["id"]))
-        for number, batches in newest.items()
-        for each in batches
+        for number in tasks
+        for each in client.batches(name, number, limit=1)
         if each["finished"] is None and batch in {None, each["id"]}
     ]
     if len(found) == 1:
@@ -403,14 +381,14 @@ def _unfinished(
         problem = f"{name} has no such unfinished batch."
         fix = f"headrace connector batches {name} --task N lists those of a task."
         raise ConfigError(problem, field="--batch", fix=fix)
-    told = "; ".join(f"--task {number} --batch {each}" for number, each in found)
-    problem = f"{name} has several unfinished batches: {told}."
+    known = "; ".join(f"--task {number} --batch {each}" for number, each in found)
+    problem = f"{name} has several unfinished batches: {known}."
     raise ConfigError(problem, field="--task", fix="Name one of them.")
 
 
-def _show_given_up(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
+def _show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
     batch = shown["batch"]
-    start, end = (place_text(batch[each]) or "the beginning" for each in ("start", "end"))
+    start, end = (place_text(batch[each]) or _BEGINNING for each in ("start", "end"))
     terminal.print(f"{name}: batch {batch['id']} of task {shown['task']}: {start} -> {end}")
     holds = {
         "yes": "holds it",
@@ -422,15 +400,3 @@ def _show_given_up(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> N
         why = f": {each['why']}" if each["why"] else ""
         terminal.print(f"{name}: {each['name']} {holds[each['holds']]}{why}")
     terminal.note(shown["meaning"])
-
-
-def _confirm(shown: Mapping[str, Any], *, as_json: bool) -> None:
-    """Ask whether to do it; where there is nobody to ask, it is not done."""
-    import sys
-
-    from headrace.sdk import ConfigError
-
-    if as_json or not sys.stdin.isatty():
-        problem = f"Batch {shown['batch']['id']} was not given up."
-        raise ConfigError(problem, field="--yes", fix="Add --yes to do it.")
-    typer.confirm("Give it up?", abort=True, err=True)

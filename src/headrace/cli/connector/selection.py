@@ -1,18 +1,16 @@
-"""Which connectors a command is about, and what is done with each of them."""
+"""Which connectors a command is about, and how something is done with each of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headrace.cli.invocation import invocation_of
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from headrace.cli.terminal import Terminal
     from headrace.client import Client, ConnectorStatus, Goal
@@ -28,7 +26,7 @@ def is_pattern(name: str) -> bool:
     return bool(_PATTERN & set(name))
 
 
-def chosen(client: Client, given: Sequence[str] | None) -> list[str]:
+def selected(client: Client, names: Sequence[str] | None) -> list[str]:
     """Return the connectors that names and patterns stand for, each once; all for none.
 
     Raises NotThereError for a pattern that nothing matches. A name without a pattern is taken
@@ -36,11 +34,11 @@ def chosen(client: Client, given: Sequence[str] | None) -> list[str]:
     """
     from headrace.client import NotThereError
 
-    if given is None or not given:
+    if not names:
         return client.names()
-    known = client.names() if any(map(is_pattern, given)) else []
+    known = client.names() if any(map(is_pattern, names)) else []
     found: dict[str, None] = {}
-    for each in given:
+    for each in names:
         if not is_pattern(each) or each in known:
             found[each] = None
             continue
@@ -53,127 +51,102 @@ def chosen(client: Client, given: Sequence[str] | None) -> list[str]:
     return list(found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Action:
-    """Something that is done with connectors.
+def carry_out(
+    client: Client,
+    terminal: Terminal,
+    work: Mapping[str, Callable[[], str]],
+    goal: Goal | None,
+    seconds: float,
+    *,
+    reached: str = "",
+    is_awaited: Callable[[str], bool] = lambda _name: True,
+    key: str = "",
+) -> None:
+    """Do something with each connector, wait if asked to, say so, and exit with a code.
+
+    An error with one leaves the others alone.
 
     Args:
-        asked: What is said once it was asked for, such as ``pausing``.
-        done: What is said once it is so, such as ``paused``.
-        run: Does it with one connector.
+        client: The server.
+        terminal: Where it is said.
+        work: What is done, by connector; each returns what was asked for, such as ``pausing``.
         goal: What is waited for; None for nothing.
-        seconds: How long.
+        seconds: For how long.
+        reached: What is said of a connector that has reached the goal; the goal by default.
+        is_awaited: Whether a connector is waited for.
+        key: The JSON field of what was done. Where it is given, that is printed even if
+            something is waited for.
     """
-
-    asked: str
-    done: str
-    run: Callable[[Client, str], object]
-    goal: Goal | None = None
-    seconds: float = 60.0
-
-
-@dataclass
-class Outcome:
-    """What became of each connector."""
-
-    told: dict[str, dict[str, Any]] = field(default_factory=dict)
-    errors: dict[str, HeadraceError] = field(default_factory=dict)
-
-    def finish(self, terminal: Terminal) -> None:
-        """Print JSON if that is asked for, show errors else, and exit with their code."""
-        from headrace.cli.failures import errors_json, exit_code, show
-        from headrace.sdk import ConfigError
-
-        if terminal.as_json:
-            for name, error in self.errors.items():
-                self.told.setdefault(name, {"name": name})["errors"] = errors_json([error])
-            terminal.print_json(list(self.told.values()))
-        else:
-            several = len(self.told) + len(self.errors) > 1
-            for name, error in self.errors.items():
-                # What is wrong with a configuration does not say whose it is.
-                named = several and isinstance(error, ConfigError)
-                show([error], terminal, where=name if named else "")
-        if self.errors:
-            raise typer.Exit(exit_code(self.errors.values()))
-
-
-def act(context: typer.Context, names: Sequence[str], action: Action) -> None:
-    """Do something with each of the connectors; an error with one leaves the others alone."""
-    invocation = invocation_of(context)
-    with invocation.client() as client:
-        carry_out(client, chosen(client, names), action, invocation.terminal)
-
-
-def carry_out(client: Client, names: Sequence[str], action: Action, terminal: Terminal) -> None:
-    """Do something with each connector of these names, wait if asked to, and say so."""
     from headrace.client import ServerUnreachableError
     from headrace.sdk import HeadraceError
 
-    outcome = Outcome()
-    waiting = None if action.goal is None else waiting_for(client, action, terminal)
+    done: dict[str, dict[str, Any]] = {}
+    errors: dict[str, HeadraceError] = {}
+    waiting = None if goal is None else waiting_for(client, terminal, goal, seconds)
     if waiting is not None:
-        waiting.started(names)
-    for name in names:
+        waiting.started(list(work))
+    for name, do in work.items():
         try:
-            action.run(client, name)
+            asked = do()
         except ServerUnreachableError:
             raise  # the others would fail the same way
         except HeadraceError as error:
-            outcome.errors[name] = error
+            errors[name] = error
         else:
-            outcome.told[name] = {"name": name, "asked": action.asked}
-    if waiting is None:
-        tell(terminal, outcome.told, action.asked)
-    else:
-        waited(waiting, outcome, action, terminal)
-    outcome.finish(terminal)
+            done[name] = {"name": name, key or "asked": asked}
+            if (key or waiting is None) and not terminal.as_json:
+                terminal.print(f"{name}: {asked}")
+    awaited = list(filter(is_awaited, done))
+    if waiting is not None and awaited:
+        try:
+            for name, status in waiting.until(awaited).items():
+                done[name]["state"] = None if status is None else status.state
+                if not terminal.as_json:
+                    terminal.print(f"{name}: {reached or waiting.goal.value.lower()}")
+        except HeadraceError as error:
+            errors[error.field or awaited[0]] = error
+    _finish(terminal, done, errors)
 
 
-def waiting_for(client: Client, action: Action, terminal: Terminal) -> Waiting:
-    """Return what waits for an action, and tells what it sees."""
+def _finish(
+    terminal: Terminal, done: dict[str, dict[str, Any]], errors: Mapping[str, HeadraceError]
+) -> None:
+    """Print the JSON, or the errors, and exit with the errors' code."""
+    from headrace.cli.failures import errors_json, exit_code, show
+    from headrace.sdk import ConfigError
+
+    for name, error in errors.items():
+        if terminal.as_json:
+            done.setdefault(name, {"name": name})["errors"] = errors_json([error])
+        else:
+            # What is wrong with a configuration does not say whose it is.
+            named = len(done) + len(errors) > 1 and isinstance(error, ConfigError)
+            show([error], terminal, where=name if named else "")
+    if terminal.as_json:
+        terminal.print_json(list(done.values()))
+    if errors:
+        raise typer.Exit(exit_code(errors.values()))
+
+
+def waiting_for(client: Client, terminal: Terminal, goal: Goal, seconds: float) -> Waiting:
+    """Return what waits for connectors, and prints how they change."""
     from headrace.client import Wait
 
-    assert action.goal is not None
-    within = timedelta(seconds=action.seconds)
+    def changed(name: str, status: ConnectorStatus | None) -> None:
+        parts = ("gone",) if status is None else (status.state, status.task_states)
+        terminal.note(f"{name}: {', '.join(filter(None, parts)).lower()}")
 
-    def told(name: str, status: ConnectorStatus | None) -> None:
-        terminal.note(f"{name}: {stated(status)}")
-
-    return Wait(client=client, goal=action.goal, within=within, told=told)
-
-
-def waited(waiting: Waiting, outcome: Outcome, action: Action, terminal: Terminal) -> None:
-    """Wait for all that was asked for, and say what became of it."""
-    from headrace.sdk import HeadraceError
-
-    names = list(outcome.told)
-    try:
-        statuses = waiting.until(names) if names else {}
-    except HeadraceError as error:
-        outcome.errors[error.field or names[0]] = error
-        return
-    for name, status in statuses.items():
-        outcome.told[name]["state"] = None if status is None else status.state
-    tell(terminal, names, action.done)
+    within = timedelta(seconds=seconds)
+    return Wait(client=client, goal=goal, within=within, on_change=changed)
 
 
-def tell(terminal: Terminal, names: Iterable[str] | Mapping[str, object], what: str) -> None:
-    """Print what became of connectors, a line each, unless JSON is printed."""
-    if not terminal.as_json:
-        terminal.print(*(f"{name}: {what}" for name in names))
+def for_each(
+    names: Collection[str], asked: str, do: Callable[[str], object]
+) -> dict[str, Callable[[], str]]:
+    """Return the work of ``carry_out`` that does one thing with each connector."""
 
+    def run(name: str) -> str:
+        do(name)
+        return asked
 
-def stated(status: ConnectorStatus | None) -> str:
-    """Return how a connector is, in a few words."""
-    if status is None:
-        return "gone"
-    return ", ".join(part for part in (status.state.lower(), counted(status)) if part)
-
-
-def counted(status: ConnectorStatus) -> str:
-    """Return how many tasks of a connector are in which state: ``2 running, 1 failed``."""
-    numbers: dict[str, int] = {}
-    for task in status.tasks:
-        numbers[task.state.lower()] = numbers.get(task.state.lower(), 0) + 1
-    return ", ".join(f"{number} {state}" for state, number in numbers.items())
+    return {name: partial(run, name) for name in names}

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.options import Json, MaybeNames, Name, Names, known_names
-from headrace.cli.connector.selection import chosen, counted
+from headrace.cli.connector.selection import selected
 from headrace.cli.formats import moment
 from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json, MaybeNames, Name, Names, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.text import Text
 
-    from headrace.client import ConnectorInfo, ConnectorStatus, TaskHealth
+    from headrace.client import ConnectorStatus, TaskHealth
 
 
 _STYLES = {
@@ -51,12 +51,13 @@ def list_connectors(
     invocation = invocation_of(context)
     with invocation.client() as client:
         every = client.overview()
-        wanted = set(chosen(client, names)) if names else set(every)
-    found = [
-        (info, status)
-        for name, (info, status) in every.items()
-        if name in wanted and _fits(status, state, kind)
-    ]
+        named = set(selected(client, names)) if names else set(every)
+    shown = []
+    for name, (info, status) in every.items():
+        states = {status.state, *(task.state for task in status.tasks)}
+        fits = (state is None or state.upper() in states) and kind in {None, status.kind}
+        if fits and name in named:
+            shown.append((info, status, info.config.get("connector.class", "")))
     invocation.terminal.show_rows(
         ("name", "type", "state", "tasks", "class"),
         (
@@ -64,50 +65,36 @@ def list_connectors(
                 info.name,
                 status.kind,
                 state_text(status.state),
-                counted(status) or "none",
-                info.config.get("connector.class", "").rpartition(".")[2],
+                status.task_states.lower() or "none",
+                plugin.rpartition(".")[2],
             )
-            for info, status in found
+            for info, status, plugin in shown
         ),
-        json=[_summary(*each) for each in found],
-        as_json=as_json,
+        json=[
+            {
+                "name": info.name,
+                "type": status.kind,
+                "state": status.state,
+                "class": plugin,
+                "tasks": [{"id": task.number, "state": task.state} for task in status.tasks],
+            }
+            for info, status, plugin in shown
+        ],
         empty="no connectors" if not every else "no connector matches",
     )
 
 
-def _fits(status: ConnectorStatus, state: str | None, kind: str | None) -> bool:
-    states = {status.state, *(task.state for task in status.tasks)}
-    return (state is None or state.upper() in states) and kind in {None, status.kind}
-
-
-def _summary(info: ConnectorInfo, status: ConnectorStatus) -> dict[str, object]:
-    return {
-        "name": info.name,
-        "type": status.kind,
-        "state": status.state,
-        "class": info.config.get("connector.class", ""),
-        "tasks": [{"id": task.number, "state": task.state} for task in status.tasks],
-    }
-
-
 def get(context: typer.Context, name: Name, as_json: Json = False) -> None:
     """Show a connector: its type, state, tasks and configuration."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     terminal = invocation.terminal
     with invocation.client() as client:
         info = client.info(name)
-        if as_json:
-            terminal.print_json(info.to_json())
-            return
-        status = client.status(name)
-    tasks = counted(status) or "no tasks"
-    terminal.print(f"{info.name} ({info.kind}) is {status.state}: {tasks}")
-    shown = table("key", "value")
-    for key, value in sorted(info.config.items()):
-        shown.add_row(key, value)
-    terminal.print(shown)
+        if not as_json:
+            status = client.status(name)
+            tasks = status.task_states.lower() or "no tasks"
+            terminal.print(f"{info.name} ({info.kind}) is {status.state}: {tasks}")
+    terminal.show_rows(("key", "value"), sorted(info.config.items()), json=info.to_json())
 
 
 def status(
@@ -119,7 +106,7 @@ def status(
     """Show how connectors and their tasks are, and why what failed did."""
     invocation = invocation_of(context)
     with invocation.client() as client:
-        found = [client.status(name) for name in chosen(client, names)]
+        found = [client.status(name) for name in selected(client, names)]
     parts: list[tuple[str, ConnectorStatus | TaskHealth]] = []
     for each in found:
         parts.append((each.name, each))
@@ -131,7 +118,6 @@ def status(
             for part, each in parts
         ),
         json=[each.to_json() for each in found],
-        as_json=as_json,
         empty="no connectors",
     )
 
@@ -143,38 +129,33 @@ def _why(trace: str | None, *, whole: bool) -> str:
 
 def tasks(context: typer.Context, name: Name, as_json: Json = False) -> None:
     """Show the tasks of a connector with their configurations."""
-    from headrace.cli.terminal import table
-
     invocation = invocation_of(context)
     with invocation.client() as client:
         configs = client.task_configs(name)
         states = {task.number: task for task in client.status(name).tasks}
-    if as_json:
-        invocation.terminal.print_json(
-            [
-                {
-                    "id": {"connector": name, "task": number},
-                    "state": states[number].state if number in states else None,
-                    "worker_id": states[number].worker if number in states else None,
-                    "config": config,
-                }
-                for number, config in sorted(configs.items())
-            ]
-        )
-        return
-    if not configs:
-        invocation.terminal.note(f"{name} has no tasks now")
-        return
-    shown = table("task", "state", "worker", "configuration")
-    for number, config in sorted(configs.items()):
-        task = states.get(number)
-        state, worker = (task.state, task.worker) if task else ("", "")
-        shown.add_row(str(number), state_text(state), worker, _lines(config))
-    invocation.terminal.print(shown)
-
-
-def _lines(config: Mapping[str, str]) -> str:
-    return "\n".join(f"{key}={value}" for key, value in sorted(config.items()))
+    found = [(number, states.get(number), config) for number, config in sorted(configs.items())]
+    invocation.terminal.show_rows(
+        ("task", "state", "worker", "configuration"),
+        (
+            (
+                number,
+                state_text(task.state if task else ""),
+                task.worker if task else "",
+                "\n".join(f"{key}={value}" for key, value in sorted(config.items())),
+            )
+            for number, task, config in found
+        ),
+        json=[
+            {
+                "id": {"connector": name, "task": number},
+                "state": task and task.state,
+                "worker_id": task and task.worker,
+                "config": config,
+            }
+            for number, task, config in found
+        ],
+        empty=f"{name} has no tasks now",
+    )
 
 
 def topics(
@@ -189,7 +170,7 @@ def topics(
     invocation = invocation_of(context)
     found: dict[str, list[str]] = {}
     with invocation.client() as client:
-        for name in chosen(client, names):
+        for name in selected(client, names):
             if reset:
                 client.reset_topics(name)
             found[name] = client.topics(name)
@@ -216,7 +197,6 @@ def schemas(
     as_json: Json = False,
 ) -> None:
     """Show the schemas that the streams of a connector, or a topic, have had."""
-    from headrace.cli.terminal import table
     from headrace.sdk import ConfigError
 
     if (name is None) == (topic is None):
@@ -225,19 +205,23 @@ def schemas(
     invocation = invocation_of(context)
     with invocation.client() as client:
         found = client.topic_schemas(topic) if topic else client.stream_schemas(name or "")
-    if as_json:
-        invocation.terminal.print_json(found)
-        return
-    shown = table("stream", "version", "at", "schema", right=("version",))
-    for each in found:
-        for version in each.get("versions", (each,)):
-            at = moment(str(version.get("at", "")))
-            text = _text(version["value"])
-            shown.add_row(each["stream"], str(version["version"]), at, text)
-    if shown.row_count:
-        invocation.terminal.print(shown)
-    else:
-        invocation.terminal.note(f"{topic or name} keeps no schema")
+    rows = [
+        (
+            each["stream"],
+            version["version"],
+            moment(str(version.get("at", ""))),
+            version["value"],
+        )
+        for each in found
+        for version in each.get("versions", (each,))
+    ]
+    invocation.terminal.show_rows(
+        ("stream", "version", "at", "schema"),
+        ((*row, _text(value)) for *row, value in rows),
+        json=found,
+        right=("version",),
+        empty=f"{topic or name} keeps no schema",
+    )
 
 
 def _text(field: Mapping[str, Any]) -> str:

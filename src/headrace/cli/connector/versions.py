@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import chain
+from typing import Annotated
 
 import typer
 
-from headrace.cli.connector.options import Json, Name, Seconds, Wait
-from headrace.cli.connector.selection import Action, carry_out
-from headrace.cli.formats import moment
+from headrace.cli.connector.selection import carry_out, for_each
+from headrace.cli.formats import diff_lines, moment
 from headrace.cli.invocation import invocation_of
-
-if TYPE_CHECKING:
-    from headrace.client import Client
+from headrace.cli.options import Json, Name, Seconds, Wait
 
 
 def versions(context: typer.Context, name: Name, as_json: Json = False) -> None:
@@ -27,7 +25,6 @@ def versions(context: typer.Context, name: Name, as_json: Json = False) -> None:
             for each in found
         ),
         json=found,
-        as_json=as_json,
         right=("version",),
     )
 
@@ -55,13 +52,12 @@ def diff(
         last = after or newest
         first = before or max(1, last - 1)
         found = client.differences(name, first, last)
-    if as_json:
-        invocation.terminal.print_json({"before": first, "after": last, "changes": found})
-        return
-    for each in found:
-        invocation.terminal.print(*_lines(each))
-    if not found:
-        invocation.terminal.note(f"{name}: versions {first} and {last} are the same")
+    lines = (diff_lines(each["key"], each["before"], each["after"]) for each in found)
+    invocation.terminal.show(
+        {"before": first, "after": last, "changes": found},
+        *chain.from_iterable(lines),
+        empty=f"{name}: versions {first} and {last} are the same",
+    )
 
 
 def rollback(
@@ -88,17 +84,7 @@ def rollback(
             fix = f"Change it with: headrace connector config {name} --set KEY=VALUE."
             raise ConfigError(problem, field="NAME", fix=fix)
         number = version or known[1]
-
-        def run(client: Client, name: str) -> None:
-            client.restore(name, number)
-
+        said = f"back to version {number}"
+        work = for_each([name], said, lambda name: client.restore(name, number))
         goal = Goal.RUNNING if wait else None
-        told = f"back to version {number}"
-        action = Action(asked=told, done=told, run=run, goal=goal, seconds=timeout)
-        carry_out(client, [name], action, invocation.terminal)
-
-
-def _lines(change: dict[str, Any]) -> list[str]:
-    old = [] if change["before"] is None else [f"- {change['key']}: {change['before']}"]
-    new = [] if change["after"] is None else [f"+ {change['key']}: {change['after']}"]
-    return [*old, *new]
+        carry_out(client, invocation.terminal, work, goal, timeout, reached=said)

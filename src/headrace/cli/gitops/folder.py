@@ -14,7 +14,7 @@ from headrace.control import Served
 from headrace.sdk import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from headrace.client import Client
 
@@ -37,15 +37,14 @@ def files_below(places: Sequence[Path]) -> list[Path]:
             raise ConfigError(
                 problem, field="DIR", fix="Check the path, or export to it first."
             )
-        found += _below(place) if place.is_dir() else [place]
+        if not place.is_dir():
+            found.append(place)
+            continue
+        for file in sorted(place.rglob("*")):
+            hidden = any(part.startswith(".") for part in file.relative_to(place).parts)
+            if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
+                found.append(file)
     return list(dict.fromkeys(found))
-
-
-def _below(folder: Path) -> Iterable[Path]:
-    for file in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if file.suffix.lower() in SUFFIXES and file.is_file() and not hidden:
-            yield file
 
 
 def file_name(name: str) -> str:
@@ -63,19 +62,12 @@ def yaml_text(described: Served) -> str:
     if described.state is not None:
         document["state"] = described.state.lower()
     document["config"] = {key: described.config[key] for key in keys}
-    return _dumped(document)
-
-
-def _dumped(document: Mapping[str, object]) -> str:
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.width = 10_000  # a long value stays on its line, where a diff shows it
     text = io.StringIO()
     yaml.dump(document, text)
     return text.getvalue()
-
-
-_RUNNING = "RUNNING"
 
 
 def there_on(client: Client) -> dict[str, There]:
@@ -94,7 +86,7 @@ def described_on(client: Client) -> dict[str, Served]:
         name: Served(
             name=name,
             config=each.config,
-            state=None if each.state == _RUNNING else each.state,
+            state=None if each.state == "RUNNING" else each.state,
         )
         for name, each in there_on(client).items()
     }

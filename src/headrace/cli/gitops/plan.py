@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.cli.formats import diff_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,24 +26,17 @@ class Kind(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyChange:
+class KeyChange(NamedTuple):
     """A key that changes; None where it is not there. Secrets are hidden."""
 
     key: str
     before: str | None
     after: str | None
 
-    def lines(self) -> list[str]:
-        """Return it as lines of a diff."""
-        old = [] if self.before is None else [f"    - {self.key}: {self.before}"]
-        new = [] if self.after is None else [f"    + {self.key}: {self.after}"]
-        return [*old, *new]
-
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """A connector as a server has it: its configuration and what is wanted of it."""
+    """A connector as a server has it: its configuration and its target state."""
 
     config: Mapping[str, str]
     state: str
@@ -54,36 +49,35 @@ class Change:
     Args:
         kind: What.
         name: With which.
-        wanted: What it is to be; None where it is deleted.
-        there: What it is; None where it is made.
+        target: What it is to be; None where it is deleted.
+        there: What it is; None where it is created.
         twin: The name of a connector of the same configuration that no file describes: this
             one seems to be it under another name.
     """
 
     kind: Kind
     name: str
-    wanted: Served | None = None
+    target: Served | None = None
     there: There | None = None
     twin: str | None = None
 
     @property
     def configures(self) -> bool:
-        """Return whether the configuration changes."""
-        if self.wanted is None or self.there is None:
-            return self.wanted is not None
-        return dict(self.wanted.config) != dict(self.there.config)
+        if self.target is None or self.there is None:
+            return self.target is not None
+        return dict(self.target.config) != dict(self.there.config)
 
     @property
     def state(self) -> str | None:
-        """Return the state that it is put into; None where that stays."""
-        wanted = None if self.wanted is None else self.wanted.state
-        return None if self.there is not None and wanted == self.there.state else wanted
+        """The state that it is put into; None where that stays."""
+        target = None if self.target is None else self.target.state
+        return None if self.there is not None and target == self.there.state else target
 
     def keys(self, secret: Iterable[str] = ()) -> list[KeyChange]:
         """Return the keys that change, by name; values of those that are secret are hidden."""
         hidden = set(secret)
         old = {} if self.there is None else dict(self.there.config)
-        new = {} if self.wanted is None else dict(self.wanted.config)
+        new = {} if self.target is None else dict(self.target.config)
         if self.kind is Kind.DELETE:
             return []
         changes = [
@@ -106,7 +100,6 @@ class Plan:
     secrets: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """Return it as people read it."""
         signs = {Kind.CREATE: "+", Kind.CHANGE: "~", Kind.DELETE: "-"}
         found: list[str] = []
         for change in self.changes:
@@ -116,12 +109,11 @@ class Plan:
                     f"    ! configured as {change.twin}: a new name has no offsets, so that",
                     "      all is read again from the beginning; to go on, keep the name",
                 ]
-            for key in change.keys(self.secrets.get(change.name, frozenset())):
-                found += key.lines()
+            for key in self._keys(change):
+                found += (f"    {line}" for line in diff_lines(*key))
         return found
 
     def summary(self) -> str:
-        """Return how many connectors each thing is done with."""
         numbers = [
             f"{sum(change.kind is kind for change in self.changes)} to {kind}"
             for kind in Kind
@@ -130,43 +122,39 @@ class Plan:
         return ", ".join([*numbers, f"{self.unchanged} unchanged"])
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return it as values of JSON."""
         return [
             {
                 "name": change.name,
                 "action": change.kind.value,
                 **({} if change.twin is None else {"same_config_as": change.twin}),
-                "changes": [
-                    {"key": key.key, "before": key.before, "after": key.after}
-                    for key in change.keys(self.secrets.get(change.name, frozenset()))
-                ],
+                "changes": [key._asdict() for key in self._keys(change)],
             }
             for change in self.changes
         ]
 
+    def _keys(self, change: Change) -> list[KeyChange]:
+        return change.keys(self.secrets.get(change.name, frozenset()))
 
-def plan(wanted: Sequence[Served], there: Mapping[str, There], *, prune: bool) -> Plan:
-    """Compare what files describe with what a server has.
 
-    Args:
-        wanted: What files describe, each name once.
-        there: What the server has, by name.
-        prune: Whether connectors that no file describes are deleted.
+def plan(described: Sequence[Served], there: Mapping[str, There], *, prune: bool) -> Plan:
+    """Compare what files describe, each name once, with what a server has, by name.
+
+    With ``prune`` connectors that no file describes are deleted.
     """
     changes: list[Change] = []
     unchanged = 0
-    described = {each.name for each in wanted}
-    for each in sorted(wanted, key=lambda one: one.name):
+    names = {each.name for each in described}
+    for each in sorted(described, key=lambda one: one.name):
         known = there.get(each.name)
         if known is None:
-            change = Change(Kind.CREATE, each.name, each, twin=_twin(each, there, described))
+            change = Change(Kind.CREATE, each.name, each, twin=_twin(each, there, names))
         else:
             change = Change(Kind.CHANGE, each.name, each, known)
         if change.configures or change.state is not None:
             changes.append(change)
         else:
             unchanged += 1
-    left = sorted(there.keys() - described) if prune else []
+    left = sorted(there.keys() - names) if prune else []
     changes += [Change(Kind.DELETE, name, None, there[name]) for name in left]
     return Plan(changes, unchanged)
 
@@ -175,9 +163,9 @@ def _twin(new: Served, there: Mapping[str, There], described: set[str]) -> str |
     """Return a connector with the configuration of a new one that no file describes."""
     own = _bare(new.config)
     for name in sorted(there.keys() - described):
-        kept = _bare(there[name].config)
-        if kept.keys() == own.keys() and all(
-            own[key] == value or HIDDEN in value for key, value in kept.items()
+        other = _bare(there[name].config)
+        if other.keys() == own.keys() and all(
+            own[key] == value or HIDDEN in value for key, value in other.items()
         ):
             return name
     return None

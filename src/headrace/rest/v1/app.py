@@ -23,8 +23,7 @@ from headrace.rest.v1.logs import log_routes
 from headrace.rest.v1.offsets import offset_routes, unfinished_routes
 from headrace.rest.v1.problems import PREFIX, Problem, Problems, problems, refusal
 from headrace.rest.v1.requests import said_once
-from headrace.rest.v1.schemas import schema_routes
-from headrace.rest.v1.topics import topic_routes
+from headrace.rest.v1.topics import schema_routes, topic_routes
 from headrace.rest.v1.trials import Workbench, trial_routes
 from headrace.rest.v1.versions import backup_routes, version_routes
 
@@ -144,8 +143,8 @@ class V1(FastAPI):
                 routes=self.routes,
             )
             schemas = made.setdefault("components", {}).setdefault("schemas", {})
-            told = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= {**told.pop("$defs"), "Problem": told}
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= {**schema.pop("$defs"), "Problem": schema}
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             made["components"]["securitySchemes"] = SCHEMES

@@ -20,7 +20,7 @@ from headrace.model import ConnectorKind, ConnectorState, TargetState, TaskState
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import Fault, problems
-from headrace.rest.v1.requests import Switch, given
+from headrace.rest.v1.requests import Switch, if_set
 
 _SETS = 100
 
@@ -56,7 +56,6 @@ class Choice(BaseModel):
     plugin: list[str] = Field(default=[], description=PLUGIN)
 
     def filter(self) -> ConnectorFilter:
-        """Return the filter that is meant."""
         return ConnectorFilter(
             names=self.name,
             kinds=self.kind,
@@ -90,7 +89,6 @@ class TaskSummary(BaseModel):
 
     @classmethod
     def of(cls, task: TaskView) -> Self:
-        """Show a task."""
         status = task.status
         return cls(
             task=task.number,
@@ -123,7 +121,6 @@ class ConnectorSummary(BaseModel):
 
     @classmethod
     def of(cls, view: ConnectorView, connectors: Connectors, **more: object) -> Self:
-        """Show a connector."""
         found, status = view.connector, view.status
         plugin = connectors.plugin_of(found)
         shown = {
@@ -172,7 +169,7 @@ def connector_routes(connectors: Connectors) -> APIRouter:
     @router.get("/{name}", summary="Show a connector", responses=problems(404))
     def show(name: Encoded) -> ConnectorDetail:
         view = connectors.view(name)
-        topics = list(connectors.wanted.topics(name))
+        topics = list(connectors.store.topics(name))
         config = dict(view.connector.config)
         return ConnectorDetail.of(view, connectors, config=config, topics=topics)
 
@@ -184,13 +181,13 @@ class BulkFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
-    name: list[Pattern] = given(
+    name: list[Pattern] = if_set(
         description=f"{NAME} `*` takes all.", min_length=1, max_length=PATTERNS
     )
-    kind: list[ConnectorKind] = given(description=KIND, min_length=1)
-    state: list[ConnectorState] = given(description=STATE, min_length=1)
-    task_state: list[TaskState] = given(description=TASK_STATE, min_length=1)
-    plugin: list[str] = given(description=PLUGIN, min_length=1)
+    kind: list[ConnectorKind] = if_set(description=KIND, min_length=1)
+    state: list[ConnectorState] = if_set(description=STATE, min_length=1)
+    task_state: list[TaskState] = if_set(description=TASK_STATE, min_length=1)
+    plugin: list[str] = if_set(description=PLUGIN, min_length=1)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -200,7 +197,6 @@ class BulkFilter(BaseModel):
         return self
 
     def filter(self) -> ConnectorFilter:
-        """Return the filter that is meant."""
         return Choice.model_validate(self.model_dump(exclude_unset=True)).filter()
 
 

@@ -7,24 +7,24 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from headrace.control import BALANCE, Connectors, Tallies, Tally
-from headrace.model import Batch, BatchState, Counts
+from headrace.model import Batch, BatchState
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.connectors import Choice
-from headrace.rest.v1.problems import problems
+from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.requests import Moment
 from headrace.sdk import Position
 
 TaskNumber = Annotated[int, Path(ge=0, le=2**31 - 1, description="The task, from 0.")]
 
 
-class SinkShare(BaseModel):
+class SinkShare(Shown):
     """What one of several sinks took."""
 
     written: int
     rejected: int
 
 
-class RecordCounts(BaseModel):
+class RecordCounts(Shown):
     """What became of records. In balance: read = written + filtered + rejected.
 
     With several sinks, what is written is what arrived in all of them.
@@ -41,21 +41,6 @@ class RecordCounts(BaseModel):
     sinks: dict[str, SinkShare] = Field(
         description="What each sink took, by its number from 0, where they differ."
     )
-
-    @classmethod
-    def of(cls, counts: Counts) -> Self:
-        """Show counts."""
-        return cls(
-            read=counts.read,
-            written=counts.written,
-            filtered=counts.filtered,
-            rejected=counts.rejected,
-            size_bytes=counts.size_bytes,
-            balanced=counts.balanced,
-            filters=dict(counts.filters),
-            causes=dict(counts.causes),
-            sinks={n: SinkShare.model_validate(each) for n, each in counts.sinks.items()},
-        )
 
 
 class TaskCounts(BaseModel):
@@ -78,7 +63,6 @@ class ConnectorCounts(BaseModel):
 
     @classmethod
     def of(cls, tally: Tally) -> Self:
-        """Show the counts of a connector."""
         return cls(
             name=tally.connector,
             total=RecordCounts.of(tally.total),
@@ -98,7 +82,6 @@ class Place(BaseModel):
 
     @classmethod
     def all(cls, position: Position) -> list[Self]:
-        """Show a position."""
         return [cls(partition=dict(p), offset=dict(o)) for p, o in position.items()]
 
 
@@ -115,7 +98,6 @@ class BatchShown(BaseModel):
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        """Show a batch."""
         done = batch.state is BatchState.FINISHED
         return cls(
             id=batch.id,

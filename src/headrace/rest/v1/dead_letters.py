@@ -14,7 +14,7 @@ from headrace.model import EventKind
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
 from headrace.rest.v1.problems import Fault, problems
-from headrace.rest.v1.requests import Moment, given
+from headrace.rest.v1.requests import Moment, if_set
 from headrace.rest.v1.trials import Workbench
 from headrace.sdk import HeadraceError
 from headrace.store import existing
@@ -43,7 +43,6 @@ class LetterChoice(BaseModel):
     id: list[str] = Field(default=[], description=IDS)
 
     def filter(self, connector: str | None) -> "DeadLetterFilter":
-        """Return the filter that is meant."""
         # It brings pyspark, which the schema registry's server does without.
         from headrace.dataplane import DeadLetterFilter  # noqa: PLC0415
 
@@ -120,13 +119,13 @@ class Discard(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
-    all: Literal[True] = given(description="All that the rest of this does not keep out.")
-    connector: str = given(description=CONNECTOR)
-    stage: str = given(description=STAGE)
-    exception: str = given(description=EXCEPTION)
-    since: Moment = given(description=SINCE)
-    until: Moment = given(description=UNTIL)
-    id: list[str] = given(description=IDS, min_length=1)
+    all: Literal[True] = if_set(description="All that the rest of this does not keep out.")
+    connector: str = if_set(description=CONNECTOR)
+    stage: str = if_set(description=STAGE)
+    exception: str = if_set(description=EXCEPTION)
+    since: Moment = if_set(description=SINCE)
+    until: Moment = if_set(description=UNTIL)
+    id: list[str] = if_set(description=IDS, min_length=1)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -136,9 +135,8 @@ class Discard(BaseModel):
         return self
 
     def filter(self) -> "DeadLetterFilter":
-        """Return the filter that is meant."""
-        told = self.model_dump(exclude_unset=True, exclude={"all"})
-        chosen = ConnectorLetters.model_construct(**told)  # it is checked already
+        fields = self.model_dump(exclude_unset=True, exclude={"all"})
+        chosen = ConnectorLetters.model_construct(**fields)  # it is checked already
         return chosen.filter(chosen.connector)
 
 
@@ -185,9 +183,12 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     @router.get("/dead-letters", summary="Count open dead letters by cause")
     def groups(asked: Annotated[ConnectorLetters, Query()]) -> list[LetterGroup]:
         return [
-            LetterGroup.model_validate({"topic": topic, **group})
-            for topic in _with_letters(bench)
-            for group in bench.dead_letter_queue(topic).groups(asked.filter(asked.connector))
+            LetterGroup.model_validate({"topic": topic.name, **group})
+            for topic in bench.runtime.topics.list()
+            if topic.schema().field("cause") is not None
+            for group in bench.dead_letter_queue(topic.name).groups(
+                asked.filter(asked.connector)
+            )
         ]
 
     @router.get(
@@ -224,8 +225,8 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         Answers when that is done. A record that fails again becomes a new letter.
         """
         # As it is kept: what is shown of it has its passwords hidden.
-        kept = existing(name, connectors.wanted.connector(name))
-        definition = definition_of(kept, connectors.registry)
+        stored = existing(name, connectors.store.connector(name))
+        definition = definition_of(stored, connectors.registry)
         with tempfile.TemporaryDirectory(prefix="headrace-letters-") as folder:
             file = _file(asked, Path(folder))
             chosen = asked.filter(None)  # the replay knows its connector
@@ -239,11 +240,6 @@ def letter_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
         )
 
     return router
-
-
-def _with_letters(bench: Workbench) -> list[str]:
-    topics = bench.topics.list()
-    return [topic.name for topic in topics if topic.schema().field("cause") is not None]
 
 
 def _file(asked: Replay, folder: Path) -> Path | None:

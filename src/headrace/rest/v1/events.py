@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
@@ -15,9 +15,10 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from headrace.control import Connectors
-from headrace.model import Event, EventKind
+from headrace.model import EventKind
 from headrace.rest.auth import caller
 from headrace.rest.requests import storable
+from headrace.rest.v1.problems import Shown
 from headrace.rest.v1.requests import QuerySwitch, Streams
 from headrace.store import ConnectorStore
 
@@ -49,15 +50,9 @@ class EventStream(StreamingResponse):
     FastAPI's own answer of this kind fails loudly when a client goes while it is told.
     """
 
-    def __init__(self, told: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
-        """Send events as they come; proxies are told to pass them on at once.
-
-        Args:
-            told: The events.
-            closed: Called when nothing more is sent, for whatever reason.
-        """
+    def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(told, media_type=_STREAM, headers=headers)
+        super().__init__(events, media_type=_STREAM, headers=headers)
         self._closed = closed
 
     @override
@@ -68,7 +63,7 @@ class EventStream(StreamingResponse):
             self._closed()
 
 
-class EventShown(BaseModel):
+class EventShown(Shown):
     """Something that happened to a connector or one of its tasks, or on their server."""
 
     id: int = Field(description="Grows with time.")
@@ -80,19 +75,6 @@ class EventShown(BaseModel):
     kind: str = Field(examples=list(EventKind))
     by: str = Field(description="Who made it happen: a caller, or a worker.")
     detail: dict[str, Any] = Field(description="Further details, by kind.")
-
-    @classmethod
-    def of(cls, event: Event) -> Self:
-        """Show an event."""
-        return cls(
-            id=event.id,
-            at=event.at,
-            connector=event.connector,
-            task=event.task,
-            kind=event.kind,
-            by=event.by,
-            detail=dict(event.detail),
-        )
 
 
 class EventPage(BaseModel):
@@ -161,14 +143,14 @@ LastEventId = Annotated[
 def event_routes(connectors: Connectors) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/events", tags=["events"])
-    store, streams = connectors.wanted, Streams()
+    store, streams = connectors.store, Streams()
 
     @router.get("", summary="List events")
     def list_events(asked: Annotated[EventQuery, Query()]) -> EventPage:
         """Tell what happened and, with `changes`, only who changed what and when."""
         found = store.events(asked.after, asked.limit, asked.connector, asked.kinds())
         newest = found[-1].id if found else asked.after
-        return EventPage(items=[EventShown.of(each) for each in found], next=newest)
+        return EventPage(items=EventShown.all(found), next=newest)
 
     @router.get(
         "/stream",
@@ -189,12 +171,14 @@ def event_routes(connectors: Connectors) -> APIRouter:
         """
         seen = int(last_event_id) if last_event_id else asked.after
         seen = store.last_event() if seen is None else seen
-        return EventStream(_told(store, seen, asked), streams.take(caller(request)))
+        return EventStream(_followed(store, seen, asked), streams.take(caller(request)))
 
     return router
 
 
-async def _told(store: ConnectorStore, seen: int, asked: StreamQuery) -> AsyncIterator[bytes]:
+async def _followed(
+    store: ConnectorStore, seen: int, asked: StreamQuery
+) -> AsyncIterator[bytes]:
     """Yield events as they happen; the client's going ends it wherever it is."""
     kinds, seconds = asked.kinds(), asked.seconds
     start = quiet = time.monotonic()

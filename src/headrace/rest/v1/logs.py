@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.control import LogChoice, LogLine, LogPlace
 from headrace.rest.v1.trials import Workbench
+from headrace.runtime.server_log import LogChoice, LogLine, LogPlace
 
 _LONGEST = 8192
 """How much of a text is shown: a page is kept in memory as a whole."""
@@ -38,7 +38,6 @@ class LogLineShown(BaseModel):
 
     @classmethod
     def of(cls, line: LogLine) -> Self:
-        """Show a line."""
         return cls(
             at=line.at,
             level=line.level,

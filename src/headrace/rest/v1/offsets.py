@@ -23,7 +23,7 @@ from headrace.model import TaskId
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded, JsonMap
 from headrace.rest.v1.counts import BatchShown
-from headrace.rest.v1.problems import problems
+from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.requests import Moment, Switch
 from headrace.rest.v1.trials import Workbench
 from headrace.sdk import ConfigError, StateError
@@ -31,7 +31,7 @@ from headrace.sdk import ConfigError, StateError
 _STOPPED = "The connector has to be stopped, and without an unfinished batch."
 
 
-class OffsetEntry(BaseModel):
+class OffsetEntry(Shown):
     """Where a connector stands in a partition, in Kafka Connect's form."""
 
     model_config = ConfigDict(extra="forbid")
@@ -54,7 +54,7 @@ class NewOffsets(BaseModel):
     offsets: list[OffsetEntry] = Field(min_length=1)
 
 
-class OffsetStep(BaseModel):
+class OffsetStep(Shown):
     """A partition whose offset was changed, and what that does to the data."""
 
     partition: dict[str, Any]
@@ -65,33 +65,17 @@ class OffsetStep(BaseModel):
     )
     meaning: str = Field(description="The same in a sentence.")
 
-    @classmethod
-    def of(cls, change: OffsetChange) -> Self:
-        """Show a change."""
-        return cls(
-            partition=dict(change.partition),
-            before=None if change.before is None else dict(change.before),
-            after=None if change.after is None else dict(change.after),
-            effect=change.effect,
-            meaning=change.meaning,
-        )
-
 
 class OffsetSteps(BaseModel):
     """What a request changed; nothing if all was so already."""
 
     changes: list[OffsetStep]
 
-    @classmethod
-    def of(cls, changes: list[OffsetChange]) -> Self:
-        """Show changes."""
-        return cls(changes=[OffsetStep.of(each) for each in changes])
 
-
-class OffsetRecord(BaseModel):
+class OffsetRecord(Shown):
     """A change that somebody made."""
 
-    event: int = Field(description="The number of its event.")
+    event: int = Field(validation_alias="id", description="The number of its event.")
     action: str = Field(description="`alter`, `reset`, `rewind`, `undo` or `give-up`.")
     at: datetime
     by: str
@@ -122,6 +106,10 @@ class Undo(BaseModel):
     )
 
 
+def _steps(changes: list[OffsetChange]) -> OffsetSteps:
+    return OffsetSteps(changes=OffsetStep.all(changes))
+
+
 @contextmanager
 def _refusal() -> Iterator[None]:
     """Say that it is the connector, or a topic, that does not take what is well-formed."""
@@ -138,14 +126,7 @@ def offset_routes(connectors: Connectors) -> APIRouter:
 
     @router.get("", summary="Show where a connector stands", responses=problems(404))
     def show(name: Encoded) -> OffsetList:
-        shown = [
-            OffsetEntry(
-                partition=dict(each.partition),
-                offset=None if each.offset is None else dict(each.offset),
-            )
-            for each in offsets.view(name)
-        ]
-        return OffsetList(offsets=shown)
+        return OffsetList(offsets=OffsetEntry.all(offsets.view(name)))
 
     @router.patch(
         "",
@@ -154,9 +135,9 @@ def offset_routes(connectors: Connectors) -> APIRouter:
         responses=problems(404, 409),
     )
     def alter(name: Encoded, body: NewOffsets, request: Request) -> OffsetSteps:
-        given = [Offset(each.partition, each.offset) for each in body.offsets]
+        result = [Offset(each.partition, each.offset) for each in body.offsets]
         with _refusal():
-            return OffsetSteps.of(offsets.alter(name, given, caller(request)))
+            return _steps(offsets.alter(name, result, caller(request)))
 
     @router.post(
         "/reset",
@@ -165,7 +146,7 @@ def offset_routes(connectors: Connectors) -> APIRouter:
         responses=problems(404, 409),
     )
     def reset(name: Encoded, body: Reset, request: Request) -> OffsetSteps:
-        return OffsetSteps.of(offsets.reset(name, caller(request)))
+        return _steps(offsets.reset(name, caller(request)))
 
     _add_ways_back(router, offsets)
     return router
@@ -182,7 +163,7 @@ def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
     )
     def rewind(name: Encoded, body: Rewind, request: Request) -> OffsetSteps:
         with _refusal():
-            return OffsetSteps.of(offsets.rewind(name, body.to, caller(request)))
+            return _steps(offsets.rewind(name, body.to, caller(request)))
 
     @router.post(
         "/undo",
@@ -191,21 +172,12 @@ def _add_ways_back(router: APIRouter, offsets: Offsets) -> None:
         responses=problems(404, 409),
     )
     def undo(name: Encoded, body: Undo, request: Request) -> OffsetSteps:
-        return OffsetSteps.of(offsets.undo(name, caller(request), force=body.force))
+        return _steps(offsets.undo(name, caller(request), force=body.force))
 
     @router.get("/history", summary="List changes of offsets", responses=problems(404))
     def history(name: Encoded) -> list[OffsetRecord]:
         """Answer with who changed what and when, newest first."""
-        return [
-            OffsetRecord(
-                event=each.id,
-                action=each.action,
-                at=each.at,
-                by=each.by,
-                changes=[OffsetStep.of(change) for change in each.changes],
-            )
-            for each in offsets.history(name)
-        ]
+        return OffsetRecord.all(offsets.history(name))
 
 
 _TASK = f"The task, from 0; {REPLAYS} is the one that replays dead letters."
@@ -232,7 +204,7 @@ class GiveUp(BaseModel):
     )
 
 
-class TargetShown(BaseModel):
+class TargetShown(Shown):
     """A target of the task."""
 
     name: str = Field(description="The class of its sink.")
@@ -251,18 +223,14 @@ class GivenUpBatch(BaseModel):
     meaning: str = Field(description="What becomes of its records, in a sentence.")
 
     @classmethod
-    def of(cls, given: GivenUp) -> Self:
-        """Show what was done."""
+    def of(cls, result: GivenUp) -> Self:
         return cls(
-            task=given.batch.task.number,
-            batch=BatchShown.of(given.batch),
-            skipped=given.skipped,
-            targets=[
-                TargetShown(name=each.name, holds=each.holds, why=each.why)
-                for each in given.targets
-            ],
-            done=given.done,
-            meaning=given.meaning,
+            task=result.batch.task.number,
+            batch=BatchShown.of(result.batch),
+            skipped=result.skipped,
+            targets=TargetShown.all(result.targets),
+            done=result.done,
+            meaning=result.meaning,
         )
 
 
@@ -282,8 +250,8 @@ def unfinished_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     def give_up(
         name: Encoded, task: AnyTask, batch: BatchId, body: GiveUp, request: Request
     ) -> GivenUpBatch:
-        batches = UnfinishedBatches(connectors, bench.targets)
-        given = batches.give_up(
+        batches = UnfinishedBatches(connectors, bench.runtime.receipts)
+        result = batches.give_up(
             TaskId(name, task),
             batch,
             caller(request),
@@ -291,6 +259,6 @@ def unfinished_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
             force=body.force,
             dry_run=body.dry_run,
         )
-        return GivenUpBatch.of(given)
+        return GivenUpBatch.of(result)
 
     return router

@@ -10,7 +10,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from headrace.rest.errors import statuses_of
@@ -48,7 +48,21 @@ _FIXES = {
 }
 
 
-class Fault(BaseModel):
+class Shown(BaseModel):
+    """What an answer shows of an object: the fields and properties of the same names."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, found: object) -> Self:
+        return cls.model_validate(found)
+
+    @classmethod
+    def all(cls, found: Iterable[object]) -> list[Self]:
+        return [cls.of(each) for each in found]
+
+
+class Fault(Shown):
     """One thing that is wrong.
 
     ``code`` is stable, and listed in the reference of errors.
@@ -58,11 +72,6 @@ class Fault(BaseModel):
     field: str | None = Field(description="The key or the part of the request at fault.")
     problem: str = Field(description="What is wrong, as a sentence.")
     fix: str = Field(description="How to fix it; empty if unknown.")
-
-    @classmethod
-    def of(cls, error: HeadraceError) -> Self:
-        """Tell an error."""
-        return cls(code=error.code, field=error.field, problem=error.problem, fix=error.fix)
 
 
 class Problem(BaseModel):
@@ -101,9 +110,9 @@ class ProblemJson(JSONResponse):
     media_type = MEDIA_TYPE
 
 
-def refusal(path: str, status: int, told: str, headers: Mapping[str, str]) -> ProblemJson:
+def refusal(path: str, status: int, text: str, headers: Mapping[str, str]) -> ProblemJson:
     """Return what is answered to a request that is not let in."""
-    body = _body(status, path, _title(status), [_fault(status, told)])
+    body = _body(status, path, _title(status), [_fault(status, text)])
     return ProblemJson(body, status, dict(headers))
 
 
@@ -111,13 +120,12 @@ class Problems:
     """Answers errors as problems."""
 
     def __init__(self, app: FastAPI) -> None:
-        """Take the application whose routes say which methods there are."""
         self._app = app
 
     def failed(self, request: Request, error: HeadraceError) -> ProblemJson:
         title = (getdoc(type(error)) or "").partition("\n")[0].rstrip(".")
         parts = error.errors if isinstance(error, ConfigErrors) else [error]
-        faults = [Fault.of(each) for each in parts]
+        faults = Fault.all(parts)
         answer = _answer(request, statuses_of(error).v1, title, faults, Fault.of(error))
         if isinstance(error, RetriableError) and error.after is not None:
             answer.headers["Retry-After"] = str(math.ceil(error.after.total_seconds()))
@@ -169,16 +177,15 @@ def _title(status: int) -> str:
     return _TITLES.get(status) or HTTPStatus(status).phrase
 
 
-def _fault(status: int, told: str) -> Fault:
+def _fault(status: int, text: str) -> Fault:
     name = _title(status).lower().replace(" ", "_")
-    problem = told if told.endswith(".") else f"{told}."
+    problem = text if text.endswith(".") else f"{text}."
     return Fault(
         code=f"request.{name}", field=None, problem=problem, fix=_FIXES.get(status, "")
     )
 
 
 def _misread(error: Mapping[str, Any]) -> Fault:
-    """Return what is wrong with a part of a request."""
     where: Iterable[Any] = error["loc"]
     if error["type"] == "json_invalid":
         where = ("body",)  # its place is a number of characters

@@ -64,7 +64,7 @@ QuerySwitch = Annotated[bool, BeforeValidator(_switch)]
 """A boolean of a query."""
 
 
-def given(**more: Any) -> Any:
+def if_set(**more: Any) -> Any:
     """Return a field that is None unless it is given; its type does not have to say so."""
     return Field(default=None, json_schema_extra=_no_default, **more)
 
@@ -99,10 +99,6 @@ class Slots:
 
     Routes depend on it that ask Spark, or copy files: they would keep Kafka Connect's API and
     the check of health waiting, which are answered by the same 40 threads.
-
-    Args:
-        many: How many at a time.
-        wait: How long one waits until it is told to come again.
     """
 
     def __init__(self, many: int = _MANY, wait: timedelta = _WAIT) -> None:
@@ -123,12 +119,7 @@ class Slots:
 
 
 class Streams:
-    """Bounds the streams that are open: each asks the store for what is new, all the time.
-
-    Args:
-        of_client: How many one client may have.
-        total: How many there may be.
-    """
+    """Bounds the streams that are open: each asks the store for what is new, all the time."""
 
     def __init__(self, of_client: int = 20, total: int = 100) -> None:
         self._of_client, self._total = of_client, total

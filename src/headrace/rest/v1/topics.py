@@ -1,20 +1,24 @@
-"""Topics: what they hold, who reads them, and how long they keep their rows."""
+"""Topics: their contents, readers, retention and schemas; and schemas of connectors."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.model import Reading, TopicRetention
+from headrace.control import Connectors
+from headrace.model import TopicRetention
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
-from headrace.rest.v1.problems import problems
-from headrace.rest.v1.requests import IS_NUMBER, Switch, given
+from headrace.rest.v1.problems import Shown, problems
+from headrace.rest.v1.requests import IS_NUMBER, Switch, if_set
 from headrace.rest.v1.trials import Workbench
+from headrace.sdk import Schema
+from headrace.sdk.sparktypes import to_spark_json
 
 if TYPE_CHECKING:
-    from headrace.topics import Topic
+    from headrace.topics import SchemaVersion, Topic
 
 _NO_LIMIT = -1
 _MS = "After how many milliseconds rows are removed; -1 for never."
@@ -33,27 +37,21 @@ class RetentionShown(BaseModel):
     unread: bool = Field(description=_UNREAD)
 
     @classmethod
-    def of(cls, kept: TopicRetention) -> Self:
-        """Show it."""
-        age, size = kept.age, kept.size_bytes
+    def of(cls, retention: TopicRetention) -> Self:
+        age, size = retention.age, retention.size_bytes
         return cls(
             ms=_NO_LIMIT if age is None else age // timedelta(milliseconds=1),
             bytes=_NO_LIMIT if size is None else size,
-            unread=kept.unread,
+            unread=retention.unread,
         )
 
 
-class TopicReader(BaseModel):
+class TopicReader(Shown):
     """A task that reads a topic."""
 
-    task: str
+    task: str = Field(validation_alias="reader")
     version: int = Field(description="The newest version that it has read as a whole.")
     running: bool = Field(description="Whether a batch of it is unfinished.")
-
-    @classmethod
-    def of(cls, reading: Reading) -> Self:
-        """Show it."""
-        return cls(task=reading.reader, version=reading.version, running=reading.running)
 
 
 class TopicShown(BaseModel):
@@ -76,9 +74,9 @@ class TopicChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    retention_ms: Limit = given(description=_MS)
-    retention_bytes: Limit = given(description=_BYTES)
-    retention_unread: Switch = given(description=_UNREAD)
+    retention_ms: Limit = if_set(description=_MS)
+    retention_bytes: Limit = if_set(description=_BYTES)
+    retention_unread: Switch = if_set(description=_UNREAD)
 
 
 def topic_routes(bench: Workbench) -> APIRouter:
@@ -108,26 +106,105 @@ def topic_routes(bench: Workbench) -> APIRouter:
         some ten minutes. What is removed cannot be brought back.
         """
         found = bench.topic(topic)
-        kept = found.retention().changed(
+        retention = found.retention().changed(
             body.retention_ms, body.retention_bytes, unread=body.retention_unread
         )
-        found.configure(kept, by=caller(request))
+        found.configure(retention, by=caller(request))
         return _shown(found, bench)
 
     return router
 
 
 def _shown(topic: "Topic", bench: Workbench) -> TopicShown:
-    told = topic.describe()
+    found = topic.describe()
     return TopicShown(
-        name=told.name,
-        version=told.version,
-        oldest_version=told.oldest_version,
-        rows=told.rows,
-        size_bytes=told.size_bytes,
-        files=told.files,
-        first_append=told.first_append,
-        last_append=told.last_append,
-        retention=RetentionShown.of(told.retention),
-        readers=[TopicReader.of(each) for each in bench.readings(topic.name)],
+        name=found.name,
+        version=found.version,
+        oldest_version=found.oldest_version,
+        rows=found.rows,
+        size_bytes=found.size_bytes,
+        files=found.files,
+        first_append=found.first_append,
+        last_append=found.last_append,
+        retention=RetentionShown.of(found.retention),
+        readers=TopicReader.all(bench.runtime.readings(topic.name)),
     )
+
+
+_FORM = "As Spark writes a field: its type, whether it may be null, and metadata."
+
+
+class StreamSchema(BaseModel):
+    """A schema that a stream of a connector has or had."""
+
+    version: int = Field(description="Counts the stream's schemas, from 1.")
+    value: dict[str, Any] = Field(description=_FORM)
+
+
+class StreamSchemas(BaseModel):
+    """The schemas of a stream, such as a table or a file, the newest first."""
+
+    stream: str
+    versions: list[StreamSchema]
+
+
+class TopicSchema(BaseModel):
+    """A schema that a stream of a topic has or had."""
+
+    stream: str = Field(description="The topic's name, for a topic that is one stream.")
+    version: int = Field(description="Counts the stream's schemas, from 1.")
+    since: int = Field(description="The version of the topic from which it applies.")
+    at: datetime = Field(description="When that was appended.")
+    value: dict[str, Any] = Field(description=_FORM)
+    key: dict[str, Any] | None = Field(description="Null where records have no key.")
+    writer: str | None = Field(description="Who wrote the first batch with it.")
+
+    @classmethod
+    def of(cls, found: "SchemaVersion") -> Self:
+        return cls(
+            stream=found.stream,
+            version=found.number,
+            since=found.version,
+            at=found.time,
+            value=_field(found.value),
+            key=None if found.key is None else _field(found.key),
+            writer=found.application,
+        )
+
+
+def schema_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(tags=["schemas"])
+
+    @router.get(
+        "/connectors/{name}/schemas",
+        summary="Show the schemas of a connector's streams",
+        responses=problems(404),
+    )
+    def of_connector(name: Encoded) -> list[StreamSchemas]:
+        """Answer with the streams by name, as far as the connector keeps their schemas."""
+        connectors.get(name)
+        found = connectors.task_store.schemas(name)
+        return [StreamSchemas(stream=s, versions=_versions(found[s])) for s in sorted(found)]
+
+    @router.get(
+        "/topics/{topic}/schemas",
+        summary="Show a topic's schemas",
+        responses=problems(404),
+        dependencies=[Depends(bench.slots)],
+    )
+    def of_topic(topic: Encoded) -> list[TopicSchema]:
+        """Answer with the oldest first."""
+        return [TopicSchema.of(each) for each in bench.topic(topic).history.versions()]
+
+    return router
+
+
+def _versions(schemas: Sequence[Schema]) -> list[StreamSchema]:
+    numbered = enumerate(schemas, 1)
+    return [StreamSchema(version=n, value=_field(each)) for n, each in numbered][::-1]
+
+
+def _field(schema: Schema) -> dict[str, Any]:
+    [field] = to_spark_json(Schema.struct({"value": schema}))["fields"]
+    return {name: value for name, value in field.items() if name != "name"}

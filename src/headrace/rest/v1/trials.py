@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Body, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.control import Backups, Connectors, ServerLog
-from headrace.model import TopicNotFoundError
+from headrace.control import Connectors
+from headrace.model import Definition, TopicNotFoundError
+from headrace.rest.v1.problems import Shown
 from headrace.rest.v1.requests import Slots, Whole
+from headrace.runtime.backups import Backups
+from headrace.runtime.server_log import ServerLog
 from headrace.sdk import StateError
 
 if TYPE_CHECKING:
@@ -21,26 +24,15 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from headrace.control import BatchTargets
     from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
-    from headrace.model import Definition, Reading
     from headrace.runtime.app import Runtime
-    from headrace.topics import Topic, Topics
+    from headrace.topics import Topic
     from headrace.worker import Events, Outcome
 
 
 @dataclass
 class Workbench:
-    """A process with a Spark session, which starts when it is first needed.
-
-    Any thread may use it.
-
-    Args:
-        runtime: The process.
-        events: Who is told what replays do.
-        clock: Gives the present, aware.
-        slots: How many requests may use it at a time.
-    """
+    """A process whose Spark session starts when it is needed. Any thread may use it."""
 
     runtime: Runtime
     events: Events
@@ -49,51 +41,32 @@ class Workbench:
     _busy: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def topics(self) -> Topics:
-        """Return the topics."""
-        return self.runtime.topics
-
-    @property
-    def targets(self) -> BatchTargets:
-        """Ask the targets of tasks that nobody runs what they hold."""
-        return self.runtime.receipts
-
     def topic(self, name: str) -> Topic:
         """Return a topic. Raises TopicNotFoundError if it is not there."""
-        found = self.topics.find(name)
+        found = self.runtime.topics.find(name)
         if found is None:
             problem = f"There is no topic {name}."
             raise TopicNotFoundError(problem, field="topic", fix="Name one that is there.")
         return found
 
-    def readings(self, topic: str) -> Sequence[Reading]:
-        """Return who reads a topic."""
-        return self.runtime.readings(topic)
-
     @cached_property
     def backups(self) -> Backups:
-        """Return the backups of the store."""
         settings = self.runtime.settings
-        folder = settings.home / "backups"
         return Backups(
             place=settings.store_place,
-            folder=folder,
+            folder=settings.home / "backups",
             clock=self.clock,
             kept=settings.store_backups_kept,
         )
 
     @cached_property
     def log(self) -> ServerLog:
-        """Return the process's own log."""
         return ServerLog(self.runtime.settings.log_file)
 
     def preview(self, definition: Definition, rows: int) -> Sequence[Stage]:
-        """Return the first records at the source and after each step; nothing is kept."""
         return self.runtime.preview(definition, rows)
 
     def try_transforms(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run a chain over sample records, see `headrace.control.try_transforms`."""
         return self.runtime.try_transforms(request)
 
     def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
@@ -136,7 +109,7 @@ class PreviewRequest(BaseModel):
     rows: Whole = Field(default=20, ge=1, le=1000, description="How many records to read.")
 
 
-class RecordShown(BaseModel):
+class RecordShown(Shown):
     """A record at one place of the flow."""
 
     key: Any
@@ -145,7 +118,7 @@ class RecordShown(BaseModel):
     error: dict[str, Any] | None = Field(default=None, description="Why it was rejected, here.")
 
 
-class StageShown(BaseModel):
+class StageShown(Shown):
     """The records at one place of the flow."""
 
     name: str = Field(description="`source`, or the name of the transform before.")
@@ -223,16 +196,7 @@ def trial_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     def preview(asked: Annotated[PreviewRequest, Body()]) -> Preview:
         """Show the first records at the source and after each transform; nothing is kept."""
         stages = bench.preview(connectors.definition(asked.config), asked.rows)
-        return Preview(
-            stages=[
-                StageShown(
-                    name=stage.name,
-                    fields=stage.fields,
-                    records=[RecordShown.model_validate(each) for each in stage.records],
-                )
-                for stage in stages
-            ]
-        )
+        return Preview(stages=StageShown.all(stages))
 
     @router.post(
         "/transforms/try",

@@ -1,16 +1,16 @@
 """Earlier states: the configurations that a connector has had, and backups of the store."""
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from headrace.control import Backup, ConfigChange, ConfigVersions, Connectors
-from headrace.model import ConfigVersion, EventKind
+from headrace.control import ConfigVersions, Connectors
+from headrace.model import EventKind
 from headrace.rest.auth import caller
 from headrace.rest.requests import Encoded
-from headrace.rest.v1.problems import problems
+from headrace.rest.v1.problems import Shown, problems
 from headrace.rest.v1.trials import Workbench
 
 _MOST = 2**31 - 1
@@ -26,7 +26,7 @@ class VersionSummary(BaseModel):
     changed: list[str] = Field(description="The keys that it changed, by name.")
 
 
-class VersionDetail(BaseModel):
+class VersionDetail(Shown):
     """A configuration that a connector has or had."""
 
     version: int
@@ -34,13 +34,8 @@ class VersionDetail(BaseModel):
     by: str
     config: dict[str, str]
 
-    @classmethod
-    def of(cls, found: ConfigVersion) -> Self:
-        """Show a configuration."""
-        return cls(version=found.version, at=found.at, by=found.by, config=dict(found.config))
 
-
-class Change(BaseModel):
+class Change(Shown):
     """A key that differs; null where a configuration does not have it."""
 
     key: str
@@ -89,11 +84,7 @@ def version_routes(connectors: Connectors) -> APIRouter:
     @router.get("/diff", summary="Compare two configurations", responses=problems(404))
     def diff(name: Encoded, asked: Annotated[DiffQuery, Query()]) -> Diff:
         changes = versions.changes(name, asked.before, asked.after)
-        return Diff(
-            before=asked.before,
-            after=asked.after,
-            changes=[_change(each) for each in changes],
-        )
+        return Diff(before=asked.before, after=asked.after, changes=Change.all(changes))
 
     @router.get("/{number}", summary="Show a configuration", responses=problems(404))
     def show(name: Encoded, number: Number) -> VersionDetail:
@@ -110,21 +101,14 @@ def version_routes(connectors: Connectors) -> APIRouter:
     return router
 
 
-def _change(change: ConfigChange) -> Change:
-    return Change(key=change.key, before=change.before, after=change.after)
-
-
-class BackupShown(BaseModel):
+class BackupShown(Shown):
     """A copy of the store, as it was at one moment."""
 
-    file: str = Field(description="Where it is, on the server's machine.")
+    file: Annotated[str, BeforeValidator(str)] = Field(
+        description="Where it is, on the server's machine."
+    )
     size_bytes: int
     at: datetime
-
-    @classmethod
-    def of(cls, backup: Backup) -> Self:
-        """Show a backup."""
-        return cls(file=str(backup.file), size_bytes=backup.size_bytes, at=backup.at)
 
 
 def backup_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
@@ -135,7 +119,7 @@ def backup_routes(connectors: Connectors, bench: Workbench) -> APIRouter:
     @router.get("", summary="List backups of the store")
     def list_backups() -> list[BackupShown]:
         """Answer with the newest first."""
-        return [BackupShown.of(each) for each in backups.all()]
+        return BackupShown.all(backups.all())
 
     @router.post(
         "",

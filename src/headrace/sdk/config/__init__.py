@@ -8,14 +8,11 @@ from headrace.sdk.config.definition import (
     ConfigValue,
     Importance,
     Meaning,
-    Recommender,
     Rule,
     Width,
 )
-from headrace.sdk.config.evolution_keys import evolution_config
 from headrace.sdk.config.settings import Configured, Settings, setting
 from headrace.sdk.config.validators import (
-    CaseInsensitiveValidString,
     Composite,
     Lambda,
     NonEmptyList,
@@ -33,7 +30,6 @@ from headrace.sdk.config.values import Config, ConfigType, Password, invalid, mi
 
 __all__ = [
     "NO_DEFAULT",
-    "CaseInsensitiveValidString",
     "Composite",
     "Config",
     "ConfigDef",
@@ -52,7 +48,6 @@ __all__ = [
     "NullOr",
     "Password",
     "Range",
-    "Recommender",
     "Regex",
     "Rule",
     "Settings",
@@ -60,7 +55,6 @@ __all__ = [
     "ValidString",
     "Validator",
     "Width",
-    "evolution_config",
     "invalid",
     "missing",
     "setting",

@@ -5,10 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
-from itertools import groupby
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, TypedDict, final
 
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from headrace.sdk.config.validators import Validator
 from headrace.sdk.config.values import Config, ConfigType, missing, parse_value, shown, to_text
@@ -65,32 +64,45 @@ NO_DEFAULT: Final = NoDefault.NO_DEFAULT
 """In place of a default: the key is required. (None is a default: the value may be null.)"""
 
 
-class Recommender(Protocol):
-    """Tells a console what to offer for a key, by the other values."""
+class KeyTerms(TypedDict, total=False):
+    """What may be said of a key besides its name, type and default.
 
-    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Sequence[Any]:
-        """Give the values to offer. May raise ConfigError, which becomes the key's error."""
+    validator: Checks values, the default included.
+    importance: How much it matters.
+    group: The group that a console shows it in.
+    order: Its place in the group, from 1.
+    width: How wide a console's input field should be.
+    display_name: What a console calls it; the key by default.
+    alternative: What the documentation shows instead of the default, where the default
+        depends on the machine.
+    meaning: What its value stands for: a server asks its settings whether a path or code is
+        allowed. By default what ends with `path`, `file`, `location` or the like is a path.
+    """
 
-    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
-        """Say whether the key matters, given the other values."""
+    validator: Validator | None
+    importance: Importance
+    group: str | None
+    order: int
+    width: Width
+    display_name: str
+    alternative: str | None
+    meaning: Meaning | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """What a key is called, takes and means; see `ConfigDef.define` for the parts."""
+    """What a key is called, takes and means; see `KeyTerms`."""
 
     name: str
     type: ConfigType
     default: Any = NO_DEFAULT
     validator: Validator | None = None
-    importance: Importance
+    importance: Importance = Importance.MEDIUM
     doc: str
     group: str | None = None
     order: int = -1
     width: Width = Width.NONE
     display_name: str
-    dependents: tuple[str, ...] = ()
-    recommender: Recommender | None = None
     alternative: str | None = None
     meaning: Meaning | None = None
 
@@ -131,7 +143,7 @@ class ConfigKey:
             "order_in_group": self.order,
             "width": self.width.value,
             "display_name": self.display_name,
-            "dependents": list(self.dependents),
+            "dependents": [],
         }
 
     def embedded(self, prefix: str, group: str, order: int) -> "ConfigKey":
@@ -142,8 +154,6 @@ class ConfigKey:
             validator=self.validator and _EmbeddedValidator(prefix, self.validator),
             group=group if self.group is None else f"{group}: {self.group}",
             order=order,
-            dependents=tuple(prefix + name for name in self.dependents),
-            recommender=self.recommender and _EmbeddedRecommender(prefix, self.recommender),
         )
 
 
@@ -162,42 +172,19 @@ class _EmbeddedValidator:
         return str(self.validator)
 
 
-@dataclass(frozen=True, slots=True)
-class _EmbeddedRecommender:
-    prefix: str
-    recommender: Recommender
-
-    def valid_values(self, name: str, parsed: Mapping[str, Any]) -> Sequence[Any]:
-        return self.recommender.valid_values(*self._own(name, parsed))
-
-    def visible(self, name: str, parsed: Mapping[str, Any]) -> bool:
-        return self.recommender.visible(*self._own(name, parsed))
-
-    def _own(self, name: str, parsed: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        own = {
-            k.removeprefix(self.prefix): v
-            for k, v in parsed.items()
-            if k.startswith(self.prefix)
-        }
-        return name.removeprefix(self.prefix), own
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
     """What validation found for one key.
 
     Args:
-        name: The key.
         value: The parsed value; None if it is null or not valid.
         errors: All that is wrong with it.
-        recommended_values: What a console may offer.
         visible: Whether a console should show it.
     """
 
     name: str
     value: Any = None
     errors: tuple[ConfigError, ...] = ()
-    recommended_values: tuple[Any, ...] = ()
     visible: bool = True
 
     @property
@@ -207,11 +194,10 @@ class ConfigValue:
 
     def to_kafka_json(self, kind: ConfigType = ConfigType.STRING) -> dict[str, Any]:
         """Give Kafka Connect's ConfigValueInfo for a key of that type."""
-        item = ConfigType.STRING if kind is ConfigType.LIST else kind
         return {
             "name": self.name,
             "value": to_text(self.value, kind),
-            "recommended_values": [to_text(value, item) for value in self.recommended_values],
+            "recommended_values": [],
             "errors": list(self.error_messages),
             "visible": self.visible,
         }
@@ -222,8 +208,6 @@ class ConfigInfos:
     """The answer to a request for validation.
 
     Args:
-        name: The plugin, as the request named it.
-        keys: The definitions, by name.
         values: What was found, in the order to show it.
         groups: The groups, in the order to show them.
         warnings: What does not keep it from running, such as keys that nothing knows.
@@ -256,44 +240,6 @@ class ConfigInfos:
         }
 
 
-_HEAD = (
-    "| Key | Type | Default | Valid values | Importance | Meaning |\n"
-    "| --- | --- | --- | --- | --- | --- |\n"
-)
-
-
-def markdown(keys: Iterable[ConfigKey]) -> str:
-    """Give a table for each group of the keys, which must be sorted by group."""
-    parts = []
-    for group, members in groupby(keys, key=lambda key: key.group):
-        title = "" if group is None else f"### {group}\n\n"
-        parts.append(title + _HEAD + "".join(_row(key) for key in members))
-    return "\n".join(parts)
-
-
-def _row(key: ConfigKey) -> str:
-    valid = "" if key.validator is None else str(key.validator)
-    importance = key.importance.value.lower()
-    cells = (f"`{key.name}`", key.type.value, _default(key), valid, importance, key.doc)
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |\n"
-
-
-def _default(key: ConfigKey) -> str:
-    if key.alternative is not None:
-        return key.alternative
-    if key.required:
-        return "**required**"
-    text = key.default_text
-    if text is None:
-        return "none"
-    return f"`{text}`" if text else "empty"
-
-
-def _cell(text: str) -> str:
-    # A bar would end the cell, a line break the row.
-    return " ".join(text.replace("|", "\\|").split())
-
-
 Rule = Callable[[Mapping[str, Any]], Iterable[ConfigError]]
 """A check of several keys at once: given all texts, it yields errors, whose `field` is the key
 to show each with. It must bear values that are missing or not valid."""
@@ -310,7 +256,6 @@ class ConfigDef:
 
     Args:
         keys: The definitions by name, in the order in which they were made.
-        rules: Checks of several keys at once.
     """
 
     keys: Mapping[str, ConfigKey] = FrozenMap()
@@ -322,69 +267,21 @@ class ConfigDef:
         type: ConfigType,  # noqa: A002 - Kafka calls it so
         default: Any = NO_DEFAULT,
         *,
-        validator: Validator | None = None,
-        importance: Importance = Importance.MEDIUM,
         doc: str,
-        group: str | None = None,
-        order: int = -1,
-        width: Width = Width.NONE,
-        display_name: str | None = None,
-        dependents: Iterable[str] = (),
-        recommender: Recommender | None = None,
-        alternative: str | None = None,
-        meaning: Meaning | None = None,
+        **terms: Unpack[KeyTerms],
     ) -> "ConfigDef":
         """Give these definitions with one more key.
 
-        Args:
-            name: The key.
-            type: The type of its values.
-            default: The value when it is not set, as a value or as its text; without one the
-                key is required; None lets it be null.
-            validator: Checks values, the default included.
-            importance: How much it matters.
-            doc: What it means, as sentences.
-            group: The group that a console shows it in.
-            order: Its place in the group, from 1.
-            width: How wide a console's input field should be.
-            display_name: What a console calls it; the key if None.
-            dependents: The keys that depend on it, which have to be defined too.
-            recommender: Tells a console what to offer.
-            alternative: What the documentation shows instead of the default, where the
-                default depends on the machine.
-            meaning: What its value stands for: a server asks its settings whether a path or
-                code is allowed. By default what ends with `path`, `file`, `location` or the
-                like is a path.
-
-        Raises:
-            ConfigError: The key is defined already, or the default is not valid.
+        The default is a value or its text; without one the key is required, and None lets it be
+        null. `terms` are those of `KeyTerms`. Raises ConfigError: the key is defined already,
+        or the default is not valid.
         """
-        if name in self.keys:
-            raise ConfigError(problem=f"Configuration {name} is defined twice.", field=name)
         parsed = default if default is NO_DEFAULT else parse_value(name, default, type)
-        if parsed is not NO_DEFAULT and validator is not None:
-            validator.check(name, parsed)
-        key = ConfigKey(
-            name=name,
-            type=type,
-            default=parsed,
-            validator=validator,
-            importance=importance,
-            doc=doc,
-            group=group,
-            order=order,
-            width=width,
-            display_name=name if display_name is None else display_name,
-            dependents=tuple(dependents),
-            recommender=recommender,
-            alternative=alternative,
-            meaning=meaning,
-        )
+        named: KeyTerms = {"display_name": name, **terms}
+        key = ConfigKey(name=name, type=type, default=parsed, doc=doc, **named)
+        if parsed is not NO_DEFAULT and key.validator is not None:
+            key.validator.check(name, parsed)
         return self._with_keys([key])
-
-    def rule(self, rule: Rule) -> "ConfigDef":
-        """Give these definitions with a check of several keys at once."""
-        return replace(self, rules=(*self.rules, rule))
 
     def merged(self, other: "ConfigDef") -> "ConfigDef":
         """Give these definitions and the other's, without those of its keys that are here."""
@@ -426,13 +323,11 @@ class ConfigDef:
     def parse(self, props: Mapping[str, Any]) -> Config:
         """Give the values of all keys.
 
-        Keys that are not defined are let through, see `unknown`.
-
-        Raises:
-            ConfigErrors: With everything that is wrong.
+        Keys that are not defined are let through, see `unknown`. Raises ConfigErrors with
+        everything that is wrong.
         """
         values: dict[str, Any] = {}
-        errors: list[ConfigError] = self._undefined()
+        errors: list[ConfigError] = []
         for key in self.keys.values():
             try:
                 values[key.name] = _parsed(key, props)
@@ -453,13 +348,6 @@ class ConfigDef:
         give a second message.
         """
         values = {key.name: _validated(key, props) for key in self.keys.values()}
-        parsed = {name: value.value for name, value in values.items()}
-        for key in self.keys.values():
-            if key.recommender is not None:
-                values[key.name] = _recommended(values[key.name], key.recommender, parsed)
-        for error in self._undefined():
-            name = str(error.field)
-            values[name] = ConfigValue(name=name, errors=(error,), visible=False)
         for rule in self.rules:
             for error in rule(props):
                 name = error.field or ""
@@ -468,12 +356,7 @@ class ConfigDef:
         return list(values.values())
 
     def infos(self, name: str, props: Mapping[str, Any]) -> ConfigInfos:
-        """Validate, and give the answer in Kafka Connect's form.
-
-        Args:
-            name: The plugin, as the request named it.
-            props: The texts to validate.
-        """
+        """Validate, and give the answer in Kafka Connect's form."""
         return ConfigInfos(name, self.keys, self.validate(props), self.groups)
 
     def unknown(
@@ -481,41 +364,22 @@ class ConfigDef:
     ) -> list[tuple[str, str | None]]:
         """Give each key that is not defined, with a defined one that is close to it.
 
-        Args:
-            props: The texts that were given.
-            prefixes: Keys that begin with one of these belong to others and are left out.
+        Keys that begin with one of the prefixes belong to others and are left out.
         """
-        strangers = [
-            key for key in props if key not in self.keys and not key.startswith(tuple(prefixes))
-        ]
-        return [(key, self._close_to(key)) for key in strangers]
-
-    def _close_to(self, stranger: str) -> str | None:
-        # Whoever writes predicates.even.type means no other key by it than predicates.
-        others = [key for key in self.keys if not stranger.startswith(f"{key}.")]
-        return next(iter(difflib.get_close_matches(stranger, others, n=1)), None)
-
-    def to_markdown(self) -> str:
-        """Give the reference of the keys, for the generated documentation."""
-        return markdown(self.sorted_keys())
+        found = []
+        for key in props:
+            if key not in self.keys and not key.startswith(tuple(prefixes)):
+                # predicates.even.type belongs to predicates, and is no slip for it.
+                others = [known for known in self.keys if not key.startswith(f"{known}.")]
+                close = difflib.get_close_matches(key, others, n=1)
+                found.append((key, close[0] if close else None))
+        return found
 
     def _with_keys(self, keys: Iterable[ConfigKey]) -> "ConfigDef":
         named = {key.name: key for key in keys}
         for name in named.keys() & self.keys.keys():
             raise ConfigError(problem=f"Configuration {name} is defined twice.", field=name)
         return replace(self, keys=FrozenMap({**self.keys, **named}))
-
-    def _undefined(self) -> list[ConfigError]:
-        named = (name for key in self.keys.values() for name in key.dependents)
-        return [
-            ConfigError(
-                problem=f"{name} is referred in the dependents, but not defined.",
-                fix="Define the key, or take it out of the dependents.",
-                field=name,
-            )
-            for name in dict.fromkeys(named)
-            if name not in self.keys
-        ]
 
 
 def _parsed(key: ConfigKey, props: Mapping[str, Any]) -> Any:
@@ -546,19 +410,6 @@ def _of_key(error: ConfigError, name: str) -> ConfigError:
     return (
         error if error.field == name else type(error)(error.problem, fix=error.fix, field=name)
     )
-
-
-def _recommended(
-    value: ConfigValue, recommender: Recommender, parsed: Mapping[str, Any]
-) -> ConfigValue:
-    try:
-        return replace(
-            value,
-            recommended_values=tuple(recommender.valid_values(value.name, parsed)),
-            visible=recommender.visible(value.name, parsed),
-        )
-    except ConfigError as error:
-        return replace(value, errors=(*value.errors, error))
 
 
 def _embedded_rule(prefix: str, rule: Rule) -> Rule:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
-from typing_extensions import dataclass_transform, override
+from typing_extensions import Unpack, dataclass_transform, override
 
-from headrace.sdk.config.definition import ConfigDef, Importance, Width
+from headrace.sdk.config.definition import ConfigDef, KeyTerms, Rule
 from headrace.sdk.config.validators import ValidString
-from headrace.sdk.config.values import ConfigType, Password
+from headrace.sdk.config.values import Config, ConfigType, Password
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from headrace.sdk.config.definition import Meaning, Recommender, Rule
-    from headrace.sdk.config.validators import Validator
-    from headrace.sdk.config.values import Config
 
 _TYPES: Mapping[type, ConfigType] = {
     bool: ConfigType.BOOLEAN,
@@ -40,16 +37,7 @@ def setting(
     default: Any = MISSING,
     key: str | None = None,
     type: ConfigType | None = None,  # noqa: A002 - Kafka calls it so
-    validator: Validator | None = None,
-    importance: Importance = Importance.MEDIUM,
-    group: str | None = None,
-    order: int | None = None,
-    width: Width = Width.NONE,
-    display_name: str | None = None,
-    dependents: Iterable[str] = (),
-    recommender: Recommender | None = None,
-    alternative: str | None = None,
-    meaning: Meaning | None = None,
+    **terms: Unpack[KeyTerms],
 ) -> Any:
     """Declare a field of a ``Settings`` class.
 
@@ -58,36 +46,16 @@ def setting(
         default: Its value when it is not set; without one it is required.
         key: Its key in configurations; by default the field's name with dots for underscores.
         type: Kafka Connect's type; by default that of the annotation, INT for ``int``.
-        validator: Checks values, the default included; for an ``Enum``, its texts are valid.
-        importance: How much it matters.
-        group: The group that a console shows it in.
-        order: Its place in the group; by default after the one that is declared before it.
-        width: How wide a console's input field should be.
-        display_name: What a console calls it; the key if None.
-        dependents: The keys that depend on it.
-        recommender: Tells a console what to offer.
-        alternative: What the documentation shows instead of the default.
-        meaning: What its value stands for, see ``ConfigDef.define``.
+        terms: See ``KeyTerms``. For an ``Enum`` its texts are valid by default; the default
+            place in a group is after the setting that is declared before it.
     """
-    terms = {
-        "doc": doc,
-        "validator": validator,
-        "importance": importance,
-        "group": group,
-        "order": order,
-        "width": width,
-        "display_name": display_name,
-        "dependents": dependents,
-        "recommender": recommender,
-        "alternative": alternative,
-        "meaning": meaning,
-    }
-    return field(default=default, metadata={"key": key, "type": type, "terms": terms})
+    metadata = {"key": key, "type": type, "terms": {"doc": doc, **terms}}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
 class Settings:
-    """What a plugin can be told, as a class of its own with a ``setting`` for each key.
+    """The settings of a plugin, as a class with a ``setting`` for each key.
 
         class TableSettings(Settings):
             database: str = setting("The file of the database.")
@@ -108,12 +76,7 @@ class Settings:
 
     @override
     def __init_subclass__(cls, group: str | None = None, **options: Any) -> None:
-        """Make a frozen dataclass of each class of settings.
-
-        Args:
-            group: The group of those of its settings that name none.
-            options: For other bases.
-        """
+        """Make a frozen dataclass of each class of settings."""
         super().__init_subclass__(**options)
         dataclass(frozen=True, kw_only=True)(cls)
         cls.default_group = group
@@ -127,23 +90,20 @@ class Settings:
             terms, kind = dict(each.metadata["terms"]), _kind(cls, each.name)
             if _is_enum(kind):
                 valid = ValidString(*(member.value for member in kind))
-                terms["validator"] = terms["validator"] or valid
+                terms.setdefault("validator", valid)
                 kind = str
-            terms["group"] = group = terms["group"] or _declaring(cls, each.name).default_group
-            if group is None:
-                terms["order"] = terms["order"] or -1
-            else:
-                terms["order"] = places[group] = terms["order"] or places[group] + 1
+            group = terms.setdefault("group", _declaring(cls, each.name).default_group)
+            if group is not None:
+                places[group] = terms.setdefault("order", places[group] + 1)
             if each.default is not MISSING:
-                terms["default"] = _plain(each.default)
+                default = each.default
+                terms["default"] = default.value if isinstance(default, Enum) else default
             type_ = each.metadata["type"] or _TYPES.get(kind)
             if type_ is None:
                 message = f"{cls.__name__}.{each.name}: unsupported type {kind}."
                 raise TypeError(message)
             definition = definition.define(_key(each), type_, **terms)
-        for rule in cls.rules:
-            definition = definition.rule(rule)
-        return definition
+        return replace(definition, rules=cls.rules)
 
     @classmethod
     def parsed(cls, props: Mapping[str, Any]) -> Self:
@@ -198,7 +158,6 @@ def _declaring(cls: type, name: str) -> Any:
 
 
 def _annotation(cls: type, name: str) -> Any:
-    """Return what an attribute is declared as."""
     declaring = _declaring(cls, name)
     found = inspect.get_annotations(declaring)[name]
     names = vars(sys.modules[declaring.__module__])
@@ -215,7 +174,3 @@ def _kind(cls: type[Settings], name: str) -> Any:
 
 def _is_enum(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Enum)
-
-
-def _plain(default: Any) -> Any:
-    return default.value if isinstance(default, Enum) else default

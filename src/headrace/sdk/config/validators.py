@@ -1,4 +1,4 @@
-"""Checks of single values. As a text, each tells which values are valid."""
+"""Checks of single values. As a string, each says which values are valid."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -12,10 +12,21 @@ from headrace.sdk.errors import ConfigError
 
 
 class Validator(Protocol):
-    """Checks a parsed value. `str()` of it tells users which values are valid."""
+    """Checks a parsed value. `str()` of it says which values are valid."""
 
     def check(self, name: str, value: object) -> None:
         """Raise ConfigError if the value, which may be None, is not valid for the key."""
+
+
+class _Named:
+    """A check whose text says which values are valid."""
+
+    __slots__ = ()
+    text: str
+
+    @override
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +37,6 @@ class Range:
     at_most: float | None = None
 
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         fix = f"Write a number in the range {self}."
         if not isinstance(value, int | float):
             raise invalid(name, value, "Value must be non-null", fix=fix)
@@ -44,49 +54,28 @@ class Range:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ValidString:
-    """One of these texts."""
+    """One of these texts, or, with `any_case`, one in any case."""
 
     valid: tuple[str, ...]
+    any_case: bool
 
-    def __init__(self, *valid: str) -> None:
-        object.__setattr__(self, "valid", valid)
+    def __init__(self, *valid: str, any_case: bool = False) -> None:
+        texts = tuple(text.upper() for text in valid) if any_case else valid
+        object.__setattr__(self, "valid", texts)
+        object.__setattr__(self, "any_case", any_case)
 
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
-        if value not in self.valid:
-            names = ", ".join(self.valid)
+        text = value.upper() if self.any_case and isinstance(value, str) else value
+        if text not in self.valid:
+            names, how = ", ".join(self.valid), " (case insensitive)" if self.any_case else ""
             raise invalid(
-                name, value, f"String must be one of: {names}", fix=f"Use one of: {names}."
+                name, value, f"String must be one of{how}: {names}", fix=f"Use one of: {names}."
             )
 
     @override
     def __str__(self) -> str:
-        return f"[{', '.join(self.valid)}]"
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class CaseInsensitiveValidString:
-    """One of these texts, in any case."""
-
-    valid: tuple[str, ...]
-
-    def __init__(self, *valid: str) -> None:
-        object.__setattr__(self, "valid", tuple(text.upper() for text in valid))
-
-    def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
-        if not isinstance(value, str) or value.upper() not in self.valid:
-            names = ", ".join(self.valid)
-            raise invalid(
-                name,
-                value,
-                f"String must be one of (case insensitive): {names}",
-                fix=f"Use one of: {names}.",
-            )
-
-    @override
-    def __str__(self) -> str:
-        return f"(case insensitive) [{', '.join(self.valid)}]"
+        texts = f"[{', '.join(self.valid)}]"
+        return f"(case insensitive) {texts}" if self.any_case else texts
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -94,7 +83,6 @@ class ValidList:
     """A list of any of these texts, or of any texts if there are none.
 
     Args:
-        valid: The texts.
         unique: Whether no text may be there twice.
         allow_empty: Whether the list may be empty.
         allow_null: Whether there may be no list.
@@ -118,7 +106,6 @@ class ValidList:
         object.__setattr__(self, "allow_null", allow_null)
 
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if value is None and self.allow_null:
             return
         if not isinstance(value, list | tuple):
@@ -146,46 +133,37 @@ class ValidList:
 
 
 @dataclass(frozen=True, slots=True)
-class NonNull:
+class NonNull(_Named):
     """Anything but null."""
 
+    text = "non-null string"
+
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if value is None:
             raise invalid(name, value, "entry must be non null", fix=f"Set {name}.")
 
-    @override
-    def __str__(self) -> str:
-        return "non-null string"
-
 
 @dataclass(frozen=True, slots=True)
-class NonEmptyString:
+class NonEmptyString(_Named):
     """A text that is not empty, or null."""
 
+    text = "non-empty string"
+
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if value == "":
             raise invalid(name, value, "String must be non-empty", fix=f"Set {name}.")
 
-    @override
-    def __str__(self) -> str:
-        return "non-empty string"
-
 
 @dataclass(frozen=True, slots=True)
-class NonEmptyList:
+class NonEmptyList(_Named):
     """A list of one text at least."""
 
+    text = "non-empty list"
+
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if not value:
             shown = "null" if value is None else "[]"
             raise invalid(name, shown, "Empty list", fix="Name at least one.")
-
-    @override
-    def __str__(self) -> str:
-        return "non-empty list"
 
 
 # ISO control characters: C0, DEL and C1.
@@ -193,11 +171,12 @@ _CONTROL = frozenset((*range(0x20), *range(0x7F, 0xA0)))
 
 
 @dataclass(frozen=True, slots=True)
-class NonEmptyStringWithoutControlChars:
+class NonEmptyStringWithoutControlChars(_Named):
     """A text that is not empty and has no control characters, or null."""
 
+    text = "non-empty string without ISO control characters"
+
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if not isinstance(value, str):
             return
         if not value:
@@ -212,17 +191,14 @@ class NonEmptyStringWithoutControlChars:
                 fix="Leave them out.",
             )
 
-    @override
-    def __str__(self) -> str:
-        return "non-empty string without ISO control characters"
-
 
 @dataclass(frozen=True, slots=True)
-class Regex:
+class Regex(_Named):
     """A regular expression of Java, whose engine is the one that runs it; or null."""
 
+    text = "valid regex"
+
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if not isinstance(value, str):
             return
         try:
@@ -235,13 +211,9 @@ class Regex:
                 fix="Write a regular expression of Java; escape its signs with a backslash.",
             ) from error
 
-    @override
-    def __str__(self) -> str:
-        return "valid regex"
-
 
 @dataclass(frozen=True, slots=True)
-class Lambda:
+class Lambda(_Named):
     """A check of one's own.
 
     Args:
@@ -254,12 +226,7 @@ class Lambda:
     text: str
 
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         self.function(name, value)
-
-    @override
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -272,7 +239,6 @@ class Composite:
         object.__setattr__(self, "validators", validators)
 
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         for validator in self.validators:
             validator.check(name, value)
 
@@ -288,7 +254,6 @@ class NullOr:
     validator: Validator
 
     def check(self, name: str, value: object) -> None:
-        """See `Validator`."""
         if value is not None:
             self.validator.check(name, value)
 

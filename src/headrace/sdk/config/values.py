@@ -4,6 +4,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeVar, final
@@ -20,11 +21,7 @@ T = TypeVar("T")
 
 @final
 class Password:
-    """A secret text that shows as `[hidden]` wherever it is printed.
-
-    Args:
-        value: The secret; ask for it only where it is sent.
-    """
+    """A secret text that shows as `[hidden]` wherever it is printed."""
 
     __slots__ = ("_value",)
 
@@ -52,40 +49,24 @@ class Password:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Config(Mapping[str, Any]):
     """The parsed values of a configuration, by key, defaults filled in; it never changes.
 
-    The typed getters are for keys that have a value; those that begin with `find_` give None
+    The typed getters are for keys that have a value; those that begin with `find` give None
     where the value is null. Printed, it shows the parsed values only, and no password.
 
     Args:
-        values: The parsed values of all defined keys.
         originals: The texts as they were given, keys that are not defined included.
     """
 
-    __slots__ = ("_originals", "_values")
-    _values: FrozenMap[str, Any]
-    _originals: FrozenMap[str, str]
+    _values: Mapping[str, Any]
+    originals: Mapping[str, str] = FrozenMap()
 
-    def __init__(
-        self, values: Mapping[str, Any], originals: Mapping[str, str] | None = None
-    ) -> None:
-        frozen = FrozenMap({key: freeze(value) for key, value in values.items()})
+    def __post_init__(self) -> None:
+        frozen = FrozenMap({key: freeze(value) for key, value in self._values.items()})
         object.__setattr__(self, "_values", frozen)
-        object.__setattr__(self, "_originals", FrozenMap(originals))
-
-    @property
-    def originals(self) -> Mapping[str, str]:
-        """The texts as they were given, keys that are not defined included."""
-        return self._originals
-
-    def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Give the original texts of the keys with that prefix, by the rest of the key."""
-        return {
-            key.removeprefix(prefix): text
-            for key, text in self._originals.items()
-            if key.startswith(prefix)
-        }
+        object.__setattr__(self, "originals", FrozenMap(self.originals))
 
     def get_str(self, key: str) -> str:
         """Give a STRING or CLASS value; raises ConfigError if null, KeyError if unknown."""
@@ -95,17 +76,9 @@ class Config(Mapping[str, Any]):
         """Give an INT, SHORT or LONG value; errors as `get_str`'s."""
         return self._required(key, int)
 
-    def get_float(self, key: str) -> float:
-        """Give a DOUBLE value; errors as `get_str`'s."""
-        return self._required(key, float)
-
     def get_bool(self, key: str) -> bool:
         """Give a BOOLEAN value; errors as `get_str`'s."""
         return self._required(key, bool)
-
-    def get_password(self, key: str) -> Password:
-        """Give a PASSWORD value; errors as `get_str`'s."""
-        return self._required(key, Password)
 
     def get_list(self, key: str) -> list[str]:
         """Give a LIST value as a new list, empty if it is null."""
@@ -115,24 +88,11 @@ class Config(Mapping[str, Any]):
         """Give a STRING or CLASS value, or None. Raises KeyError if the key is unknown."""
         return self.find(key, str)
 
-    def find_int(self, key: str) -> int | None:
-        """Give an INT, SHORT or LONG value, or None; errors as `find_str`'s."""
-        return self.find(key, int)
-
-    def find_float(self, key: str) -> float | None:
-        """Give a DOUBLE value, or None; errors as `find_str`'s."""
-        return self.find(key, float)
-
-    def find_password(self, key: str) -> Password | None:
-        """Give a PASSWORD value, or None; errors as `find_str`'s."""
-        return self.find(key, Password)
-
     def find(self, key: str, kind: type[T]) -> T | None:
         """Give the value if it is of that Python type, None if it is null.
 
-        Raises:
-            KeyError: The key is not defined.
-            TypeError: The key is defined with another type: a mistake in the plugin.
+        Raises KeyError: the key is not defined. Raises TypeError: the key is defined with
+        another type: a mistake in the plugin.
         """
         value = self._values[key]
         if value is not None and type(value) is not kind:
@@ -159,11 +119,6 @@ class Config(Mapping[str, Any]):
         return len(self._values)
 
     @override
-    def __setattr__(self, name: str, value: object) -> None:
-        message = f"A Config does not change: {name} cannot be set."
-        raise AttributeError(message)
-
-    @override
     def __hash__(self) -> int:
         return hash(self._values)
 
@@ -171,16 +126,12 @@ class Config(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"Config({self._values!r})"
 
-    @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Config, (self._values, self._originals)
-
 
 # What Java's String.trim() takes away: all up to the space.
 _BLANK = "".join(map(chr, range(0x21)))
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
-# Between these, Java writes a double without an exponent, and as Python does.
+# Between these, Java writes a float without an exponent.
 _JAVA_PLAIN = (1e-3, 1e7)
 _COMMA = re.compile(r"\s*,\s*")
 
@@ -224,10 +175,8 @@ def parse_value(name: str, value: object, kind: ConfigType) -> Any:
     """Give the value of a type from its text, or from the value itself.
 
     Texts are trimmed. BOOLEAN takes true and false in any case; LIST is split at commas, and
-    blank is the empty list; CLASS stays a name, which the plugins resolve.
-
-    Raises:
-        ConfigError: It is no such value.
+    blank is the empty list; CLASS stays a name, which the plugins resolve. Raises ConfigError:
+    it is no such value.
     """
     if value is None:
         return None
@@ -252,7 +201,7 @@ def shown(value: object) -> str:
         case bool():
             return str(value).lower()
         case float():
-            return _java_double(value)
+            return java_double(value)
         case list() | tuple():
             return f"[{', '.join(shown(item) for item in value)}]"
         case Mapping():
@@ -262,15 +211,20 @@ def shown(value: object) -> str:
             return str(value)
 
 
-def _java_double(value: float) -> str:
-    text = repr(value)
+def java_double(value: float, digits: str = "") -> str:
+    """Write a float as Java's `toString` does: with E for an exponent.
+
+    `digits` are its decimal digits, by default the fewest that give it back.
+    """
     if not math.isfinite(value):
-        return text.replace("nan", "NaN").replace("inf", "Infinity")
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    number = Decimal(digits or repr(value))
     if value == 0 or _JAVA_PLAIN[0] <= abs(value) < _JAVA_PLAIN[1]:
-        return text
-    sign, digits, exponent = Decimal(text).as_tuple()
-    written = "".join(map(str, digits)).rstrip("0") or "0"
-    power = len(digits) - 1 + int(exponent)
+        text = format(number, "f")
+        return text if "." in text else f"{text}.0"
+    sign, figures, exponent = number.as_tuple()
+    written = "".join(map(str, figures)).rstrip("0")
+    power = len(figures) - 1 + int(exponent)
     return f"{'-' if sign else ''}{written[0]}.{written[1:] or '0'}E{power}"
 
 
@@ -392,8 +346,7 @@ _PYTHON_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.
 def java_regex(pattern: str) -> re.Pattern[str]:
     """Compile a regular expression of Java, nearly.
 
-    Raises:
-        re.error: It is none.
+    Raises re.error: it is none.
     """
     flags = re.NOFLAG
     if leading := _FLAGS.match(pattern):

@@ -14,7 +14,14 @@ from typing_extensions import override
 from headrace.sdk.arrow import from_arrow
 from headrace.sdk.position import Position
 from headrace.sdk.sources import CapturedBatch, CaptureSource, SourceTask
-from headrace.sdk.testing.driver import Arrived, BrokenPromiseError, differences, fitted
+from headrace.sdk.testing.driver import (
+    Arrived,
+    BrokenPromiseError,
+    Row,
+    SourceDriver,
+    differences,
+    fitted,
+)
 from headrace.sdk.testing.sources import GRACE_SECONDS, append_chunks, append_more
 from headrace.sdk.testing.suite import ConnectorAcceptance, check_leaks, skip_if
 
@@ -22,9 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from headrace.acceptance.harness import CaptureBench, Harness
     from headrace.sdk.record import Record
-    from headrace.sdk.testing.driver import Row, SourceDriver
-    from headrace.sdk.testing.harness import CaptureBench, Harness
 
 
 _POLL_SECONDS = 1.0
@@ -48,7 +54,6 @@ class _Pump:
         return task
 
     def keep(self, polled: _Polled) -> None:
-        """Append what was polled, and its position, in one step."""
         self.arrived += polled.records
         self.bench.advance(polled.position)
 
@@ -62,7 +67,6 @@ class _Polled:
     position: Position
 
     def committed(self, task: CaptureSource) -> None:
-        """Tell the capture that it is durable."""
         if not isinstance(self.raw, CapturedBatch):
             for record in self.raw:
                 task.commit_record(record)
@@ -71,14 +75,14 @@ class _Polled:
 
 def _capture(pump: _Pump, expected: int, at_most: int = 1_000) -> list[_Polled]:
     """Capture what is there, with a new task for each poll."""
-    kept: list[_Polled] = []
-    while len(kept) < at_most and (polled := _next(pump, expected)):
+    captured: list[_Polled] = []
+    while len(captured) < at_most and (polled := _next(pump, expected)):
         task, batch = polled
         pump.keep(batch)
         batch.committed(task)
         task.stop()
-        kept.append(batch)
-    return kept
+        captured.append(batch)
+    return captured
 
 
 def _next(pump: _Pump, expected: int) -> tuple[CaptureSource, _Polled] | None:
@@ -87,8 +91,8 @@ def _next(pump: _Pump, expected: int) -> tuple[CaptureSource, _Polled] | None:
     When all have arrived one more poll is made, so that repeated records show.
     """
     task = pump.start()
-    patience = 0.0 if len(pump.arrived) >= expected else _PATIENCE_SECONDS
-    deadline = time.monotonic() + patience
+    timeout = 0.0 if len(pump.arrived) >= expected else _PATIENCE_SECONDS
+    deadline = time.monotonic() + timeout
     while (polled := _poll(task, pump.bench)) is None and time.monotonic() < deadline:
         pass
     if polled is None or len(pump.arrived) > 2 * expected:
@@ -109,13 +113,16 @@ def _poll(task: CaptureSource, bench: CaptureBench) -> _Polled | None:
     for record in raw:
         if record.source_partition is not None and record.source_offset is not None:
             position = position.moved(record.source_partition, record.source_offset)
-    return _Polled(raw, [_of_record(record) for record in raw], position)
-
-
-def _of_record(record: Record) -> Arrived:
-    schema, value = record.value_schema, record.value
-    plain = value if schema is None else fitted(schema, value)
-    return Arrived(plain, record.key, record.topic, (0, 0))
+    arrived = [
+        Arrived(
+            fitted(r.value_schema, r.value) if r.value_schema else r.value,
+            r.key,
+            r.topic,
+            (0, 0),
+        )
+        for r in raw
+    ]
+    return _Polled(raw, arrived, position)
 
 
 def _of_batch(batch: CapturedBatch) -> list[Arrived]:
@@ -128,7 +135,7 @@ def _of_batch(batch: CapturedBatch) -> list[Arrived]:
 def _require(pump: _Pump, driver: SourceDriver, rows: Sequence[Row], promise: str) -> None:
     found = differences(rows, map(driver.seen, pump.arrived))
     if found:
-        raise BrokenPromiseError(promise=promise, seen=str(found), read=CaptureSource)
+        raise BrokenPromiseError(promise=promise, seen=found, read=CaptureSource)
 
 
 class CaptureAcceptance(ConnectorAcceptance):
@@ -146,13 +153,11 @@ class CaptureAcceptance(ConnectorAcceptance):
     def bench(
         self, headrace_harness: Harness, made: SourceDriver, tmp_path: Path
     ) -> Iterator[CaptureBench]:
-        """Give a bench for the test."""
         home = tmp_path / "headrace"
         with headrace_harness.capture(made.connector, made.config, home) as bench:
             yield bench
 
     def test_an_empty_system_gives_nothing_soon(self, bench: CaptureBench) -> None:
-        """Check that a poll with nothing to give returns soon, with nothing."""
         task = _Pump(bench).start()
         began = time.monotonic()
         polled = _poll(task, bench)
@@ -169,7 +174,6 @@ class CaptureAcceptance(ConnectorAcceptance):
     def test_a_restart_after_every_poll_neither_loses_nor_repeats(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """Check that everything is captured once, through a restart after every poll."""
         pump = _Pump(bench)
         rows = append_chunks(made)
         _capture(pump, len(rows))
@@ -181,7 +185,6 @@ class CaptureAcceptance(ConnectorAcceptance):
     def test_a_kill_before_commit_repeats_nothing_that_is_durable(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """Check a kill when the records are durable, and the capture was not told."""
         pump = _Pump(bench)
         rows = append_chunks(made)
         abandoned = []
@@ -197,7 +200,6 @@ class CaptureAcceptance(ConnectorAcceptance):
     def test_a_kill_before_the_append_loses_nothing(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """Check a kill after a poll whose records were not made durable."""
         skip_if(self.cannot_redeliver)
         pump = _Pump(bench)
         rows = append_chunks(made)
@@ -213,7 +215,6 @@ class CaptureAcceptance(ConnectorAcceptance):
     def test_every_poll_says_where_it_stands(
         self, bench: CaptureBench, made: SourceDriver
     ) -> None:
-        """Check that every poll says where it stands, in JSON."""
         pump = _Pump(bench)
         rows = append_chunks(made)
         for batch in _capture(pump, len(rows)):
@@ -227,7 +228,6 @@ class CaptureAcceptance(ConnectorAcceptance):
                 )
 
     def test_it_stops_in_time(self, bench: CaptureBench) -> None:
-        """Check that a capture that polls in its thread stops promptly."""
         task = _Pump(bench).start()
         stopping = threading.Event()
         errors: list[Exception] = []
@@ -256,7 +256,6 @@ class CaptureAcceptance(ConnectorAcceptance):
             )
 
     def test_nothing_is_left_after_stop(self, bench: CaptureBench, made: SourceDriver) -> None:
-        """Check that nothing is left of a capture after it has stopped."""
         pump = _Pump(bench)
         numbers = iter(range(1_000))
 

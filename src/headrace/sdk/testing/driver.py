@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import struct
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from typing_extensions import override
-
-from headrace.sdk.schema import DECIMAL, TIME, TIMESTAMP, Schema, Type
+from headrace.sdk.connectjson import to_float32
+from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type, day_micros
 from headrace.sdk.struct import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from headrace.sdk.position import Position
     from headrace.sdk.sink import SinkConnector
     from headrace.sdk.sources import SourceConnector
 
@@ -42,7 +40,6 @@ class DeadLetter:
     """A record that was dead-lettered.
 
     Args:
-        stage: Where it was rejected, such as ``TASK_PUT``.
         value: Its value as JSON gives it back.
     """
 
@@ -56,7 +53,6 @@ class Arrived:
 
     Args:
         value: The value; a dictionary when it has fields.
-        key: The key.
         topic: The topic or stream that it was of.
         batch: Its batch, as (task, id).
     """
@@ -67,8 +63,39 @@ class Arrived:
     batch: tuple[int, int]
 
 
+class Point(StrEnum):
+    """A moment in a batch at which a check may do something, or end it as a kill does."""
+
+    BEFORE_WRITE = "before the write"
+    BEFORE_COMMIT = "between write and commit"
+    AFTER_COMMIT = "between commit and finish"
+
+
+class Killed(BaseException):
+    """Ends a batch as the end of the process would: no plugin gets to clean up."""
+
+
+def killer(at: Point | None) -> Callable[[Point], None]:
+    """Return a hook that ends a batch at a point."""
+
+    def hook(point: Point) -> None:
+        if point is at:
+            raise Killed
+
+    return hook
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A finished batch: its bounds, and how many records it read."""
+
+    start: Position
+    end: Position
+    rows: int
+
+
 class Driver(ABC):
-    """Reaches one connector's outside system, empty at first. Made anew for each test."""
+    """Reaches one connector's outside system, empty at first. Made for each test."""
 
     @abstractmethod
     def config(self) -> Mapping[str, str]:
@@ -257,12 +284,7 @@ def sample_schema(kinds: Iterable[str] = ALL_KINDS) -> Schema:
 
 
 def sample_rows(kinds: Iterable[str] = ALL_KINDS, *, first: int = 0) -> list[Row]:
-    """Return the sample's five rows: usual, null, empty and extreme values.
-
-    Args:
-        kinds: The columns beside ``id``.
-        first: The first row's ``id``.
-    """
+    """Return the sample's five rows: usual, null, empty and extreme values."""
     names = list(kinds)
     count = len(_SAMPLES["boolean"][1])
     return [
@@ -281,74 +303,57 @@ def fitted(schema: Schema, value: Any) -> Any:
     """Return a value in the one form that its schema has here.
 
     Readers differ: a map may be a dictionary or a list of pairs, a struct a dictionary or
-    a Struct, bytes a bytearray, an instant in any zone. Values of another type than the
-    schema's are left as they are, so that they show as a difference.
+    a Struct, bytes a bytearray, an instant in any zone. Times of day are microseconds, as in
+    Spark. Values of another type than the schema's are left as they are, so that they show as
+    a difference.
     """
-    if value is None:
-        return None
-    if schema.is_logical:
-        return _LOGICAL.get(str(schema.name), _same)(value)
-    if schema.type is Type.STRUCT:
-        return _struct(schema, value)
-    if schema.type is Type.ARRAY and schema.value_schema is not None:
-        part = schema.value_schema
-        return [fitted(part, item) for item in value] if _is_list(value) else value
-    if schema.type is Type.MAP:
-        return _map(schema, value)
-    if schema.type is Type.BYTES and isinstance(value, bytearray | memoryview):
+    kind = schema.name if schema.is_logical else schema.type
+    keys, items = schema.key_schema, schema.value_schema
+    listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if kind is Type.STRUCT and isinstance(value, Mapping | Struct):
+        parts = {member.name: member.schema for member in schema.fields}
+        values = {name: value[name] for name in value}
+        return {n: fitted(parts[n], v) if n in parts else v for n, v in values.items()}
+    if items is not None and keys is None and listed:
+        return [fitted(items, item) for item in value]
+    if items is not None and keys is not None and (listed or isinstance(value, Mapping)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return {fitted(keys, key): fitted(items, item) for key, item in pairs}
+    if kind == TIMESTAMP and isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(UTC)
+    if kind == TIME and isinstance(value, time):
+        return day_micros(value)
+    if kind is Type.BYTES and isinstance(value, bytearray | memoryview):
         return bytes(value)
-    if schema.type is Type.FLOAT32 and isinstance(value, float):
-        return _as_float32(value)
+    if kind is Type.FLOAT32 and isinstance(value, float):
+        return to_float32(value)
     return value
 
 
-@dataclass(frozen=True)
-class Differences:
-    """How the rows that were found differ from those that were expected."""
+def differences(expected: Iterable[Row], found: Iterable[Row], *, repeats: bool = False) -> str:
+    """Compare rows as multisets; return a sentence with a few rows of each kind, or nothing.
 
-    missing: Sequence[Row] = ()
-    repeated: Sequence[Row] = ()
-    unexpected: Sequence[Row] = ()
-
-    def __bool__(self) -> bool:
-        """Return whether there are any."""
-        return bool(self.missing or self.repeated or self.unexpected)
-
-    @override
-    def __str__(self) -> str:
-        """Return them as a sentence, with a few rows of each kind."""
-        kinds = {
-            "missing": self.missing,
-            "more often than expected": self.repeated,
-            "never expected": self.unexpected,
-        }
-        parts = [
-            f"{len(rows)} rows are {kind}, such as {_shown(rows)}"
-            for kind, rows in kinds.items()
-            if rows
-        ]
-        return "; ".join(parts) + "." if parts else "No rows differ."
-
-
-def differences(
-    expected: Iterable[Row], found: Iterable[Row], *, repeats: bool = False
-) -> Differences:
-    """Compare rows as multisets; a field that is null is one that is absent.
-
-    Args:
-        expected: The rows that should be there.
-        found: The rows that are.
-        repeats: Whether a row may be there more often than expected.
+    A field that is null is one that is absent. With ``repeats`` a row may be there more often
+    than expected.
     """
-    wanted, have = [(_text(row), row) for row in expected], [(_text(row), row) for row in found]
-    rows = dict([*have, *wanted])
-    want, got = Counter(text for text, _ in wanted), Counter(text for text, _ in have)
+    there = [(_text(row), row) for row in found]
+    needed = [(_text(row), row) for row in expected]
+    rows = dict([*there, *needed])
+    want, got = Counter(text for text, _ in needed), Counter(text for text, _ in there)
     more = got - want
-    return Differences(
-        missing=[rows[text] for text in (want - got).elements()],
-        repeated=[] if repeats else [rows[text] for text in more.elements() if text in want],
-        unexpected=[rows[text] for text in more if text not in want],
-    )
+    kinds: dict[str, Iterable[str]] = {
+        "missing": (want - got).elements(),
+        "more often than expected": (
+            text for text in more.elements() if text in want and not repeats
+        ),
+        "never expected": (text for text in more if text not in want),
+    }
+    parts = []
+    for kind, texts in kinds.items():
+        if shown := [str(dict(rows[text])) for text in texts]:
+            some = ", ".join([*shown[:_SHOWN], *(["..."] if len(shown) > _SHOWN else [])])
+            parts.append(f"{len(shown)} rows are {kind}, such as {some}")
+    return "; ".join(parts) + "." if parts else ""
 
 
 def same_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
@@ -359,11 +364,6 @@ def same_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
 def same_value(expected: Any, found: Any) -> bool:
     """Return whether two fitted values are equal; not-a-number equals itself."""
     return _text(expected) == _text(found)
-
-
-def _shown(rows: Sequence[Row]) -> str:
-    more = ", ..." if len(rows) > _SHOWN else ""
-    return ", ".join(str(dict(row)) for row in rows[:_SHOWN]) + more
 
 
 def _text(value: Any) -> str:
@@ -380,63 +380,11 @@ def _text(value: Any) -> str:
             return repr(value)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _struct(schema: Schema, value: Any) -> Any:
-    if isinstance(value, Struct):
-        value = {m.name: value.get(m.name) for m in schema.fields}
-    if not isinstance(value, Mapping):
-        return value
-    parts = {member.name: member.schema for member in schema.fields}
-    return {
-        name: fitted(parts[name], item) if name in parts else item
-        for name, item in value.items()
-    }
-
-
-def _map(schema: Schema, value: Any) -> Any:
-    keys, values = schema.key_schema, schema.value_schema
-    if keys is None or values is None or not (isinstance(value, Mapping) or _is_list(value)):
-        return value
-    pairs = value.items() if isinstance(value, Mapping) else value
-    return {fitted(keys, key): fitted(values, item) for key, item in pairs}
-
-
-def _as_float32(value: float) -> float:
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return value
-
-
-def _instant(value: Any) -> Any:
-    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
-
-
-def _micros(value: Any) -> Any:
-    """Return a time of day as Spark carries it, which has no type that fits Delta."""
-    if not isinstance(value, time):
-        return value
-    midnight = datetime.combine(date.min, time())
-    since = datetime.combine(date.min, value) - midnight
-    return since.seconds * 1_000_000 + since.microseconds
-
-
-_LOGICAL = {TIMESTAMP: _instant, TIME: _micros, DECIMAL: _same}
-
-
 class BrokenPromiseError(AssertionError):
     """A connector does not do what its contract says.
 
     Args:
         promise: What should hold, as a sentence.
-        seen: How it showed that it does not hold.
         read: The class or method of the SDK whose docstring states the promise.
     """
 

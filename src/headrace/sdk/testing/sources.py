@@ -18,16 +18,25 @@ from headrace.sdk.sources import (
     SourceTask,
     SplitSource,
 )
-from headrace.sdk.testing.driver import BrokenPromiseError, differences, same_order
-from headrace.sdk.testing.harness import Killed, Point
+from headrace.sdk.testing.driver import (
+    BrokenPromiseError,
+    Killed,
+    Moved,
+    Point,
+    Row,
+    SourceDriver,
+    differences,
+    killer,
+    same_order,
+)
 from headrace.sdk.testing.suite import ConnectorAcceptance, check_leaks, skip_if
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.sdk.testing.driver import Row, SourceDriver
-    from headrace.sdk.testing.harness import Harness, Moved, OpenSource, Running, SourceBench
+    from headrace.acceptance.bench import OpenedTask, RunningRuntime
+    from headrace.acceptance.harness import Harness, SourceBench
 
 
 CHUNKS = (1, 3, 4)
@@ -67,10 +76,10 @@ def require_once(
     """Raise unless the target holds each of the rows once."""
     found = differences(rows, seen_rows(bench, driver))
     if found:
-        raise BrokenPromiseError(promise=promise, seen=str(found), read=read)
+        raise BrokenPromiseError(promise=promise, seen=found, read=read)
 
 
-def drain(opened: OpenSource, at_most: int = 30) -> list[Moved]:
+def drain(opened: OpenedTask, at_most: int = 30) -> list[Moved]:
     """Run batches until nothing new is there."""
     done = []
     while (moved := opened.step()) is not None:
@@ -78,47 +87,17 @@ def drain(opened: OpenSource, at_most: int = 30) -> list[Moved]:
         if len(done) > at_most:
             raise BrokenPromiseError(
                 promise="latest returns start when nothing new is there, so that a task rests.",
-                seen=f"After {at_most} batches it still went on, last to {moved.end}.",
+                seen=f"After {at_most} batches it still continued, last to {moved.end}.",
                 read=ReplayableSource.latest,
             )
     return done
-
-
-def _read_again(
-    opened: OpenSource, driver: SourceDriver, batches: Sequence[tuple[Moved, list[Row]]]
-) -> None:
-    for moved, rows in batches:
-        start, end = _stored(moved.start), _stored(moved.end)
-        again = [driver.seen(record) for record in opened.read(start, end)]
-        found = differences(rows, again)
-        if found:
-            raise BrokenPromiseError(
-                promise="The same range gives the same rows again.",
-                seen=f"Between {moved.start} and {moved.end}: {found}",
-                read=FrameSource.read,
-            )
-
-
-def _stored(position: Position) -> Position:
-    """Return a position as it is after it was kept in a store."""
-    return Position.from_json(position.to_json())
-
-
-def killer(at: Point) -> Callable[[Point], None]:
-    """Return a hook that kills at a point."""
-
-    def kill(point: Point) -> None:
-        if point is at:
-            raise Killed
-
-    return kill
 
 
 _LIMITS = (None, 1, 2, 1_000)
 
 
 def _rows(
-    opened: OpenSource, driver: SourceDriver, start: Position, end: Position
+    opened: OpenedTask, driver: SourceDriver, start: Position, end: Position
 ) -> Sequence[Row]:
     if start == end:
         return []
@@ -132,7 +111,7 @@ _MARGIN_SECONDS = 2.0
 _PATIENCE_SECONDS = 30.0
 
 
-def _stop(running: Running, grace: float = GRACE_SECONDS) -> None:
+def _stop(running: RunningRuntime, grace: float = GRACE_SECONDS) -> None:
     took = running.stop(_PATIENCE_SECONDS)
     if took is None or took > grace + _MARGIN_SECONDS:
         after = "never" if took is None else f"after {took:.1f} s"
@@ -141,27 +120,23 @@ def _stop(running: Running, grace: float = GRACE_SECONDS) -> None:
             seen=f"It stopped {after}. Look at stopping() in long work, and block briefly.",
             read=SourceTask.stop,
         )
-
-
-def _wait_for(
-    bench: SourceBench, running: Running, count: int, patience: float = _PATIENCE_SECONDS
-) -> None:
-    """Wait until so many records have arrived, or for long enough: the check then fails."""
-    deadline = time.monotonic() + patience
-    while len(bench.arrived()) < count and time.monotonic() < deadline:
-        if running.error() is not None:
-            return
-        time.sleep(0.02)
-
-
-def _raise_error(running: Running) -> None:
-    error = running.error()
-    if error is not None:
+    if (error := running.error()) is not None:
         raise BrokenPromiseError(
             promise="A source reads what the driver appends without an error.",
             seen=f"The task failed: {error!r}",
             read=ReplayableSource,
         ) from error
+
+
+def _wait_for(
+    bench: SourceBench, running: RunningRuntime, count: int, timeout: float = _PATIENCE_SECONDS
+) -> None:
+    """Wait until so many records have arrived, or for long enough: the check then fails."""
+    deadline = time.monotonic() + timeout
+    while len(bench.arrived()) < count and time.monotonic() < deadline:
+        if running.error() is not None:
+            return
+        time.sleep(0.02)
 
 
 class SourceAcceptance(ConnectorAcceptance):
@@ -192,7 +167,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def bench(
         self, headrace_harness: Harness, made: SourceDriver, tmp_path: Path
     ) -> Iterator[SourceBench]:
-        """Give a bench for the test."""
         home = tmp_path / "headrace"
         with headrace_harness.source(made.connector, made.config, home) as bench:
             yield bench
@@ -200,7 +174,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_an_empty_system_gives_no_batch_and_no_error(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that an empty system gives no batch and no error."""
         opened = bench.open()
         moved = opened.step()
         opened.close()
@@ -216,7 +189,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_everything_is_read_once_and_in_order(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that all rows are read, once, and in order where the source has one."""
         rows = append_chunks(made)
         opened = bench.open()
         drain(opened)
@@ -238,7 +210,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_a_restart_after_every_batch_neither_loses_nor_repeats(
         self, bench: SourceBench, made: SourceDriver, limit: int
     ) -> None:
-        """Check that a new process after every batch goes on where the last one stood."""
         rows = append_chunks(made)
         for _ in range(10 * len(rows)):
             opened = bench.open(rows=limit)
@@ -255,7 +226,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_a_killed_batch_runs_again_with_the_same_rows(
         self, bench: SourceBench, made: SourceDriver, at: Point
     ) -> None:
-        """Check that every batch can be killed at a point and run again by a new process."""
         rows = append_chunks(made)
         for _ in range(10 * len(rows)):
             try:
@@ -273,7 +243,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_the_same_range_gives_the_same_rows_again(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that a range of positions kept from a run gives the same rows again, twice."""
         skip_if(self.cannot_replay)
         append_chunks(made)
         opened = bench.open(rows=2)
@@ -284,11 +253,18 @@ class SourceAcceptance(ConnectorAcceptance):
             batches.append((moved, arrived[seen:]))
             seen = len(arrived)
         append_more(made, first=seen)  # what comes later belongs to no earlier range
-        _read_again(opened, made, batches)
-        opened.close()
-        anew = bench.open(rows=2)
-        _read_again(anew, made, batches)
-        anew.close()
+        for task in (opened, bench.open(rows=2)):
+            for moved, rows in batches:
+                # As they are after they were stored.
+                start, end = (Position.from_json(p.to_json()) for p in (moved.start, moved.end))
+                found = differences(rows, _rows(task, made, start, end))
+                if found:
+                    raise BrokenPromiseError(
+                        promise="The same range gives the same rows again.",
+                        seen=f"Between {start} and {end}: {found}",
+                        read=FrameSource.read,
+                    )
+            task.close()
 
     def test_a_range_of_another_configuration_is_refused(
         self, bench: SourceBench, made: SourceDriver
@@ -317,7 +293,6 @@ class SourceAcceptance(ConnectorAcceptance):
         )
 
     def test_tasks_share_the_rows(self, bench: SourceBench, made: SourceDriver) -> None:
-        """Check that several tasks share the work: all rows arrive, each by one task."""
         rows = append_chunks(made)
         count = bench.tasks(2)
         if not 1 <= count <= 2:  # noqa: PLR2004 - the two that were asked for
@@ -337,7 +312,6 @@ class SourceAcceptance(ConnectorAcceptance):
         require_once(bench, made, rows, promise, SourceConnector.task_configs)
 
     def test_latest_never_passes_until(self, bench: SourceBench, made: SourceDriver) -> None:
-        """Check that ``latest`` never passes ``limit.until``, and gets there."""
         append_chunks(made)
         opened = bench.open()
         start = opened.position()
@@ -362,16 +336,15 @@ class SourceAcceptance(ConnectorAcceptance):
         opened.close()
 
     def test_latest_is_start_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
-        """Check that ``latest`` gives its start when nothing is new, in old and new objects."""
         append_chunks(made)
         opened = bench.open()
         drain(opened)
         end = opened.position()
         again = opened.latest(end, ReadLimit())
         opened.close()
-        anew = bench.open()
-        found_anew = anew.latest(end, ReadLimit())
-        anew.close()
+        reopened = bench.open()
+        found_anew = reopened.latest(end, ReadLimit())
+        reopened.close()
         for found in (again, found_anew):
             if found != end:
                 raise BrokenPromiseError(
@@ -383,7 +356,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_latest_without_limit_is_the_end_of_all_that_is_there(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that ``latest`` without a limit is the end of all that is there."""
         append_chunks(made)
         opened = bench.open()
         end = opened.latest(opened.position(), ReadLimit())
@@ -400,7 +372,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_a_limit_of_rows_divides_the_work(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that a limit of rows makes several batches of what came in several parts."""
         skip_if(self.unlimited)
         append_chunks(made)
         opened = bench.open(rows=1)
@@ -413,10 +384,9 @@ class SourceAcceptance(ConnectorAcceptance):
                 read=ReplayableSource.latest,
             )
 
-    def test_positions_survive_storing_and_may_be_given_back(
+    def test_positions_survive_storing_and_may_be_set_again(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that positions survive storing, and that people may give them back."""
         append_chunks(made)
         opened = bench.open(rows=3)
         batches = drain(opened)
@@ -443,7 +413,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_offline_reads_what_is_there_and_ends(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that an offline run reads everything that is there, then ends."""
         rows = append_chunks(made)
         bench.run()
         promise = "Offline, everything that is there is read, once (the same as in real time)."
@@ -455,7 +424,6 @@ class SourceAcceptance(ConnectorAcceptance):
     def test_real_time_reads_what_is_appended_meanwhile(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that rows appended while the connector runs arrive, once."""
         skip_if(made.fixed)
         rows: list[Row] = []
         running = bench.start()
@@ -463,22 +431,18 @@ class SourceAcceptance(ConnectorAcceptance):
             rows += append_chunks(made, first=len(rows))
             _wait_for(bench, running, len(rows), self.patience_seconds)
         _stop(running)
-        _raise_error(running)
         promise = "In real time, everything appended is read, once (the same as offline)."
         require_once(bench, made, rows, promise, ReplayableSource.latest)
 
     def test_it_stops_in_time_while_idle(self, bench: SourceBench, made: SourceDriver) -> None:
-        """Check that a source with nothing to do stops within the grace period."""
         made.append([made.row(0)])
         running = bench.start()
         _wait_for(bench, running, 1)
         _stop(running, self.grace_seconds)
-        _raise_error(running)
 
     def test_it_stops_in_time_while_reading_and_loses_nothing(
         self, bench: SourceBench, made: SourceDriver
     ) -> None:
-        """Check that a source stops while it reads, and loses nothing by it."""
         rows = append_once(made, 100)
         for _ in range(5):
             more = made.row(len(rows))
@@ -487,13 +451,11 @@ class SourceAcceptance(ConnectorAcceptance):
         running = bench.start(rows=1)
         _wait_for(bench, running, 1)
         _stop(running)
-        _raise_error(running)
         bench.run()
         promise = "A stop in the middle loses and repeats nothing."
         require_once(bench, made, rows, promise, SourceTask.stop)
 
     def test_nothing_is_left_after_stop(self, bench: SourceBench, made: SourceDriver) -> None:
-        """Check that nothing is left of a task after it has stopped."""
         numbers = iter(range(1_000))
 
         def cycle() -> None:

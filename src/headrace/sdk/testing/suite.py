@@ -16,15 +16,13 @@ from headrace.sdk.config import ConfigDef, ConfigType
 from headrace.sdk.connector import Connector
 from headrace.sdk.sink import SinkTask
 from headrace.sdk.sources import SourceConnector
-from headrace.sdk.testing.driver import BrokenPromiseError
+from headrace.sdk.testing.driver import BrokenPromiseError, SinkDriver, SourceDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from headrace.sdk.errors import HeadraceError
-    from headrace.sdk.testing.driver import SinkDriver, SourceDriver
-    from headrace.sdk.testing.harness import Harness
+    from headrace.acceptance.harness import Harness
 
 
 _NUMBERS = {ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE}
@@ -53,13 +51,9 @@ def _require_named(
     except Exception as error:
         seen = f"Validation itself failed: {error!r}."
         raise BrokenPromiseError(promise=promise, seen=seen, read=Connector.check) from error
-    if not any(_names(error, field) for error in found):
+    if not any(error.field == field for error in found):
         seen = "; ".join(map(str, found)) or "It was accepted."
         raise BrokenPromiseError(promise=promise, seen=seen, read=Connector.check)
-
-
-def _names(error: HeadraceError, field: str) -> bool:
-    return error.field == field
 
 
 def skip_if(reason: str) -> None:
@@ -77,7 +71,6 @@ class ConnectorAcceptance(ABC):
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[SourceDriver | SinkDriver]:
-        """Give the test's driver, and close it at the end."""
         folder = tmp_path / "outside"
         folder.mkdir()
         driver = self.driver(folder)
@@ -89,7 +82,6 @@ class ConnectorAcceptance(ABC):
     def test_a_good_configuration_is_accepted(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """Check that the driver's configuration is accepted."""
         found = headrace_harness.problems(made.connector, made.config())
         if found:
             raise BrokenPromiseError(
@@ -101,7 +93,6 @@ class ConnectorAcceptance(ABC):
     def test_a_missing_required_key_is_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """Check that each required key is missed when it is not there."""
         keys = made.connector.config_def().keys.values()
         for name in (key.name for key in keys if key.required):
             config = {key: text for key, text in made.config().items() if key != name}
@@ -110,7 +101,6 @@ class ConnectorAcceptance(ABC):
     def test_a_value_of_the_wrong_type_is_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """Check that each number and each switch refuses a text that is neither."""
         keys = made.connector.config_def().keys.values()
         for name in (key.name for key in keys if key.type in _TYPED):
             config = {**made.config(), name: _NONSENSE}
@@ -119,7 +109,6 @@ class ConnectorAcceptance(ABC):
     def test_a_bad_configuration_is_refused_and_its_key_named(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """Check that the driver's bad configurations are refused and the right key is named."""
         if not made.bad_configs():
             pytest.skip("The driver's bad_configs gives none.")
         for bad in made.bad_configs():
@@ -132,7 +121,6 @@ class ConnectorAcceptance(ABC):
     def test_the_connector_and_its_keys_are_documented(
         self, made: SourceDriver | SinkDriver
     ) -> None:
-        """Check that every key says what it means, and the connector what it does."""
         keys = made.connector.config_def().keys.values()
         silent = [key.name for key in keys if not key.doc.strip()]
         if silent:
@@ -151,7 +139,6 @@ class ConnectorAcceptance(ABC):
     def test_stop_bears_a_start_that_never_was(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:
-        """Check that ``stop`` bears a start that failed or never was."""
         promise = "stop is called once, also after a failed start, and does not raise."
         if issubclass(made.connector, SourceConnector):
             _stop(made.connector(), promise, SourceConnector.stop)

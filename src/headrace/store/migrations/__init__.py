@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, MetaData, String, Table, inspect, select
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
 
 from headrace.sdk.errors import SetupError
 from headrace.store.connections import Mode, in_mode
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
 
 HEAD = "0006"
 """The newest revision. Said here too, as to ask Alembic for it takes longer than a query."""

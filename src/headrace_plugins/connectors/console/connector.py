@@ -13,13 +13,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from headrace.sdk import DeliveryGuarantee, FrameSink, SinkConnector
-from headrace.sdk.config import (
-    Importance,
-    Range,
-    Settings,
-    ValidString,
-    setting,
-)
+from headrace.sdk.config import Importance, Range, Settings, ValidString, setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

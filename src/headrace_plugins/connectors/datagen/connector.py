@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from headrace.sdk import (
-    BoundaryKind,
     CaptureSource,
     ConfigError,
     DeliveryGuarantee,
@@ -48,7 +47,7 @@ from headrace_plugins.connectors.datagen.generator import (
     Lane,
     Rate,
 )
-from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys, part
+from headrace_plugins.connectors.datagen.plan import STEP_MICROS, Plan, map_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,7 +102,7 @@ class SplitGenerator(Generator, SplitSource):
 
     @override
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        return _splits(self, start, end)
+        return self.divided(start, end)
 
     @override
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -115,12 +114,15 @@ class StreamGenerator(Generator, StreamSplitSource):
 
     @override
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        return _splits(self, start, end)
+        return self.divided(start, end)
 
     @override
     def read(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
         options = self.options
-        after = replace(options.plan, schema=_with_column(options.plan.schema))
+        before = options.plan.schema
+        fields = {member.name: member.schema for member in before.fields}
+        added = before.with_fields({**fields, _ADDED: Schema.string(optional=True)})
+        after = replace(options.plan, schema=added)
         change = options.change_after
         for numbers in self.numbers(*_bounds(split), BATCH_ROWS * options.streams):
             for stream in range(options.streams):
@@ -149,9 +151,10 @@ class CaptureGenerator(Generator, CaptureSource):
         if granted == 0:
             self._stopped.wait(_POLL_SECONDS)
             return None
-        (rows,) = self.batches(self._row, self._row + granted, granted)
+        (batch,) = self.batches(self._row, self._row + granted, granted)
+        rows = batch.to_pylist(maps_as_pydicts="strict")
         first, self._row = self._row + 1, self._row + granted
-        return [self._record(row, place) for place, row in enumerate(rows.to_pylist(), first)]
+        return [self._record(row, place) for place, row in enumerate(rows, first)]
 
     @override
     def stop(self) -> None:
@@ -160,45 +163,17 @@ class CaptureGenerator(Generator, CaptureSource):
 
     def _record(self, row: Mapping[str, Any], place: int) -> Record:
         schema = self.options.plan.schema
-        values = {m.name: _plain(m.schema, row[m.name]) for m in schema.fields}
         return Record(
             topic="",
-            value=Struct.of(schema, values),
+            value=Struct.of(schema, row),
             value_schema=schema,
             source_partition=self.partition,
             source_offset={"row": place},
         )
 
 
-def _splits(generator: Generator, start: Position, end: Position) -> list[Split]:
-    parts = generator.parts(*generator.bounds(start, end))
-    return [Split({"start": a, "end": b}, rows=b - a) for a, b in parts]
-
-
 def _bounds(split: Split) -> tuple[int, int]:
     return int(str(split.payload["start"])), int(str(split.payload["end"]))
-
-
-def _with_column(schema: Schema) -> Schema:
-    fields = {member.name: member.schema for member in schema.fields}
-    return schema.with_fields({**fields, _ADDED: Schema.string(optional=True)})
-
-
-def _plain(schema: Schema, value: Any) -> Any:
-    """Give a value as records have it: Arrow gives maps as lists of pairs."""
-    if value is None:
-        return None
-    match schema.type:
-        case Type.MAP:
-            return {key: _plain(part(schema.value_schema), item) for key, item in value}
-        case Type.ARRAY:
-            return [_plain(part(schema.value_schema), item) for item in value]
-        case Type.STRUCT:
-            return {m.name: _plain(m.schema, value[m.name]) for m in schema.fields}
-        case _ if schema.is_logical and schema == Schema.timestamp(optional=schema.optional):
-            return value.astimezone(UTC)
-        case _:
-            return value
 
 
 DEFAULT_SCHEMA = (
@@ -322,12 +297,11 @@ class DatagenSource(SourceConnector):
 
     The position is ``{"generator": name} -> {"row": n}``. With several tasks, each takes every
     n-th block of 10,000 rows, and its partition also names ``part`` and ``of``: another
-    ``tasks.max`` divides the rows anew and starts over.
+    ``tasks.max`` divides the rows again and starts over.
     """
 
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
-    boundaries = frozenset({BoundaryKind.OFFSET})
 
     settings: DatagenSettings
 
@@ -341,13 +315,13 @@ class DatagenSource(SourceConnector):
                 field="streams",
                 fix="Leave gear out, or set it to split.",
             )
-        if config.get_float("bad.ratio") and (streams > 1 or gear in {"split", "capture"}):
+        if config["bad.ratio"] and (streams > 1 or gear in {"split", "capture"}):
             yield ConfigError(
                 "only the gear frame makes bad records.",
                 field="bad.ratio",
                 fix="Set gear to frame and streams to 1.",
             )
-        if config.find_int("schema.change.after") is not None and streams == 1:
+        if config["schema.change.after"] is not None and streams == 1:
             yield ConfigError(
                 "a single stream has one schema.",
                 field="schema.change.after",
@@ -384,7 +358,9 @@ class DatagenSource(SourceConnector):
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         if any("part" in partition for partition, _ in position.items()):
             return None  # each task counts its own rows, of blocks here and there
-        row = _row_at(_options(config), time)
+        # The first row whose timestamp is not before the time.
+        after = time - _options(config).plan.start
+        row = max(0, -(-after // timedelta(microseconds=STEP_MICROS)))
         return Position(
             (partition, {"row": min(row, int(offset["row"]))})
             for partition, offset in position.items()
@@ -402,12 +378,6 @@ class DatagenSource(SourceConnector):
                     field="offsets",
                     fix='Write {"generator": name} and {"row": n}, where n is 0 or more.',
                 )
-
-
-def _row_at(options: GeneratorOptions, time: datetime) -> int:
-    """Return the first row whose timestamp is not before a time."""
-    after = time - options.plan.start
-    return max(0, -(-after // timedelta(microseconds=STEP_MICROS)))
 
 
 def _options(config: Config) -> GeneratorOptions:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sdk import Schema
-from headrace.sdk.sparktypes import to_ddl
-from headrace.sdk.sqltext import literal
+from headrace.sdk.sqltext import literal, sql_type
 from headrace_plugins.connectors.datagen.plan import (
     DAYS,
     ITEMS,
@@ -20,8 +18,7 @@ from headrace_plugins.connectors.datagen.plan import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    from headrace.sdk import Schema
     from headrace_plugins.connectors.datagen.plan import Plan
 
 _MOST_SCALE = 15
@@ -29,12 +26,7 @@ _MOST_SCALE = 15
 
 
 def value_sql(plan: Plan, row: str) -> str:
-    """Return the SQL of one row as a struct.
-
-    Args:
-        plan: What to make.
-        row: The name of a BIGINT column with the row's number.
-    """
+    """Return the SQL of one row as a struct; ``row`` is a BIGINT column with its number."""
     pairs = (
         f"{literal(path)}, {_Column(plan, row, path).nullable(schema)}"
         for path, schema in plan.columns()
@@ -52,6 +44,8 @@ def _unit(hash_sql: str) -> str:
 
 
 class _Column:
+    """One column, or one slot of a nested one; a method for each kind of values."""
+
     def __init__(self, plan: Plan, row: str, path: str) -> None:
         self.plan = plan
         self.row = row
@@ -65,9 +59,9 @@ class _Column:
         return f"IF({chance} < {self.plan.nulls!r}D, NULL, {self.sql(schema)})"
 
     def sql(self, schema: Schema) -> str:
-        sql = _MAKERS[kind(schema)](self, schema)
+        sql = getattr(self, kind(schema))(schema)
         # Makes the type nullable, as the schema says, where no value ever is null.
-        return f"IF(false, NULL, {sql})" if schema.optional else sql
+        return f"IF(false, NULL, {sql})" if schema.optional else str(sql)
 
     def hash(self) -> str:
         return f"xxhash64({self.plan.salt(self.path)}L, {self.row})"
@@ -75,93 +69,56 @@ class _Column:
     def below(self, limit: int) -> str:
         return f"shiftrightunsigned({self.hash()}, 1) % {limit}L"
 
-    def child(self, name: str) -> _Column:
-        return _Column(self.plan, self.row, f"{self.path}.{name}")
+    def child(self, name: str, schema: Schema) -> str:
+        return _Column(self.plan, self.row, f"{self.path}.{name}").sql(schema)
 
+    def whole(self, schema: Schema) -> str:
+        if self.plan.is_row_number(self.path, schema):
+            return self.row
+        return f"CAST({self.below(RANGES[schema.type])} AS {sql_type(schema)})"
 
-def _whole(column: _Column, schema: Schema) -> str:
-    if column.plan.is_row_number(column.path, schema):
-        return column.row
-    return f"CAST({column.below(RANGES[schema.type])} AS {_ddl(schema)})"
+    def real(self, schema: Schema) -> str:
+        return f"CAST({_unit(self.hash())} * 1000D AS {sql_type(schema)})"
 
+    def boolean(self, _: Schema) -> str:
+        return f"({self.hash()} & 1L) = 1L"
 
-def _real(column: _Column, schema: Schema) -> str:
-    return f"CAST({_unit(column.hash())} * 1000D AS {_ddl(schema)})"
+    def string(self, _: Schema) -> str:
+        # With its highest bit set a number always has 16 digits.
+        return f"substring(hex({self.hash()} | shiftleft(1L, 63)), 9, 8)"
 
+    def bytes(self, schema: Schema) -> str:
+        return f"unhex({self.string(schema)})"
 
-def _boolean(column: _Column, _: Schema) -> str:
-    return f"({column.hash()} & 1L) = 1L"
+    def decimal(self, schema: Schema) -> str:
+        precision, scale, limit = decimal_sizes(schema)
+        number = self.below(limit)
+        if scale > _MOST_SCALE:
+            return f"CAST(concat(CAST({number} AS STRING), 'E-{scale}') AS {sql_type(schema)})"
+        unit = f"CAST('1E-{scale}' AS DECIMAL({scale + 1}, {scale}))"
+        return (
+            f"CAST(CAST({number} AS DECIMAL(10, 0)) * {unit} AS DECIMAL({precision}, {scale}))"
+        )
 
+    def date(self, _: Schema) -> str:
+        days = f"CAST({self.below(DAYS)} + {self.plan.start_day}L AS INT)"
+        return f"date_from_unix_date({days})"
 
-def _string(column: _Column, _: Schema) -> str:
-    # With its highest bit set a number always has 16 digits.
-    return f"substring(hex({column.hash()} | shiftleft(1L, 63)), 9, 8)"
+    def timestamp(self, _: Schema) -> str:
+        return f"timestamp_micros({self.row} * {STEP_MICROS}L + {self.plan.start_micros}L)"
 
+    def struct(self, schema: Schema) -> str:
+        pairs = (f"{literal(m.name)}, {self.child(m.name, m.schema)}" for m in schema.fields)
+        return f"named_struct({', '.join(pairs)})"
 
-def _binary(column: _Column, schema: Schema) -> str:
-    return f"unhex({_string(column, schema)})"
+    def array(self, schema: Schema) -> str:
+        items = part(schema.value_schema)
+        return self._slice([self.child(str(slot), items) for slot in range(ITEMS)])
 
+    def map(self, schema: Schema) -> str:
+        kinds = sql_type(part(schema.key_schema))
+        keys = [f"CAST('{key}' AS {kinds})" for key in map_keys(part(schema.key_schema)) or ()]
+        return f"map_from_arrays({self._slice(keys)}, {self.array(schema)})"
 
-def _decimal(column: _Column, schema: Schema) -> str:
-    precision, scale, limit = decimal_sizes(schema)
-    number = column.below(limit)
-    if scale > _MOST_SCALE:
-        return f"CAST(concat(CAST({number} AS STRING), 'E-{scale}') AS {_ddl(schema)})"
-    unit = f"CAST('1E-{scale}' AS DECIMAL({scale + 1}, {scale}))"
-    return f"CAST(CAST({number} AS DECIMAL(10, 0)) * {unit} AS DECIMAL({precision}, {scale}))"
-
-
-def _date(column: _Column, _: Schema) -> str:
-    days = f"CAST({column.below(DAYS)} + {column.plan.start_day}L AS INT)"
-    return f"date_from_unix_date({days})"
-
-
-def _timestamp(column: _Column, _: Schema) -> str:
-    return f"timestamp_micros({column.row} * {STEP_MICROS}L + {column.plan.start_micros}L)"
-
-
-def _struct(column: _Column, schema: Schema) -> str:
-    pairs = (f"{literal(m.name)}, {column.child(m.name).sql(m.schema)}" for m in schema.fields)
-    return f"named_struct({', '.join(pairs)})"
-
-
-def _array(column: _Column, schema: Schema) -> str:
-    return _slice(column, _slots(column, part(schema.value_schema)))
-
-
-def _map(column: _Column, schema: Schema) -> str:
-    kinds = _ddl(part(schema.key_schema))
-    keys = [f"CAST('{key}' AS {kinds})" for key in map_keys(part(schema.key_schema)) or ()]
-    values = _slots(column, part(schema.value_schema))
-    return f"map_from_arrays({_slice(column, keys)}, {_slice(column, values)})"
-
-
-def _slots(column: _Column, schema: Schema) -> list[str]:
-    return [column.child(str(slot)).sql(schema) for slot in range(ITEMS)]
-
-
-def _slice(column: _Column, slots: list[str]) -> str:
-    return f"slice(array({', '.join(slots)}), 1, CAST({column.below(ITEMS + 1)} AS INT))"
-
-
-def _ddl(schema: Schema) -> str:
-    return to_ddl(Schema.struct({"x": schema.replaced(optional=True)})).removeprefix("`x` ")
-
-
-_MAKERS: Mapping[str, Callable[[_Column, Schema], str]] = {
-    "INT8": _whole,
-    "INT16": _whole,
-    "INT32": _whole,
-    "INT64": _whole,
-    "FLOAT32": _real,
-    "FLOAT64": _real,
-    "BOOLEAN": _boolean,
-    "STRING": _string,
-    "BYTES": _binary,
-    "DECIMAL": _decimal,
-    "DATE": _date,
-    "TIMESTAMP": _timestamp,
-    "STRUCT": _struct,
-    "ARRAY": _array,
-    "MAP": _map,
-}
+    def _slice(self, slots: list[str]) -> str:
+        return f"slice(array({', '.join(slots)}), 1, CAST({self.below(ITEMS + 1)} AS INT))"

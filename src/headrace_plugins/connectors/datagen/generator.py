@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from headrace.sdk import Position, SourceTask, check_range
+from headrace.sdk import Position, SourceTask, Split, check_range
 from headrace_plugins.connectors.datagen.arrays import make_rows
 
 if TYPE_CHECKING:
@@ -35,38 +35,33 @@ class Rate:
     """
 
     def __init__(self, rows_per_second: float, clock: Callable[[], float]) -> None:
-        """Use ``clock``, which gives seconds and never goes back; a rate of 0 is no limit."""
+        """Use ``clock``, which gives seconds and never goes back; a rate of 0 is unlimited."""
         self._rate = rows_per_second
         self._clock = clock
         self._asked: float | None = None
         self._saved = 0.0
         self._granted = 0
 
-    def grant(self, row: int, wanted: int) -> int:
-        """Return how many of the ``wanted`` rows that follow ``row`` may be read now.
+    def grant(self, row: int, requested: int) -> int:
+        """Return how many of the rows requested after ``row`` may be read now.
 
         Rows that were granted before and not read are taken back: asking twice for the
         same rows uses the budget once.
         """
         if self._rate <= 0:
-            return wanted
+            return requested
         now = self._clock()
         since = 0.0 if self._asked is None else now - self._asked
         unread = max(self._granted - row, 0) if self._asked is not None else 0
         budget = min(self._saved, self._rate) + unread + since * self._rate
-        granted = min(wanted, math.floor(budget))
+        granted = min(requested, math.floor(budget))
         self._asked, self._saved, self._granted = now, budget - granted, row + granted
         return granted
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The rows of one task of several: every ``of``-th block, from block ``part`` on.
-
-    Args:
-        part: The task's number, from 0.
-        of: How many tasks there are.
-    """
+    """The rows of one task of several: every ``of``-th block, from block ``part`` on."""
 
     part: int = 0
     of: int = 1
@@ -106,19 +101,10 @@ _SPLIT_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorOptions:
-    """One task's configuration, parsed.
+    """One task's configuration, parsed; see ``DatagenSettings``.
 
-    Args:
-        name: The generator's name in positions.
-        plan: What is made.
-        rows: How many rows all tasks make together; None for endless.
-        rate: Rows a second of this task; 0 for no limit.
-        lane: Which rows are this task's.
-        partitions: Into how many parts a range is divided; None for the gear's own choice.
-        bad: The share of rejected records, from 0 to 1.
-        streams: How many streams there are.
-        change_after: The row from which on a stream's rows have one more column.
-        clock: Gives seconds and never goes back.
+    ``rate`` is that of this task, and ``lane`` its rows. ``clock`` gives seconds and never goes
+    back.
     """
 
     name: str
@@ -179,14 +165,14 @@ class Generator(SourceTask):
 
     def latest(self, start: Position, limit: ReadLimit) -> Position:
         row = self.row(start)
-        wanted = self.left(row)
+        most = self.left(row)
         if limit.until is not None:
-            wanted = min(wanted, max(self.row(limit.until) - row, 0))
+            most = min(most, max(self.row(limit.until) - row, 0))
         if limit.rows is not None:
-            wanted = min(wanted, limit.rows)
+            most = min(most, limit.rows)
         if limit.size_bytes is not None:
-            wanted = min(wanted, max(limit.size_bytes // self._row_bytes, 1))
-        granted = wanted if self._rate is None else self._rate.grant(row, wanted)
+            most = min(most, max(limit.size_bytes // self._row_bytes, 1))
+        granted = most if self._rate is None else self._rate.grant(row, most)
         return start if granted == 0 else self.position(row + granted)
 
     def size_bytes(self, start: Position, end: Position) -> int | None:
@@ -204,6 +190,11 @@ class Generator(SourceTask):
 
     def rows(self, start: Position, end: Position) -> int:
         return self.row(end) - self.row(start)
+
+    def divided(self, start: Position, end: Position) -> list[Split]:
+        """Return the splits of a range."""
+        parts = self.parts(*self.bounds(start, end))
+        return [Split({"start": a, "end": b}, rows=b - a) for a, b in parts]
 
     def parts(self, start: int, end: int) -> list[tuple[int, int]]:
         """Divide a range of this task's rows; the same range gives the same parts."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.arrow import to_arrow_type
+from headrace.sdk.schema import FLOATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +31,6 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _LANE_BYTES = np.uint64(8)
-
-
-def salt(seed: int, path: str) -> int:
-    """Return the number that tells the column ``path`` from all others of this seed.
-
-    It is at most 62 bits long, so that it is a plain literal in SQL.
-    """
-    digest = hashlib.blake2b(f"{seed}/{path}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 2
 
 
 def hashes(salt_number: int, rows: npt.NDArray[np.int64]) -> Hashes:
@@ -88,19 +80,14 @@ _DECIMAL_DIGITS = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that decides the value of each row; equal plans give equal rows.
-
-    Args:
-        schema: The columns.
-        seed: Another seed gives other values.
-        start: The timestamp of row 0, and the first date.
-        nulls: The share of nulls in columns that may be null, from 0 to 1.
-    """
+    """All that decides the value of each row; equal plans give equal rows."""
 
     schema: Schema
     seed: int = 0
     start: datetime = field(default=datetime(2025, 1, 1, tzinfo=UTC))
+    """The timestamp of row 0, and the first date."""
     nulls: float = 0.0
+    """The share of nulls in columns that may be null, from 0 to 1."""
 
     @property
     def start_micros(self) -> int:
@@ -113,8 +100,12 @@ class Plan:
         return self.start_micros // 86_400_000_000
 
     def salt(self, path: str) -> int:
-        """Return the salt of the column ``path``."""
-        return salt(self.seed, path)
+        """Return a number that only the column ``path`` of this seed has.
+
+        It is at most 62 bits long, so that it is a plain literal in SQL.
+        """
+        digest = hashlib.blake2b(f"{self.seed}/{path}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 2
 
     def columns(self) -> Iterator[tuple[str, Schema]]:
         """Yield the name and schema of each column."""
@@ -126,10 +117,12 @@ class Plan:
 
 
 def kind(schema: Schema) -> str:
-    """Return what decides how values are made: the logical name's last part, or the type."""
+    """Return what decides how values are made, which is the name of a maker's method."""
     if schema.is_logical:
-        return str(schema.name).rpartition(".")[2].upper()
-    return schema.type.value
+        return str(schema.name).rpartition(".")[2].lower()
+    if schema.type in RANGES:
+        return "whole"
+    return "real" if schema.type in FLOATS else schema.type.value.lower()
 
 
 def decimal_sizes(schema: Schema) -> tuple[int, int, int]:

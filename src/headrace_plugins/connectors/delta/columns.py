@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from headrace.sdk import ConfigError, Refusal, Schema, Type
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import literal, quote
+from headrace_plugins.transforms.sql import foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,29 +67,26 @@ def nullable(kind: Json) -> Json:
         return _KEPT_AS.get(kind, kind)
     match kind["type"]:
         case "struct":
-            return {"type": "struct", "fields": [_nullable_field(f) for f in kind["fields"]]}
+            fields = []
+            for each in kind["fields"]:
+                facts = each.get("metadata") or {}
+                comment = {"comment": facts["comment"]} if facts.get("comment") else {}
+                fields.append(as_field(each["name"], nullable(each["type"]), comment))
+            return {"type": "struct", "fields": fields}
         case "array":
-            element = nullable(kind["elementType"])
-            return {"type": "array", "elementType": element, "containsNull": True}
+            return {**kind, "elementType": nullable(kind["elementType"]), "containsNull": True}
         case "map":
-            return {
-                "type": "map",
-                "keyType": nullable(kind["keyType"]),
-                "valueType": nullable(kind["valueType"]),
-                "valueContainsNull": True,
-            }
+            keys, values = nullable(kind["keyType"]), nullable(kind["valueType"])
+            return {**kind, "keyType": keys, "valueType": values, "valueContainsNull": True}
         case _:
             return kind
 
 
-def _nullable_field(field: Mapping[str, Any]) -> dict[str, Any]:
-    comment = (field.get("metadata") or {}).get("comment")
-    return {
-        "name": field["name"],
-        "type": nullable(field["type"]),
-        "nullable": True,
-        "metadata": {} if comment is None else {"comment": comment},
-    }
+def as_field(
+    name: str, kind: Json, metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a field that may be null, as Spark's JSON."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata or {})}
 
 
 def required(kind: Json) -> bool:
@@ -150,11 +149,11 @@ def moved(sql: str, source: Json, target: Json, depth: int = 0) -> str:
 
 def _member(sql: str, source: Mapping[str, Any], field: Mapping[str, Any], depth: int) -> str:
     name = field["name"]
-    given = [f for f in source["fields"] if f["name"].lower() == name.lower()]
-    if not given:
+    sources = [f for f in source["fields"] if f["name"].lower() == name.lower()]
+    if not sources:
         return f"{literal(name)}, CAST(NULL AS {ddl(field['type'])})"
-    inner = f"{sql}.{quote(given[0]['name'])}"
-    return f"{literal(name)}, {moved(inner, given[0]['type'], field['type'], depth)}"
+    inner = f"{sql}.{quote(sources[0]['name'])}"
+    return f"{literal(name)}, {moved(inner, sources[0]['type'], field['type'], depth)}"
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
@@ -212,16 +211,11 @@ def fit(
     policy: EvolutionPolicy,
     may_widen: bool = False,
 ) -> Fit:
-    """Say how a batch goes into a table, whose columns are matched whatever their case.
+    """Return how a batch goes into a table, whose columns are matched whatever their case.
 
-    Args:
-        table: The table's fields, as Spark's JSON; None for a table to be made, in which
-            everything may be null.
-        batch: The batch's fields.
-        policy: What happens to columns, also inside structs, that the table lacks, and to
-            wider types.
-        may_widen: Whether the table has Delta's type widening turned on. Without it only
-            TINYINT and SMALLINT may become INT.
+    Fields are those of Spark's JSON; a new table, whose fields are None, lets everything be
+    null. The policy decides on columns that the table lacks, also in structs, and wider types.
+    Without Delta's type widening (``may_widen``) only TINYINT and SMALLINT may become INT.
 
     Raises:
         ConfigError: A type does not fit, or the policy rejects a column; `field` is its path.
@@ -243,20 +237,23 @@ def _fields(
 ) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
     fields = {f["name"].lower(): f for f in table}
     names: dict[str, str] = {}
-    for given in batch:
-        name, where = given["name"], f"{path}.{given['name']}".strip(".")
+    for column in batch:
+        name, where = column["name"], f"{path}.{column['name']}".strip(".")
         known = fields.get(name.lower())
         adding = changes.policy.of(ChangeKind.ADD)
         if known is not None:
-            kind = _grown(known["type"], given["type"], where, changes)
+            kind = _grown(known["type"], column["type"], where, changes)
             fields[name.lower()] = {**known, "type": kind}
         elif adding in _FOLLOWED:
             changes.added.append(where)
-            kind = nullable(given["type"])
-            added = {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            fields[name.lower()] = added
+            fields[name.lower()] = as_field(name, nullable(column["type"]))
         elif adding is Handling.REJECT:
-            raise _unknown(where)
+            raise ConfigError(
+                problem="The table has no such column, and schema.evolution.add is reject.",
+                fix="Drop the field with a transform, add the column, or set "
+                "schema.evolution.add.",
+                field=where,
+            )
         if name.lower() in fields:
             names[name] = fields[name.lower()]["name"]
     return list(fields.values()), names
@@ -307,16 +304,8 @@ def _apart(table: Json, batch: Json, path: str) -> ConfigError:
     )
 
 
-def _unknown(path: str) -> ConfigError:
-    return ConfigError(
-        problem="The table has no such column, and schema.evolution.add is reject.",
-        fix="Drop the field with a transform, add the column, or set schema.evolution.add.",
-        field=path,
-    )
-
-
 DELETED = "__headrace_deleted"
-"""The column of staged rows that tells tombstones from rows."""
+"""The column of staged rows that is true for tombstones."""
 _POSITION = "__headrace_position"
 _LAST = "__headrace_last"
 
@@ -325,9 +314,7 @@ _LAST = "__headrace_last"
 class Columns:
     """The columns of a batch, before they are fitted to the table.
 
-    Args:
-        sources: For each column, its SQL over the record columns.
-        kinds: For each column, its type as Spark's JSON.
+    For each: its SQL over the record columns, and its type as Spark's JSON.
     """
 
     sources: Mapping[str, str]
@@ -336,10 +323,7 @@ class Columns:
     @property
     def fields(self) -> list[dict[str, Any]]:
         """The columns as the fields of a StructType in Spark's JSON."""
-        return [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, kind in self.kinds.items()
-        ]
+        return [as_field(name, kind) for name, kind in self.kinds.items()]
 
     def select(self, fit: Fit) -> list[str]:
         """Return the SQL of the columns that are written, of the table's types and names."""
@@ -352,7 +336,7 @@ class Columns:
 def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> Columns:
     """Return the columns of a frame of records: the value's, and those of the key in ``keys``.
 
-    A value that is no struct is one column, ``value``.
+    A value that is not a struct is one column, ``value``.
     """
     kinds = {f["name"]: f["type"] for f in frame.schema.jsonValue()["fields"]}
     of_value = _members("value", kinds["value"], batch.schema)
@@ -376,13 +360,12 @@ def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> 
 def key_names(batch: SinkBatch, configured: Sequence[str]) -> list[str]:
     """Return the names of the key's columns.
 
-    Raises:
-        ConfigError: None are configured, and the record's key does not tell.
+    Raises ConfigError if none are configured, and the record's key has none.
     """
     if configured:
         return list(configured)
     if batch.key_schema is None or batch.key_schema.type is not Type.STRUCT:
-        problem = "The records have no key with fields to tell which rows they update."
+        problem = "The records have no key with fields that identifies the rows to update."
         raise ConfigError(problem=problem, fix="Set key.fields.", field="key.fields")
     return [member.name for member in batch.key_schema.fields]
 
@@ -392,10 +375,7 @@ def last_of_each_key(
 ) -> DataFrame:
     """Return the last record of each key, by position, as rows with the column ``DELETED``.
 
-    Args:
-        frame: The records.
-        columns: SQL of the table's columns, named.
-        keys: The names of the key's columns in the table.
+    ``columns`` is the SQL of the table's columns, named; ``keys`` are names among these.
     """
     rows = frame.selectExpr(*columns, f"value IS NULL AS {DELETED}", f"position AS {_POSITION}")
     quoted = [quote(name) for name in keys]
@@ -433,6 +413,8 @@ def _names(schema: Schema) -> list[str]:
 
 
 _PREFIX = "delta.constraints."
+_INVARIANTS = "delta.invariants"
+_COLUMN_SQL = {"delta.generationExpression", "CURRENT_DEFAULT"}
 # Strings, quoted names, words with what follows them, numbers, and anything else.
 _TOKEN = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|[A-Za-z_]\w*|\d[\w.]*|.""",
@@ -452,16 +434,17 @@ def broken_constraints(
 ) -> Iterator[Refusal]:
     """Yield conditions for records that Delta would refuse by a constraint. No job runs.
 
-    A constraint that cannot be told from the records alone is left to Delta: it then refuses
-    the batch as a whole.
-
-    Args:
-        frame: The records.
-        columns: Their columns.
-        fit: How these go into the table.
-        properties: The table's, where its constraints are.
-        merges: Whether columns that are not written may have values already.
+    A constraint that needs more than the records is left to Delta: it then refuses the batch as
+    a whole. In a table that ``merges``, columns that are not written may have values already.
+    Raises ConfigError: SQL of the table reaches out of its records.
     """
+    for place, sql in _sql_of(fit.fields, properties):
+        if problem := foreign(sql):
+            raise ConfigError(
+                problem=f"{place} of the table: {problem}",
+                fix="Remove it from the table, or write to another table.",
+                field="path",
+            )
     sources = {
         to.lower(): f"({moved(columns.sources[name], columns.kinds[name], fit.type_of(to))})"
         for name, to in fit.names.items()
@@ -473,13 +456,38 @@ def broken_constraints(
             continue
         # Delta takes a constraint that is null for one that is broken.
         broken = f"(value IS NOT NULL AND NOT coalesce({_over(check, sources)}, false))"
-        if _is_sql(frame, broken):
-            constraint = name.removeprefix(_PREFIX)
-            yield Refusal(
-                condition=broken,
-                problem=f"A record breaks the table's constraint {constraint}: {check}.",
-                fix="Fix or filter such records with a transform, or drop the constraint.",
-            )
+        try:
+            frame.selectExpr(broken)
+        except AnalysisException:
+            continue
+        constraint = name.removeprefix(_PREFIX)
+        yield Refusal(
+            condition=broken,
+            problem=f"A record breaks the table's constraint {constraint}: {check}.",
+            fix="Fix or filter such records with a transform, or drop the constraint.",
+        )
+
+
+def _sql_of(
+    fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the SQL that Delta runs when it writes to a table, and where it stands."""
+    for each in (properties, *_metadata(list(fields))):
+        for name, value in each.items():
+            if name == _INVARIANTS:
+                yield name, str(json.loads(value)["expression"]["expression"])
+            elif name.startswith(_PREFIX) or name in _COLUMN_SQL:
+                yield name, str(value)
+
+
+def _metadata(part: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the metadata of columns at any depth of a schema, as Spark's JSON has it."""
+    if isinstance(part, dict):
+        yield part.get("metadata") or {}
+        yield from _metadata([value for key, value in part.items() if key != "metadata"])
+    elif isinstance(part, list):
+        for each in part:
+            yield from _metadata(each)
 
 
 def _over(check: str, sources: Mapping[str, str]) -> str:
@@ -493,11 +501,3 @@ def _over(check: str, sources: Mapping[str, str]) -> str:
         found.append(source if source is not None and is_column else text)
         before = text.strip() or before
     return f"({''.join(found)})"
-
-
-def _is_sql(frame: DataFrame, condition: str) -> bool:
-    try:
-        frame.selectExpr(condition)
-    except AnalysisException:
-        return False
-    return True

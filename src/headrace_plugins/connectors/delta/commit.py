@@ -29,7 +29,7 @@ from headrace.sdk.delta import (
 from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import quote
-from headrace_plugins.connectors.delta.columns import DELETED, nullable
+from headrace_plugins.connectors.delta.columns import DELETED, as_field, nullable
 from headrace_plugins.connectors.delta.table import (
     HIDDEN,
     add_columns,
@@ -44,9 +44,9 @@ from headrace_plugins.connectors.delta.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from headrace.sdk import Mark
     from headrace.sdk.delta import AddedFile
@@ -64,12 +64,12 @@ _CONFLICTS = "DELTA_CONCURRENT_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkCommit:
-    """One batch of staged rows that Spark commits.
+class _Commit:
+    """One batch of staged rows; it may be pickled to a worker.
 
     Args:
         table: The table's folder.
-        files: The staged files.
+        files: The staged files; for a merge each key once, with the column ``DELETED``.
         fields: Their columns, as Spark's JSON, without ``DELETED``.
         keys: For a merge, the key's columns; none for an append.
         mark: The batch.
@@ -83,6 +83,14 @@ class SparkCommit:
     mark: Mark
     receipt: str
 
+    def is_done(self) -> bool:
+        """Return whether the table holds the batch already."""
+        return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
+
+
+class SparkCommit(_Commit):
+    """Rows that Spark appends or merges."""
+
     def run(self, spark: SparkSession) -> None:
         """Append or merge; the rows, the mark and the receipt are one transaction.
 
@@ -94,7 +102,7 @@ class SparkCommit:
             SinkError: Spark refused the rows, such as for a constraint of the table.
             SetupError: The session has no delta-spark.
         """
-        if self._is_done():
+        if self.is_done():
             return
         session = _session(spark)
         # A session's settings are the only way to give a merge its mark.
@@ -113,17 +121,12 @@ class SparkCommit:
         except (PySparkException, Py4JError) as error:
             raise _failure(self.table, error) from error
         # delta-spark skips in silence what another attempt has written meanwhile.
-        self._is_done()
-
-    def _is_done(self) -> bool:
-        return self.mark.wrote(find_receipt(DeltaTable(str(self.table)), self.mark))
+        self.is_done()
 
     def _rows(self, session: SparkSession) -> DataFrame:
-        fields = list(self.fields)
-        if self.keys:
-            deleted = {"name": DELETED, "type": "boolean", "nullable": True, "metadata": {}}
-            fields.append(deleted)
-        schema = T.StructType.fromJson({"type": "struct", "fields": fields})
+        deleted = [as_field(DELETED, "boolean")] if self.keys else []
+        fields = {"type": "struct", "fields": [*self.fields, *deleted]}
+        schema = T.StructType.fromJson(fields)
         if not self.files:
             return session.createDataFrame([], schema)
         return session.read.schema(schema).parquet(*(file.spark_path for file in self.files))
@@ -149,18 +152,12 @@ class SparkCommit:
 def change_schema(spark: SparkSession, table: Location, schema: Mapping[str, Any]) -> None:
     """Add the columns, and widen the types, that ``schema`` (Spark's JSON) has more.
 
-    Raises:
-        RetriableError: Another writer committed first.
-        SinkError: Delta refused.
-        SetupError: The session has no delta-spark.
+    Raises RetriableError if another writer came first, SinkError if Delta refuses, and
+    SetupError without delta-spark.
     """
-    session = _session(spark)
-    empty = session.createDataFrame([], T.StructType.fromJson(dict(schema)))
-    try:
-        writer = empty.write.format("delta").mode("append").option("mergeSchema", "true")
-        writer.save(table.spark_path)
-    except (PySparkException, Py4JError) as error:
-        raise _failure(table, error) from error
+    _save_nothing(
+        spark, table, schema, lambda to: to.mode("append").option("mergeSchema", "true")
+    )
 
 
 def make_table(
@@ -173,21 +170,30 @@ def make_table(
 ) -> None:
     """Make a table whose properties turn on features; nothing happens when it is there.
 
-    Raises:
-        SinkError: Delta refused.
-        SetupError: The session has no delta-spark.
+    Raises SinkError if Delta refuses, and SetupError without delta-spark.
     """
-    session = _session(spark)
-    empty = session.createDataFrame([], T.StructType.fromJson(dict(schema)))
-    writer = empty.write.format("delta").mode("ignore").options(**properties)
+
+    def how(writer: DataFrameWriter) -> DataFrameWriter:
+        return writer.mode("ignore").options(**properties).partitionBy(*partition_by)
+
+    _save_nothing(spark, table, schema, how)
+
+
+def _save_nothing(
+    spark: SparkSession,
+    table: Location,
+    schema: Mapping[str, Any],
+    how: Callable[[DataFrameWriter], DataFrameWriter],
+) -> None:
+    empty = _session(spark).createDataFrame([], T.StructType.fromJson(dict(schema)))
     try:
-        writer.partitionBy(*partition_by).save(table.spark_path)
+        how(empty.write.format("delta")).save(table.spark_path)
     except (PySparkException, Py4JError) as error:
         raise _failure(table, error) from error
 
 
 def _session(spark: SparkSession) -> SparkSession:
-    """Return a session of its own, whose settings no other thread sees."""
+    """Return a new session, whose settings no other thread sees."""
     if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
         raise SetupError(
             problem="This table can only be written by delta-spark, which the session lacks.",
@@ -210,25 +216,8 @@ _TRIES = 5
 _INT96_UNIT = "us"  # Spark's older form of timestamps has no unit of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
-    """One batch of rows and deletions to merge; it is pickled to a worker.
-
-    Args:
-        table: The table's folder.
-        files: The staged files, each key once, with the column ``DELETED``.
-        fields: The columns of the files, as Spark's JSON, without ``DELETED``.
-        keys: The columns that tell which row of the table a staged row stands for.
-        mark: The batch.
-        receipt: What the commit keeps.
-    """
-
-    table: Location
-    files: Sequence[Location]
-    fields: Sequence[Mapping[str, Any]]
-    keys: Sequence[str]
-    mark: Mark
-    receipt: str
+class Merge(_Commit):
+    """Rows and deletions that a worker merges."""
 
     def run(self) -> None:
         """Merge; the rows, the mark and the receipt become visible in one transaction.
@@ -252,7 +241,10 @@ class Merge:
             except DeltaError as error:
                 problem = f"The merge into {self.table} failed: {error}"
                 raise SinkError(problem) from error
-            self._ensure_mark()
+            if not self.is_done():
+                # Keep the mark of a merge that changed nothing, for which no commit is made.
+                table = DeltaTable(str(self.table))
+                add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
             log.info("delta.merged", table=str(self.table), batch=self.mark.batch, **figures)
             return
         problem = f"Other writers changed {self.table} during each of {_TRIES} merges."
@@ -278,14 +270,8 @@ class Merge:
             .when_not_matched_insert(values, predicate=f"NOT s.{DELETED}")
             .execute()
         )
-        wanted = ("inserted", "updated", "deleted")
-        return {name: int(figures[f"num_target_rows_{name}"]) for name in wanted}
-
-    def _ensure_mark(self) -> None:
-        """Keep the mark of a merge that changed nothing, for which no commit is made."""
-        table = DeltaTable(str(self.table))
-        if not self.mark.wrote(find_receipt(table, self.mark)):
-            add_files(table, [], self.mark, self.receipt, datetime.now(UTC))
+        counts = ("inserted", "updated", "deleted")
+        return {name: int(figures[f"num_target_rows_{name}"]) for name in counts}
 
     def _rows(self) -> pa.RecordBatchReader:
         """Stream the staged rows; they are never all in memory here."""
@@ -310,16 +296,7 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The table that a batch goes to, and what has to be done to it before.
-
-    Args:
-        spark: The worker's session.
-        path: The table's folder.
-        fit: How the batch goes into the table.
-        partition_by: What a new table is divided by.
-        properties: The properties of a new table.
-        upkeep: Called after each commit.
-    """
+    """The table that a batch goes to, and what has to be done to it before."""
 
     spark: SparkSession
     path: Location
@@ -331,7 +308,7 @@ class Destination:
     def ready(self) -> DeltaTable:
         """Make the table or its new columns, and return it as it is now.
 
-        It has no part in the batch's transaction: columns without values do no harm, and are
+        It is not part of the batch's transaction: columns without values do no harm, and are
         there when the batch runs again.
         """
         table = open_table(self.path)
@@ -348,20 +325,10 @@ class Destination:
         return self._opened()
 
     def _made(self) -> DeltaTable:
+        how: dict[str, Any] = {"partition_by": self.partition_by, "properties": self.properties}
         if not turns_on_features(self.properties):
-            return create_table(
-                self.path,
-                self.fit,
-                partition_by=self.partition_by,
-                properties=self.properties,
-            )
-        make_table(
-            self.spark,
-            self.path,
-            self.fit.schema,
-            partition_by=self.partition_by,
-            properties=self.properties,
-        )
+            return create_table(self.path, self.fit, **how)
+        make_table(self.spark, self.path, self.fit.schema, **how)
         table = self._opened()
         flush_commits(self.path, None)
         record_created(table, self.path)
@@ -402,39 +369,38 @@ class StagedAppend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRows:
-    """Rows in a hidden folder of the table, to be merged into it or written by Spark.
-
-    Args:
-        to: The table.
-        mark: The batch.
-        files: The staged files.
-        rows: How many records they stand for, superseded ones included.
-        keys: The key's columns, for a merge.
-        merge_bytes: From this size of the table on, Spark does the merge.
-    """
+    """Rows in a hidden folder of the table, to be merged into it or written by Spark."""
 
     to: Destination
     mark: Mark
     files: Sequence[AddedFile]
     rows: int
+    """How many records they stand for, superseded ones included."""
     keys: Sequence[str]
+    """The key's columns, for a merge."""
     merge_bytes: int
+    """From this size of the table on, Spark does the merge."""
 
     def commit(self, receipt: str) -> None:
         table = self.to.ready()
         if not self.mark.wrote(find_receipt(table, self.mark)):
-            work: dict[str, Any] = {
-                "table": self.to.path,
-                "files": [self.to.path / file.path for file in self.files],
-                "fields": self._fields(),
-                "keys": self.keys,
-                "mark": self.mark,
-                "receipt": receipt,
-            }
-            if self._needs_spark(table):
-                SparkCommit(**work).run(self.to.spark)
+            needs_spark = (
+                not self.keys
+                or merge_obstacle(table) is not None
+                or size_of(table) >= self.merge_bytes
+            )
+            work = (SparkCommit if needs_spark else Merge)(
+                table=self.to.path,
+                files=[self.to.path / file.path for file in self.files],
+                fields=self._fields(),
+                keys=self.keys,
+                mark=self.mark,
+                receipt=receipt,
+            )
+            if isinstance(work, Merge):
+                run_in_worker(self.to.spark, work.run)
             else:
-                run_in_worker(self.to.spark, Merge(**work).run)
+                work.run(self.to.spark)
             # Guarantee 1: those commits are in the operating system's memory only.
             flush_commits(self.to.path, self.mark, int(table.version()))
         discard_staged(self.to.path, self.mark, folder=HIDDEN)
@@ -444,15 +410,7 @@ class StagedRows:
     def abort(self) -> None:
         discard_staged(self.to.path, self.mark, folder=HIDDEN)
 
-    def _needs_spark(self, table: DeltaTable) -> bool:
-        if not self.keys or merge_obstacle(table) is not None:
-            return True
-        return size_of(table) >= self.merge_bytes
-
     def _fields(self) -> list[dict[str, Any]]:
         written = set(self.to.fit.names.values())
-        return [
-            {"name": f["name"], "type": nullable(f["type"]), "nullable": True, "metadata": {}}
-            for f in self.to.fit.fields
-            if f["name"] in written
-        ]
+        fields = (field for field in self.to.fit.fields if field["name"] in written)
+        return [as_field(field["name"], nullable(field["type"])) for field in fields]

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 
 TOPIC = "${topic}"
 _FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -83,7 +84,9 @@ def _property(text: str) -> tuple[str, str]:
 def _check_path(name: str, value: object) -> None:
     if not value:
         raise invalid(name, value, "Must be a folder", fix="Give the path of a folder.")
-    Location.of(str(value), field=name)
+    if _ESCAPE.search(Location.of(str(value), field=name).path):
+        problem = "Must not contain a percent sign before two hexadecimal digits"
+        raise invalid(name, value, problem, fix="Choose another folder: deltalake decodes it.")
 
 
 def _check_properties(name: str, value: object) -> None:
@@ -93,7 +96,7 @@ def _check_properties(name: str, value: object) -> None:
 
 
 class DeltaSettings(Settings, group="Delta"):
-    """What a Delta sink is told."""
+    """What a Delta sink writes to, and how."""
 
     path: str = setting(
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "
@@ -110,7 +113,7 @@ class DeltaSettings(Settings, group="Delta"):
         importance=Importance.HIGH,
     )
     key_fields: tuple[str, ...] = setting(
-        "For upsert: the columns that tell rows apart, taken from the record's key, "
+        "For upsert: the columns that identify a row, taken from the record's key, "
         "or from its value if the key has none of that name. If empty, the fields of the "
         "record's key.",
         default=(),
@@ -178,7 +181,7 @@ class DeltaSettings(Settings, group="Delta"):
         if TOPIC in self.path and not _FOLDER_NAME.fullmatch(topic):
             raise ConfigError(
                 problem=f"The topic {topic!r} cannot be part of a folder's name.",
-                fix="Rename it with a transform, or write it to a path of its own.",
+                fix="Rename it with a transform, or write it to another path.",
                 field="path",
             )
         place = Location.of(self.path)
@@ -283,8 +286,14 @@ class DeltaTask(FrameSink):
         plan = fit(fields, columns.fields, policy=batch.evolution, may_widen=widening)
         if table is None:
             check_partition_columns(plan, settings.partition_by)
-        else:
-            _check_partitions(table, settings.partition_by)
+        elif settings.partition_by and (
+            list(settings.partition_by) != (found := table.metadata().partition_columns)
+        ):
+            raise ConfigError(
+                problem=f"The table is divided by {', '.join(found) or 'no column'}.",
+                fix="Leave partition.by out: a table that exists keeps its own.",
+                field="partition.by",
+            )
         missing = [key for key in keys if key not in plan.names]
         if missing:
             raise ConfigError(
@@ -302,8 +311,14 @@ class DeltaTask(FrameSink):
         refusals = self._refusals(plan, batch)
         frame, seen = _observed(frame, refusals) if refusals else (frame, None)
         rows = frame.selectExpr(*plan.columns.select(plan.fit))
-        plain = self._takes_files(plan)
-        partition_by = self._partition_columns(plan) if plain else ()
+        # Whether the table takes files just as they are.
+        if plan.table is None:
+            plain = not turns_on_features(self.settings.properties)
+            partition_by: Sequence[str] = self.settings.partition_by
+        else:
+            plain = not plan.fit.widened and append_obstacle(plan.table) is None
+            partition_by = plan.table.metadata().partition_columns
+        partition_by = partition_by if plain else ()
         for name in partition_by:
             if name not in rows.columns:
                 kind = ddl(plan.fit.type_of(name))
@@ -330,17 +345,6 @@ class DeltaTask(FrameSink):
         records = _settle(refusals, seen, to, batch, HIDDEN)
         return self._staged_rows(to, batch.mark, files=files, rows=records, keys=keys)
 
-    def _takes_files(self, plan: _Plan) -> bool:
-        """Return whether the table takes files just as they are."""
-        if plan.table is None:
-            return not turns_on_features(self.settings.properties)
-        return not plan.fit.widened and append_obstacle(plan.table) is None
-
-    def _partition_columns(self, plan: _Plan) -> Sequence[str]:
-        if plan.table is None:
-            return self.settings.partition_by
-        return plan.table.metadata().partition_columns
-
     def _refusals(self, plan: _Plan, batch: SinkBatch) -> list[Refusal]:
         """Return what the table cannot take."""
         found = []
@@ -349,7 +353,7 @@ class DeltaTask(FrameSink):
             found.append(
                 Refusal(
                     condition=" OR ".join(f"{sql} IS NULL" for sql in sources),
-                    problem="A record has a null in its key, which tells no row apart.",
+                    problem="A record has a null in its key, which identifies no row.",
                     fix="Filter them out with a transform, or name other key.fields.",
                     field=", ".join(self.settings.key_fields) or "key",
                 )
@@ -364,14 +368,26 @@ class DeltaTask(FrameSink):
                     field="value",
                 )
             )
-        nulls = (_null(name, plan.columns.sources[name]) for name in plan.required)
+        nulls = (
+            Refusal(
+                condition=f"(value IS NOT NULL AND {plan.columns.sources[name]} IS NULL)",
+                problem="A record has a null where the table's column is NOT NULL.",
+                fix="Fill the field with a transform, or drop NOT NULL from the column.",
+                field=name,
+            )
+            for name in plan.required
+        )
         return [*found, *nulls, *plan.checks]
 
 
 def _required(fields: Sequence[Mapping[str, Any]], plan: Fit) -> list[str]:
-    """Return the batch's columns that the table wants not null."""
-    wanted = {f["name"]: f["metadata"] or {} for f in fields if not f["nullable"]}
-    missing = {name for name, told in wanted.items() if not _fills_itself(told)}
+    """Return the batch's columns that are NOT NULL in the table."""
+    required = {f["name"]: f["metadata"] or {} for f in fields if not f["nullable"]}
+    missing = {
+        name
+        for name, metadata in required.items()
+        if not any(key.startswith(OWN_VALUES) for key in metadata)
+    }
     missing -= set(plan.names.values())
     if missing:
         raise ConfigError(
@@ -379,30 +395,7 @@ def _required(fields: Sequence[Mapping[str, Any]], plan: Fit) -> list[str]:
             fix="Add the field with a transform, or drop NOT NULL from the column.",
             field=min(missing),
         )
-    return [name for name, to in plan.names.items() if to in wanted]
-
-
-def _fills_itself(metadata: Iterable[str]) -> bool:
-    return any(key.startswith(OWN_VALUES) for key in metadata)
-
-
-def _check_partitions(table: DeltaTable, configured: Sequence[str]) -> None:
-    found = table.metadata().partition_columns
-    if configured and list(configured) != found:
-        raise ConfigError(
-            problem=f"The table is divided by {', '.join(found) or 'no column'}.",
-            fix="Leave partition.by out: a table that exists keeps its own.",
-            field="partition.by",
-        )
-
-
-def _null(name: str, source: str) -> Refusal:
-    return Refusal(
-        condition=f"(value IS NOT NULL AND {source} IS NULL)",
-        problem="A record has a null where the table's column is NOT NULL.",
-        fix="Fill the field with a transform, or drop NOT NULL from the column.",
-        field=name,
-    )
+    return [name for name, to in plan.names.items() if to in required]
 
 
 def _observed(frame: DataFrame, refusals: Sequence[Refusal]) -> tuple[DataFrame, Observation]:

@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 HIDDEN = "_headrace"
-"""The folder in a table for what is no part of it: rows on their way, and its creator."""
+"""The folder in a table for what is not part of it: staged rows, and its creator."""
 _CREATED = "created.json"
 WIDENING = "delta.enableTypeWidening"
 # Features that ask nothing of a writer that adds files, once what they allow (constraints,
@@ -80,7 +80,7 @@ _PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "da
 
 
 def open_table(path: Location) -> DeltaTable | None:
-    """Return the table in a folder, loaded anew; None when there is none yet."""
+    """Load and return the table in a folder; None when there is none yet."""
     return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
 
 
@@ -102,8 +102,7 @@ def create_table(
 ) -> DeltaTable:
     """Make the table, or open it when another task has made it meanwhile.
 
-    Raises:
-        ConfigError: Delta refuses a column or a property.
+    Raises ConfigError if Delta refuses a column or a property.
     """
     try:
         table = deltalog.create_table(
@@ -160,8 +159,7 @@ def add_columns(table: DeltaTable, fit: Fit) -> None:
 
 def fields_of(table: DeltaTable) -> list[dict[str, Any]]:
     """Return the table's fields, as Spark's JSON."""
-    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
-    return fields
+    return list(json.loads(table.schema().to_json())["fields"])
 
 
 def properties_of(table: DeltaTable) -> Mapping[str, str]:
@@ -171,15 +169,11 @@ def properties_of(table: DeltaTable) -> Mapping[str, str]:
 
 def size_of(table: DeltaTable) -> int:
     """Return the size of the table's files, in bytes. Reads the log, not the data."""
-    sizes = pa.table(table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
-    return sum(sizes)
+    return sum(pa.table(table.get_add_actions(flatten=True))["size_bytes"].to_pylist())
 
 
 def append_obstacle(table: DeltaTable) -> str | None:
-    """Return why files may not be added just as they are, so that Spark has to write them.
-
-    None when they may.
-    """
+    """Return why files may not be added as they are but by Spark only; None when they may."""
     return next(_obstacles(table), None)
 
 
@@ -205,7 +199,11 @@ def _obstacles(table: DeltaTable) -> Iterator[str]:
     yield from (name for name, value in properties_of(table).items() if _binds(name, value))
     fields = fields_of(table)
     for field in fields:
-        yield from _field_obstacles(field)
+        for key in field.get("metadata") or {}:
+            if key.startswith(_BINDING_METADATA):
+                yield f"{key} of the column {field['name']}"
+        if required(field["type"]):
+            yield f"a part of the column {field['name']} that must not be null"
     kinds = {field["name"]: str(field["type"]) for field in fields}
     for name in table.metadata().partition_columns:
         if kinds[name] not in _PARTITION_TYPES and not kinds[name].startswith("decimal"):
@@ -218,14 +216,6 @@ def _binds(name: str, value: str) -> bool:
     if name.startswith("delta.enable") and name not in _PLAIN_PROPERTIES:
         return value == "true"
     return name.startswith("delta.constraints.")
-
-
-def _field_obstacles(field: Mapping[str, Any]) -> Iterator[str]:
-    for key in field.get("metadata") or {}:
-        if key.startswith(_BINDING_METADATA):
-            yield f"{key} of the column {field['name']}"
-    if required(field["type"]):
-        yield f"a part of the column {field['name']} that must not be null"
 
 
 def run_in_worker(spark: SparkSession, work: Callable[[], None]) -> None:
@@ -259,7 +249,7 @@ _ATTEMPT = re.compile(r"\d{12,}-\d+")
 
 
 class Vacuum(Enum):
-    """LetterScope replaced files are deleted."""
+    """In which tables replaced files are deleted."""
 
     CREATED = "created"
     ALWAYS = "always"
@@ -293,19 +283,15 @@ class Upkeep:
 class Maintenance:
     """One look after a table; it is pickled to a worker.
 
-    A table's folder may hold what is no part of it: other tables, notes, files that other
+    A table's folder may hold what is not part of it: other tables, notes, files that other
     tasks and programs are about to commit. So files are deleted only where the table's own
     log says that they were replaced (Delta's VACUUM LITE), and where this application has
     staged them itself.
-
-    Args:
-        table: The table's folder.
-        application: Names the sink task in marks; what it staged is its own.
-        vacuum: Whether files that newer versions have replaced are deleted.
     """
 
     table: Location
     application: str
+    """Names the sink task in marks; what it staged is its own."""
     vacuum: Vacuum
 
     def run(self) -> None:
@@ -338,8 +324,8 @@ class Maintenance:
                 added=figures["numFilesAdded"],
             )
         # Before the checkpoint, which forgets the files that may be deleted.
-        if self._may_vacuum(DeltaTable(str(self.table))):
-            DeltaTable(str(self.table)).vacuum(dry_run=False, full=False)
+        if self._may_vacuum(table := DeltaTable(str(self.table))):
+            table.vacuum(dry_run=False, full=False)
         create_checkpoint(DeltaTable(str(self.table)))
         table = DeltaTable(str(self.table))
         if properties_of(table).get("delta.enableExpiredLogCleanup") != "false":
@@ -352,13 +338,10 @@ class Maintenance:
 
     def _remove_leftovers(self) -> None:
         limit = time.time() - _GRACE_SECONDS
-        for attempt in self._attempts(HIDDEN):  # no version ever names them
-            if newest_change(attempt) < limit:
-                attempt.delete_folder()
         old = [path for path in self._attempts(_DATA) if newest_change(path) < limit]
-        if not old:
-            return
-        named = set(_named_attempts(self.table))
+        named = set(_named_attempts(self.table)) if old else ()
+        # No version ever names what is hidden.
+        old += [path for path in self._attempts(HIDDEN) if newest_change(path) < limit]
         for attempt in old:
             if attempt.relative_to(self.table) not in named:
                 attempt.delete_folder()

@@ -7,8 +7,9 @@ import io
 import json
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import islice
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +22,10 @@ from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
 from headrace.sdk.sparktypes import from_spark_json
+from headrace_plugins.avro_container import container_metadata
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.listing import Group, spark_path
+from headrace_plugins.json_inference import TEXT, merged_type, type_of, without_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -43,62 +46,33 @@ _BOM = b"\xef\xbb\xbf"
 def read_sample(
     path: str, dialect: Dialect, *, rows: int, size_bytes: int = SAMPLE_BYTES
 ) -> bytes:
-    """Return whole lines from the beginning of a file.
+    """Return whole lines from the beginning of a file, decompressed as its name says.
 
-    Args:
-        path: The file; it is decompressed as its name says.
-        dialect: Tells the encoding.
-        rows: The most lines, the header among them.
-        size_bytes: The most bytes before decoding; a first line that is longer is cut.
-
-    Raises:
-        SourceError: It cannot be read or decoded.
+    There are at most ``rows``, the header included, and ``size_bytes`` before decoding: a first
+    line that is longer is cut. Raises SourceError if it cannot be read or decoded.
     """
-    raw, ended = _read(path, size_bytes)
-    data = _decoded(raw, dialect.encoding, path)
-    if not ended and (end := data.rfind(b"\n")) >= 0:
-        data = data[: end + 1]
-    return _first_lines(data, rows)
-
-
-def _read(path: str, size_bytes: int) -> tuple[bytes, bool]:
+    codec = _CODECS.get(PurePosixPath(path).suffix)
     try:
-        with Location.of(path).open_input() as file, _unpacked(path, file) as stream:
+        with Location.of(path).open_input() as file:
+            stream = file if codec is None else pa.CompressedInputStream(file, codec)
             raw = bytes(stream.read(size_bytes))
-            return raw, len(raw) < size_bytes
     except OSError as error:
         raise SourceError(
             problem=f"{path} cannot be read: {error}", fix="Repair or delete the file."
         ) from error
-
-
-def _unpacked(path: str, file: Any) -> Any:
-    codec = _CODECS.get(PurePosixPath(path).suffix)
-    return file if codec is None else pa.CompressedInputStream(file, codec)
-
-
-def _decoded(raw: bytes, encoding: str, path: str) -> bytes:
-    raw = raw.removeprefix(_BOM)
-    if encoding.upper() in {"UTF-8", "UTF8", "US-ASCII"}:
-        return raw
-    try:
-        # The last character may be cut in two.
-        return raw.decode(encoding, errors="ignore").encode()
-    except LookupError as error:
-        raise SourceError(
-            problem=f"{path} cannot be decoded: there is no encoding {encoding!r}.",
-            fix="Set encoding to a name such as UTF-8 or ISO-8859-1.",
-        ) from error
-
-
-def _first_lines(data: bytes, rows: int) -> bytes:
-    end = 0
-    for _ in range(rows):
-        found = data.find(b"\n", end)
-        if found < 0:
-            return data
-        end = found + 1
-    return data[:end]
+    data = raw.removeprefix(_BOM)
+    if not dialect.is_utf8:
+        try:
+            # The last character may be cut in two.
+            data = data.decode(dialect.encoding, errors="ignore").encode()
+        except LookupError as error:
+            raise SourceError(
+                problem=f"{path} cannot be decoded: unknown encoding {dialect.encoding!r}.",
+                fix="Set encoding to a name such as UTF-8 or ISO-8859-1.",
+            ) from error
+    if len(raw) == size_bytes and (end := data.rfind(b"\n")) >= 0:
+        data = data[: end + 1]
+    return b"".join(islice(io.BytesIO(data), rows))
 
 
 _HEADER_BYTES = 64 * 1024
@@ -127,17 +101,9 @@ def header_names(line: bytes, dialect: Dialect) -> list[str]:
 def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str) -> Schema:
     """Return a file's columns in the file's order, matched with the schema's by name.
 
-    A column that the schema does not have is a text.
-
-    Args:
-        header: The names in the file.
-        schema: The columns that are known.
-        renames: Whether the schema may give all columns other names, by their order, as one
-            that was declared may.
-        path: The file, for the error.
-
-    Raises:
-        SourceError: Neither names nor order tell which column is which.
+    A column that the schema does not have is a text. If it ``renames``, as a declared one may,
+    it may give all columns other names, by their order. Raises SourceError if neither names nor
+    order identify the columns.
     """
     known = [field.name for field in schema.fields]
     strangers = [name for name in header if name not in known]
@@ -160,10 +126,8 @@ def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str
     )
 
 
-TEXT = pa.string()
 VARIANT = pa.large_binary()
 """Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
-_Merge: TypeAlias = "Callable[[pa.DataType, pa.DataType], pa.DataType]"
 # Arrow reads these as numbers and Spark does not, or a number would lose them.
 _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
@@ -171,15 +135,16 @@ _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
     """Return the columns of CSV; lines that do not fit the others are left out.
 
-    Whole numbers with leading zeros, such as postcodes, stay texts.
-
-    Raises:
-        ConfigError: Two columns have the same name.
+    Whole numbers with leading zeros, such as postcodes, stay texts. Raises ConfigError if two
+    columns have the same name.
     """
     if not sample.strip():
         return pa.struct([])
     table = _csv(sample, dialect, dialect.arrow_convert())
-    names = _csv_names(table.column_names, dialect)
+    names = [
+        name if dialect.header and name else f"_c{number}"
+        for number, name in enumerate(table.column_names)
+    ]
     types = dict(zip(names, table.schema.types, strict=True))
     if len(types) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -205,39 +170,23 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
             read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
             parse = pa_json.ParseOptions(newlines_in_values=False)
             table = pa_json.read_json(io.BytesIO(sample), read, parse)
-            return _timeless(pa.struct(list(table.schema)))
+            return without_times(pa.struct(list(table.schema)))
         except pa.ArrowInvalid:
             # A line is malformed, or a field has several types: look at each line.
             pass
-    merge = partial(merge_types, conflict=conflict)
-    types = (_type_of(row, merge) for row in _json_rows(sample, multiline=dialect.multiline))
-    merged = reduce(merge, types, pa.struct([]))
+    if dialect.multiline:
+        document = json.loads(sample)
+        rows = document if isinstance(document, list) else [document]
+    else:
+        rows = [row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict)]
+    types = (type_of(row, conflict) for row in rows)
+    merged = reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
     return merged if pa.types.is_struct(merged) else pa.struct([])
-
-
-def merge_types(
-    old: pa.DataType, new: pa.DataType, conflict: pa.DataType = TEXT
-) -> pa.DataType:
-    """Return a type for the values of both; ``conflict`` when they share no shape."""
-    if old.equals(new) or pa.types.is_null(new):
-        return old
-    if pa.types.is_null(old):
-        return new
-    if pa.types.is_struct(old) and pa.types.is_struct(new):
-        types = {old.field(i).name: old.field(i).type for i in range(old.num_fields)}
-        for field in (new.field(i) for i in range(new.num_fields)):
-            types[field.name] = merge_types(
-                types.get(field.name, pa.null()), field.type, conflict
-            )
-        return pa.struct(list(types.items()))
-    if pa.types.is_list(old) and pa.types.is_list(new):
-        return pa.list_(merge_types(old.value_type, new.value_type, conflict))
-    return _wider(old, new, conflict)
 
 
 def to_schema(types: pa.StructType) -> Schema:
     """Return the schema of rows of these types; everything may be null."""
-    return from_arrow(pa.schema([_settled_field(f) for f in _fields(types)]))
+    return from_arrow(pa.schema([_settled_field(field) for field in types]))
 
 
 def grown(known: Schema, new: Schema) -> Schema:
@@ -270,12 +219,6 @@ def _csv(sample: bytes, dialect: Dialect, convert: pa_csv.ConvertOptions) -> pa.
     return pa_csv.read_csv(io.BytesIO(sample), read, parse, convert)
 
 
-def _csv_names(names: Sequence[str], dialect: Dialect) -> list[str]:
-    if dialect.header:
-        return [name or f"_c{number}" for number, name in enumerate(names)]
-    return [f"_c{number}" for number in range(len(names))]
-
-
 def _checked(
     types: dict[str, pa.DataType],
     names: Sequence[str],
@@ -283,7 +226,7 @@ def _checked(
     sample: bytes,
     dialect: Dialect,
 ) -> dict[str, pa.DataType]:
-    """Take back guesses of Arrow's that lose something, and tell dates from times."""
+    """Take back guesses of Arrow's that lose something, and separate dates from times."""
     texts = dialect.arrow_convert(column_types=dict.fromkeys(arrow_names, pa.string()))
     numbers = [n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)]
     if numbers:
@@ -302,55 +245,11 @@ def _checked(
     return types
 
 
-def _json_rows(sample: bytes, *, multiline: bool) -> Iterable[Any]:
-    if multiline:
-        document = json.loads(sample)
-        return document if isinstance(document, list) else [document]
-    return (row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict))
-
-
 def _json_line(line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _type_of(value: Any, merge: _Merge) -> pa.DataType:
-    match value:
-        case None:
-            return pa.null()
-        case bool():
-            return pa.bool_()
-        case int():
-            return pa.int64() if -(2**63) <= value < 2**63 else pa.float64()
-        case float():
-            return pa.float64()
-        case dict():
-            return pa.struct([(name, _type_of(item, merge)) for name, item in value.items()])
-        case list():
-            items = (_type_of(item, merge) for item in value)
-            return pa.list_(reduce(merge, items, pa.null()))
-        case _:
-            return pa.string()
-
-
-def _wider(old: pa.DataType, new: pa.DataType, conflict: pa.DataType) -> pa.DataType:
-    if all(pa.types.is_integer(t) or pa.types.is_floating(t) for t in (old, new)):
-        return pa.float64()
-    if all(pa.types.is_date(t) or pa.types.is_timestamp(t) for t in (old, new)):
-        return pa.timestamp("us", "UTC")
-    return conflict
-
-
-def _timeless(arrow: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(arrow):
-        return pa.string()
-    if pa.types.is_struct(arrow):
-        return pa.struct([(f.name, _timeless(f.type)) for f in _fields(arrow)])
-    if pa.types.is_list(arrow):
-        return pa.list_(_timeless(arrow.value_type))
-    return arrow
 
 
 def _settled_field(field: pa.Field) -> pa.Field:
@@ -361,62 +260,28 @@ def _settled_field(field: pa.Field) -> pa.Field:
 
 def _settled(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow) and arrow.num_fields:
-        return pa.struct([_settled_field(f) for f in _fields(arrow)])
+        return pa.struct([_settled_field(field) for field in arrow])
     if pa.types.is_list(arrow):
         return pa.list_(_settled_field(arrow.value_field))
     if pa.types.is_timestamp(arrow):
         return pa.timestamp("us", "UTC")
-    kept = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)
+    exact = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)
     # What is unknown, and an object without fields, is a text that takes anything.
-    return arrow if any(test(arrow) for test in kept) else pa.string()
+    return arrow if any(test(arrow) for test in exact) else pa.string()
 
 
-def _fields(arrow: pa.StructType) -> list[pa.Field]:
-    return [arrow.field(number) for number in range(arrow.num_fields)]
-
-
-_MAGIC = b"Obj\x01"
 _HEAD_BYTES = 1024 * 1024
 
 
 def writer_schema(path: str) -> str:
-    """Return the schema that an Avro file was written with, as its JSON text.
-
-    Raises:
-        SourceError: It is not an Avro file.
-    """
+    """Return the schema of an Avro file as its JSON text. Raises SourceError if it is none."""
     with Location.of(path).open_input() as file:
-        head = io.BytesIO(file.read(_HEAD_BYTES))
+        head = file.read(_HEAD_BYTES)
     try:
-        if head.read(4) == _MAGIC:
-            return _metadata(head)["avro.schema"].decode()
-    except (KeyError, IndexError, UnicodeDecodeError):
-        pass
-    raise SourceError(problem=f"{path} is not an Avro file.", fix="Repair or delete the file.")
-
-
-def _metadata(head: io.BytesIO) -> dict[str, bytes]:
-    """Read a map: blocks of pairs, the last of which is empty."""
-    pairs: dict[str, bytes] = {}
-    while (count := _long(head)) != 0:
-        if count < 0:
-            # A negative count is followed by the size of the block.
-            _long(head)
-        for _ in range(abs(count)):
-            name = head.read(_long(head)).decode()
-            pairs[name] = head.read(_long(head))
-    return pairs
-
-
-def _long(head: io.BytesIO) -> int:
-    """Read a variable-length zig-zag number."""
-    value = shift = 0
-    while True:
-        byte = head.read(1)[0]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
-            return (value >> 1) ^ -(value & 1)
-        shift += 7
+        return container_metadata(head)["avro.schema"].decode()
+    except (ValueError, KeyError) as error:
+        problem = f"{path} is not an Avro file."
+        raise SourceError(problem=problem, fix="Repair or delete the file.") from error
 
 
 _SAMPLED_FILES = 5
@@ -426,49 +291,52 @@ _Key = TypeVar("_Key", bound="Hashable")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Finds the schema of the rows, and remembers it.
-
-    Args:
-        format: Of all files.
-        dialect: Of text files.
-        declared: The user's schema; None to infer it.
-        stream: Under which name the inferred schema is stored.
-        memory: Where it is stored.
-        sample_rows: How many lines the first inference looks at.
-        conflict: What a field of JSON becomes whose values share no shape.
-    """
+    """Finds the schema of the rows, and remembers it."""
 
     format: Format
     dialect: Dialect
     declared: Schema | None
+    """None to infer it."""
     stream: str
+    """Under which name the inferred schema is stored."""
     memory: SchemaMemory
     sample_rows: int
     conflict: pa.DataType = TEXT
+    """What a field of JSON becomes whose values share no shape."""
 
     def groups(
         self, spark: SparkSession, files: Sequence[NumberedFile]
     ) -> tuple[Schema, list[Group]]:
         """Return the schema of the rows, and the files by how each is to be read.
 
-        No job runs; files are looked at from their beginning, or their footer.
-
-        Raises:
-            SourceError: A file cannot be read, or has other columns than were declared.
+        No job runs; files are looked at from their beginning, or their footer. Raises
+        SourceError for one that cannot be read, or has other columns than were declared.
         """
         match self.format:
             case Format.CSV:
                 return self._csv(files)
             case Format.JSON:
-                schema = self._json(files)
+                size = max(_LEAST_SAMPLE_BYTES, SAMPLE_BYTES // len(files))
+                schema = self._settle(
+                    lambda: self._inferred([file.file for file in files], size),
+                    first=lambda: self._sampled(files),
+                )
                 return schema, [Group(schema, tuple(files))]
             case Format.PARQUET:
                 parts = _by(lambda file: _parquet_schema(file.path), files)
                 return self._typed([Group(_parquet(arrow), some) for arrow, some in parts])
             case _:
                 parts = _by(lambda file: writer_schema(file.path), files)
+                reader = spark.read.format("avro")
+                found = (
+                    (reader.load(spark_path(some[0].path)).schema.json(), some)
+                    for _, some in parts
+                )
                 return self._typed(
-                    [Group(_avro(spark, some[0].path), some) for _, some in parts]
+                    [
+                        Group(_nullable(from_spark_json(json.loads(s))), some)
+                        for s, some in found
+                    ]
                 )
 
     def known(self) -> Schema:
@@ -500,13 +368,6 @@ class Columns:
             return schema
 
         return self._settle(merged, first=merged), groups
-
-    def _json(self, files: Sequence[NumberedFile]) -> Schema:
-        def new() -> Schema:
-            size = max(_LEAST_SAMPLE_BYTES, SAMPLE_BYTES // len(files))
-            return self._inferred([file.file for file in files], size)
-
-        return self._settle(new, first=lambda: self._sampled(files))
 
     def _csv(self, files: Sequence[NumberedFile]) -> tuple[Schema, list[Group]]:
         if not self.dialect.header:
@@ -548,7 +409,7 @@ class Columns:
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
             try:
                 found = infer(sample, self.dialect)
-                types = merge_types(types, found, conflict)
+                types = merged_type(types, found, conflict)
             except (pa.ArrowInvalid, ValueError) as error:
                 raise SourceError(
                     problem=f"The columns of {file.path} cannot be inferred: {error}",
@@ -565,7 +426,7 @@ class Columns:
 
 def _is_named(kind: pa.DataType) -> bool:
     """Return whether all fields of structs have names, at any depth."""
-    fields = [kind.field(number) for number in range(kind.num_fields)]
+    fields = [kind.field(number) for number in range(kind.num_fields)]  # lists have one too
     if pa.types.is_struct(kind) and not all(field.name for field in fields):
         return False
     return all(_is_named(field.type) for field in fields)
@@ -599,11 +460,6 @@ def _parquet(arrow: pa.Schema) -> Schema:
                 field=field.name,
             )
     return _nullable(from_arrow(arrow))
-
-
-def _avro(spark: SparkSession, path: str) -> Schema:
-    frame = spark.read.format("avro").load(spark_path(path))
-    return _nullable(from_spark_json(json.loads(frame.schema.json())))
 
 
 def _nullable(schema: Schema) -> Schema:

@@ -22,7 +22,7 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.columns import TEXT, VARIANT, Columns
+from headrace_plugins.connectors.file.columns import VARIANT, Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.listing import FoundFile, NumberedFile
 from headrace_plugins.connectors.file.records import (
@@ -31,6 +31,7 @@ from headrace_plugins.connectors.file.records import (
     text_records,
     variant_records,
 )
+from headrace_plugins.json_inference import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,15 +51,10 @@ _OF, _WITHDRAWN = "of", "withdrawn"
 class FileLedger:
     """The entries of a ledger that are files of one configured path.
 
-    Entries of other paths keep their numbers: a position counts all entries, and whoever
-    configures a former path again goes on where that one stood. A file that has changed since
-    it was found, or is gone, is withdrawn by an entry of its own, and may be found anew.
-
-    Args:
-        ledger: The ledger.
-        path: The path, as configured.
-        read: How many entries are read of each path: a file that was read under another one
-            is not read again.
+    Entries of other paths keep their numbers: a position counts all entries, and a former path
+    that is configured again continues where it stood. A file that has changed since it was
+    found, or is gone, is withdrawn by another entry, and may be found again. ``read`` is how
+    many entries are read of each path: a file that was read under another is not read again.
     """
 
     def __init__(self, ledger: Ledger, path: str, read: Mapping[str, int]) -> None:
@@ -85,7 +81,7 @@ class FileLedger:
                 yield NumberedFile(number, file)
 
     def add(self, found: Iterable[FoundFile]) -> bool:
-        """Add files; False when the ledger is not as it was known, and was loaded anew."""
+        """Add files; False when the ledger was not as expected, and was loaded again."""
         return self._append([{**file.to_item(), _OF: self._path} for file in found])
 
     def withdraw(self, files: Iterable[NumberedFile]) -> bool:
@@ -139,16 +135,11 @@ _NAMED = 3
 class FileSet(FrameSource):
     """Reads the files of a folder or a pattern, by the time at which they appeared.
 
-    What is found is written into the ledger before it is read, so a range of it is the same
-    files for ever. The position is how many entries of the ledger are read, for each path
+    What is found is written into the ledger before it is read, so a range is always the same
+    files. The position is how many entries of the ledger are read, for each path
     that was configured. A file that is changed after it was read is not read again, but
-    told; one that changes before, or is gone, is taken out of the ledger when its batch is
-    planned.
-
-    Args:
-        settings: What to read.
-        clock_ns: Gives the time, in nanoseconds since 1970.
-        sleep: Waits so many seconds.
+    a warning is logged; one that changes before, or is gone, is taken out of the ledger when
+    its batch is planned. ``clock_ns`` gives the time in nanoseconds since 1970.
     """
 
     def __init__(
@@ -161,8 +152,8 @@ class FileSet(FrameSource):
         self._settings = settings
         self._clock_ns = clock_ns
         self._sleep = sleep
-        self._told: dict[str, FoundFile] = {}
-        self._told_at_ns: int | None = None
+        self._warned: dict[str, FoundFile] = {}
+        self._warned_at_ns: int | None = None
 
     @override
     def start(self, context: TaskContext) -> None:
@@ -183,12 +174,12 @@ class FileSet(FrameSource):
         if not unlimited:
             self._withdraw_changed(begin)
         self._discover(wait=unlimited)
-        self._tell_changed(begin)
+        self._warn_of_changed(begin)
         end = begin
         rows = size = 0
         files = self._ledger.files(begin, until)
         for number, each in enumerate(files):
-            if not unlimited and number >= self._settings.max_files:
+            if not unlimited and number >= self._settings.keys.max_files:
                 break
             size += each.file.size_bytes
             rows += self._rows(each.file) if limit.rows is not None else 0
@@ -229,22 +220,21 @@ class FileSet(FrameSource):
     ) -> DataFrame:
         settings = self._settings
         files = self._range(start, end)
-        if settings.format is Format.TEXT:
+        whole = settings.schema is not None and settings.schema.is_logical
+        if settings.format is Format.TEXT or whole:
             if not files:
-                return no_records(spark, Schema.string())
-            return text_records(spark, files, settings.dialect)
-        if settings.schema is not None and settings.schema.is_logical:
-            if not files:
-                return no_records(spark, settings.schema)
-            return variant_records(spark, files, settings.dialect)
+                kind = settings.schema if whole else None
+                return no_records(spark, kind or Schema.string())
+            records = variant_records if whole else text_records
+            return records(spark, files, settings.dialect)
         columns = Columns(
             format=settings.format,
             dialect=settings.dialect,
             declared=settings.schema,
             stream=settings.path,
             memory=self.context.schemas,
-            sample_rows=settings.sample_rows,
-            conflict=VARIANT if settings.variants else TEXT,
+            sample_rows=settings.keys.infer_rows,
+            conflict=VARIANT if settings.keys.infer_conflicts == "variant" else TEXT,
         )
         if not files:
             return no_records(spark, columns.known())
@@ -265,7 +255,7 @@ class FileSet(FrameSource):
     def _discover(self, *, wait: bool) -> None:
         new, unsettled = self._new()
         if wait and unsettled is not None and unsettled <= _MOST_WAIT:
-            # Whoever asks for all that is there means the file that was just put there, too.
+            # All that is there includes the file that was just put there.
             self._sleep(unsettled.total_seconds())
             new, _ = self._new()
         if not self._ledger.add(new):
@@ -274,7 +264,7 @@ class FileSet(FrameSource):
     def _new(self) -> tuple[list[FoundFile], timedelta | None]:
         """Return files to be added, and how long others take to settle; None if none does."""
         settings, now = self._settings, self._clock_ns()
-        settle_ns = settings.settle // timedelta(microseconds=1) * 1000
+        settle_ns = settings.keys.settle_ms * 1_000_000
         found = settings.listing.new(self._ledger.known, share=settings.share)
         new = [file for file in found if now - file.changed_ns(now) >= settle_ns]
         ages = [now - file.changed_ns(now) for file in found]
@@ -286,7 +276,7 @@ class FileSet(FrameSource):
 
         Only before its intent is stored: a batch that was begun keeps its files.
         """
-        files = islice(self._ledger.files(begin), self._settings.max_files)
+        files = islice(self._ledger.files(begin), self._settings.keys.max_files)
         changed = [(each, each.file.now()) for each in files]
         changed = [(each, now) for each, now in changed if now != each.file]
         if not self._ledger.withdraw(each for each, _ in changed):
@@ -297,18 +287,18 @@ class FileSet(FrameSource):
         if len(changed) > len(gone):
             log.info("files have changed since they were found", files=len(changed) - len(gone))
 
-    def _tell_changed(self, begin: int) -> None:
-        """Tell of files that have changed since they were read, each change of one once."""
+    def _warn_of_changed(self, begin: int) -> None:
+        """Log files that have changed since they were read, each change of one once."""
         now = self._clock_ns()
-        if self._told_at_ns is not None and now - self._told_at_ns < _CHANGES_EVERY_NS:
+        if self._warned_at_ns is not None and now - self._warned_at_ns < _CHANGES_EVERY_NS:
             return
-        self._told_at_ns = now
+        self._warned_at_ns = now
         changed = []
         for each in self._ledger.files(max(0, begin - _CHANGES_OF), begin):
             file = each.file.now()
             # One that is gone was put away, which is as it should be.
-            if file not in (None, each.file, self._told.get(each.path)):
-                self._told[each.path] = file
+            if file not in (None, each.file, self._warned.get(each.path)):
+                self._warned[each.path] = file
                 changed.append(each.path)
         if changed:
             log.warning(

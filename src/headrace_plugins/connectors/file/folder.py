@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,12 +15,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Schema, StagedWrite, StaleEpochError, Type
+from headrace.sdk import ConfigError, Schema, SinkError, StagedWrite, StaleEpochError, Type
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.writing import (
+    HOUSEKEEPING,
     PathSink,
     line_sql,
     nested_field,
@@ -37,9 +39,8 @@ if TYPE_CHECKING:
     from headrace.sdk import Mark, Refusal, SinkBatch
 
 
-HOUSEKEEPING = "_headrace"
-"""A subfolder that readers pass over, as its name begins with an underscore."""
 _NAME_CHARS = 120
+_ATTEMPT = re.compile(r"\d+-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Committed:
 
     Args:
         application, batch, epoch: As in ``Mark``.
-        receipt: What the runtime gave to keep with it.
+        receipt: What the runtime stores with it.
         moves: Files of the batch: where each was staged and what it is called in the end.
             Some may not have been moved yet.
     """
@@ -60,26 +61,13 @@ class Committed:
     moves: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, mark: Mark, receipt: str, moves: tuple[tuple[str, str], ...] = ()) -> Committed:
-        """Return the batch of a mark."""
-        return cls(mark.application, mark.batch, mark.epoch, receipt, moves)
-
-    @classmethod
     def from_json(cls, tree: Any) -> Committed:
-        """Read what ``to_json`` gave."""
+        """Read what ``asdict`` gave."""
         return cls(**{**tree, "moves": tuple((old, new) for old, new in tree["moves"])})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form kept in a file."""
-        return asdict(self)
 
 
 def held_receipt(held: Committed | None, mark: Mark) -> str | None:
-    """Return the receipt of a batch if it is held.
-
-    Raises:
-        StaleEpochError: A newer batch of the application is.
-    """
+    """Return the receipt of a batch if it is held; raise StaleEpochError if a newer one is."""
     if held is None or held.batch < mark.batch:
         return None
     if held.batch > mark.batch:
@@ -97,7 +85,7 @@ def check_epoch(held: Committed | None, mark: Mark) -> None:
         raise StaleEpochError(
             problem=f"Batch {mark.batch} of {mark.application} is of epoch {mark.epoch}, and "
             f"the target holds batch {held.batch} of epoch {held.epoch}.",
-            fix="Nothing has to be done: the new owner of the task goes on.",
+            fix="Nothing has to be done: the new owner of the task continues.",
         )
 
 
@@ -126,8 +114,20 @@ def read_json(path: Location) -> Any:
 def discard_attempts(house: Location, mark: Mark) -> None:
     """Remove what this attempt and older ones staged; a newer owner may be at work."""
     for attempt in staging_folder(house, mark).parent.list():
-        if int(attempt.name.rpartition("-")[2]) <= mark.epoch:
+        found = _ATTEMPT.fullmatch(attempt.name)
+        if found is not None and int(found[1]) <= mark.epoch:
             attempt.location.delete_folder()
+
+
+def checked_below(named: str, folder: Location, state: Location) -> Location:
+    """Return the place that a target's state names; it has to be in a folder."""
+    place = folder / named
+    if not place.is_below(folder):
+        raise SinkError(
+            problem=f"{state} names {named}, which is not in {folder}.",
+            fix="Find out who changed that file, and restore it from a backup.",
+        )
+    return place
 
 
 _TIMES = {
@@ -141,7 +141,7 @@ class FolderSink(PathSink):
     """Adds files to a folder, or to one folder for each topic.
 
     Files appear under their final names only after a mark, which lists them, is durable, and
-    whoever finds the mark finishes the moves: a batch is in the folder as a whole or not at
+    who finds the mark finishes the moves: a batch is in the folder as a whole or not at
     all, once (Guarantee 2). Spark and Headrace pass over ``_headrace``, where marks and
     staged files are.
 
@@ -173,13 +173,18 @@ class FolderSink(PathSink):
             if (known := tombstone_error(error)) is not None:
                 raise known from error
             raise
-        found = [e.location for e in staging.walk() if e.name.startswith("part-")]
+        found = [
+            e.location for e in staging.walk() if not e.is_folder and e.name.startswith("part-")
+        ]
         files = tuple(sorted(map(_as_json, found) if whole else found, key=str))
         if seen is not None:
             rows = int(seen.get["rows"])
             files = files if rows else ()
         else:
-            counts = {file: _rows_of(file) for file in files}
+            counts = {}
+            for file in files:
+                with file.open_input() as source:
+                    counts[file] = int(pq.read_metadata(source).num_rows)
             files, rows = tuple(p for p in files if counts[p]), sum(counts.values())
         return _StagedFiles(_Folder(root), mark, staging, files, rows)
 
@@ -231,7 +236,7 @@ class FolderSink(PathSink):
             )
         if settings.format is Format.CSV and (nested := nested_field(schema)) is not None:
             raise ConfigError(
-                problem=f"CSV has no place for {nested}, which has parts of its own.",
+                problem=f"CSV has no place for {nested}, which is a struct, an array or a map.",
                 fix="Set format to json or parquet, or take it apart with a transform.",
                 field="format",
             )
@@ -267,7 +272,7 @@ class _StagedFiles:
             name = f"part-{encoded(self.mark.application)}-{self.mark.batch:012d}-{number:05d}"
             subfolder = path.relative_to(self.staging).removesuffix(path.name)
             moves.append((path.relative_to(root), f"{subfolder}{name}.{extension}"))
-        self.folder.commit(Committed.of(self.mark, receipt, tuple(moves)), self.mark)
+        self.folder.commit(self.mark, receipt, tuple(moves))
 
     def abort(self) -> None:
         self.staging.delete_folder()
@@ -285,19 +290,20 @@ class _Folder:
             held = self._held(mark)
             receipt = held_receipt(held, mark)
             if held is not None:
-                self._finish(held)
+                self._finish(held, mark)
             if held is not None and receipt is not None:
                 # An attempt that was killed may have moved files, and not flushed that.
                 folders = {(self.root / final).parent for _, final in held.moves}
                 sync([self._mark_file(mark), *folders], up_to=self.root.parent)
         return receipt
 
-    def commit(self, batch: Committed, mark: Mark) -> None:
+    def commit(self, mark: Mark, receipt: str, moves: tuple[tuple[str, str], ...]) -> None:
         """Make a batch visible, unless this attempt has done so already."""
+        batch = Committed(mark.application, mark.batch, mark.epoch, receipt, moves)
         with self._locked(mark):
             held = self._held(mark)
             if held is not None:
-                self._finish(held)
+                self._finish(held, mark)
             try:
                 check_epoch(held, mark)
                 again = mark.wrote(held_receipt(held, mark))
@@ -308,8 +314,8 @@ class _Folder:
                 above = self.root.parent
                 sync((self.root / staged for staged, _ in batch.moves), up_to=above)
                 # Guarantee 2: from here on the batch is in the target, whatever happens.
-                self._mark_file(mark).put(json.dumps(batch.to_json()), up_to=above)
-                self._finish(batch)
+                self._mark_file(mark).put(json.dumps(asdict(batch)), up_to=above)
+                self._finish(batch, mark)
             discard_attempts(self._house, mark)
 
     @property
@@ -326,11 +332,18 @@ class _Folder:
         tree = read_json(self._mark_file(mark))
         return None if tree is None else Committed.from_json(tree)
 
-    def _finish(self, batch: Committed) -> None:
+    def _finish(self, batch: Committed, mark: Mark) -> None:
         """Move what is still staged. Doing it twice changes nothing."""
+        staging, state = self._house / "staging", self._mark_file(mark)
+        moves = [
+            (
+                checked_below(staged.removeprefix(f"{HOUSEKEEPING}/staging/"), staging, state),
+                checked_below(final, self.root, state),
+            )
+            for staged, final in batch.moves
+        ]
         folders = set()
-        for staged, final in batch.moves:
-            old, new = self.root / staged, self.root / final
+        for old, new in moves:
             if old.exists():
                 old.move_to(new)
                 folders.add(new.parent)
@@ -341,8 +354,3 @@ def _as_json(file: Location) -> Location:
     renamed = file.parent / file.name.replace(".txt", ".json", 1)
     file.move_to(renamed)
     return renamed
-
-
-def _rows_of(file: Location) -> int:
-    with file.open_input() as source:
-        return int(pq.read_metadata(source).num_rows)

@@ -1,4 +1,4 @@
-"""The formats of files: told by names, written for Spark and Arrow, and lines read as rows."""
+"""The formats of files: known by names, written for Spark and Arrow, and lines read as rows."""
 
 from __future__ import annotations
 
@@ -76,17 +76,9 @@ _PATTERN = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """The conventions of a text file.
+    """The conventions of a text file, see ``TextSettings``.
 
-    Args:
-        header: Whether the first line of a CSV file names the columns.
-        delimiter, quote, escape: Single characters. A quote inside quotes is preceded by
-            ``escape``; equal to ``quote`` it is doubled, as RFC 4180 says.
-        null_value: The text that stands for null, beside nothing at all.
-        encoding: Of the file.
-        timestamp_format, date_format: Spark's patterns; None for ISO 8601.
-        time_zone: Of timestamps that name none.
-        multiline: Whether a CSV value may hold line breaks, or a JSON file is one document.
+    With ``multiline`` a CSV value may hold line breaks, and a JSON file is one document.
     """
 
     header: bool = True
@@ -104,8 +96,7 @@ class Dialect:
     def from_config(cls, config: Config, *, tabs: bool = False) -> Dialect:
         """Read the keys; ``tabs`` says that the file's name ends with .tsv.
 
-        Raises:
-            ConfigError: One of the characters is not a single one.
+        Raises ConfigError for a character that is not a single one.
         """
         return cls(
             header=config.get_bool("header"),
@@ -119,6 +110,11 @@ class Dialect:
             time_zone=config.get_str("time.zone"),
             multiline=bool(config.get("multiline", False)),
         )
+
+    @property
+    def is_utf8(self) -> bool:
+        """Return whether texts are in UTF-8, or in a part of it."""
+        return self.encoding.upper() in {"UTF-8", "UTF8", "US-ASCII"}
 
     def spark_csv(self) -> dict[str, str]:
         """Return Spark's options for reading or writing CSV."""
@@ -171,8 +167,8 @@ class Dialect:
 
     def arrow_times(self) -> list[Any]:
         """Return the patterns of times as Arrow takes them; ISO 8601 is always among them."""
-        given = (_strptime(p) for p in (self.timestamp_format, self.date_format) if p)
-        return [pattern for pattern in given if pattern] + [pa_csv.ISO8601]
+        both = (_strptime(p) for p in (self.timestamp_format, self.date_format) if p)
+        return [pattern for pattern in both if pattern] + [pa_csv.ISO8601]
 
 
 def _character(config: Config, key: str) -> str | None:
@@ -220,21 +216,14 @@ class Parsed:
 
 def text_lines(block: bytes, dialect: Dialect) -> Parsed:
     """Return each line as a text, without its end."""
-    encoding = dialect.encoding.upper()
-    if encoding not in {"UTF-8", "UTF8", "US-ASCII"}:
+    if not dialect.is_utf8:
         block = block.decode(dialect.encoding, errors="replace").encode()
     return _salvaged(block, _texts, TEXT)
 
 
 @dataclass(frozen=True, slots=True)
 class CsvLines:
-    """Reads lines of CSV.
-
-    Args:
-        schema: The rows.
-        names: The columns of the file, in its order.
-        dialect: The conventions.
-    """
+    """Reads lines of CSV as rows of a schema; ``names`` are the file's columns, in order."""
 
     schema: Schema
     names: Sequence[str]
@@ -278,12 +267,7 @@ class CsvLines:
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Reads JSON objects, one a line.
-
-    Args:
-        schema: The rows.
-        dialect: The conventions.
-    """
+    """Reads JSON objects, one a line, as rows of a schema."""
 
     schema: Schema
     dialect: Dialect
@@ -334,7 +318,14 @@ def _rows(
     schema: pa.Schema,
 ) -> Parsed:
     def either(lines: bytes) -> Parsed:
-        return _either_zone(lambda zone: parse(lines, schema, zone))
+        # Times that name no zone, or else such that do: Arrow takes one kind at a time.
+        try:
+            return parse(lines, schema, None)
+        except pa.ArrowInvalid as error:
+            try:
+                return parse(lines, schema, "UTC")
+            except pa.ArrowInvalid:
+                raise error from None
 
     return _salvaged(block, either, schema)
 
@@ -352,9 +343,9 @@ def _salvaged(block: bytes, parse: Callable[[bytes], Parsed], schema: pa.Schema)
             parts.append(parse(b"".join(lines)))
         except _FAULTS as error:
             if len(lines) == 1:
-                parts.append(
-                    Parsed(_none(schema), [(lines[0].rstrip(b"\r\n"), _reason(error))])
-                )
+                text = error.problem if isinstance(error, RecordError) else str(error)
+                reason = text.splitlines()[0]
+                parts.append(Parsed(_none(schema), [(lines[0].rstrip(b"\r\n"), reason)]))
             else:
                 half = len(lines) // 2
                 pending += [lines[half:], lines[:half]]
@@ -363,24 +354,8 @@ def _salvaged(block: bytes, parse: Callable[[bytes], Parsed], schema: pa.Schema)
     return Parsed(rows, [line for part in parts for line in part.rejected])
 
 
-def _reason(error: Exception) -> str:
-    text = error.problem if isinstance(error, RecordError) else str(error)
-    return text.splitlines()[0]
-
-
 def _none(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
-
-
-def _either_zone(parse: Callable[[str | None], Parsed]) -> Parsed:
-    """Parse times that name no zone, or else such that do: Arrow takes one kind at a time."""
-    try:
-        return parse(None)
-    except pa.ArrowInvalid as error:
-        try:
-            return parse("UTC")
-        except pa.ArrowInvalid:
-            raise error from None
 
 
 def _json_type(arrow: pa.DataType) -> pa.DataType:

@@ -43,23 +43,18 @@ class Generations:
 
     A file is known by its inode and its content; what is not known and was written later
     than what is, is new. The name only says which files belong to the log.
-
-    Args:
-        path: The log.
-        descriptors: What opens its files.
-        siblings: What finds rotated files.
-        clock: Gives seconds that only grow.
-        begins_with: Whether a rotated file is read too that was there before the first look.
-        has_current: Whether the log has a present file at its path. If not, all are alike:
-            none is ever known to be finished.
     """
 
     path: str
+    """The log."""
     descriptors: Descriptors
     siblings: Siblings
     clock: Callable[[], float]
     begins_with: Callable[[str], bool] = lambda _: False
+    """Whether a rotated file is read too that was there before the first look."""
     has_current: bool = True
+    """Whether the log has a present file at its path. If not, all are alike: none is ever
+    known to be finished."""
     files: list[LogFile] = field(default_factory=list)
     since_ns: int | None = None
     """Rotated files that had last changed then are read, or were there before the first."""
@@ -90,7 +85,11 @@ class Generations:
         others = [
             file.offset.to_json()
             for file in self.files
-            if file is not newest and (file.offset.head_bytes or self._is_old(file))
+            if file is not newest
+            and (
+                file.offset.head_bytes
+                or (file.offset.inode and file.mtime_ns <= (self.since_ns or 0))
+            )
         ]
         more: dict[str, Any] = {"since_ns": self.since_ns or 0}
         if others:
@@ -111,7 +110,7 @@ class Generations:
     def may_have_predecessors(self) -> bool:
         """Return whether files may have come that are older than what is read next.
 
-        A file of which much was read tells itself whether it was emptied meanwhile.
+        A file of which much was read shows itself whether it was emptied meanwhile.
         """
         last = self.files[-1] if self.files else None
         if last is None or not last.is_current or last.offset.is_long:
@@ -137,8 +136,7 @@ class Generations:
     def look(self, *, fresh: bool) -> None:
         """Find the files again, by inode, and those that were copied or compressed.
 
-        Args:
-            fresh: Whether a change of the last milliseconds must be seen.
+        If ``fresh``, a change of the last milliseconds must be seen.
         """
         with suppress(FileNotFoundError):
             self._folder_ns = self._folder_time()
@@ -293,7 +291,7 @@ class Generations:
             file.changed_at = self.clock()
 
     def _is_found(self, file: LogFile) -> bool:
-        """Open a file that was given a name which is not a rotation's; else tell its loss."""
+        """Open a file that was given a name which is not a rotation's; else log its loss."""
         if file.caught_up:
             return False
         moved = self._anywhere(file)
@@ -321,9 +319,6 @@ class Generations:
             if file.offset.head_bytes and has_content(found, file.offset, self.descriptors):
                 return found.path
         return None
-
-    def _is_old(self, file: LogFile) -> bool:
-        return bool(file.offset.inode) and file.mtime_ns <= (self.since_ns or 0)
 
     def _fold(self) -> None:
         """Remember only the newest of the files that are read to their end."""

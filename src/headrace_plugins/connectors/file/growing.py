@@ -136,7 +136,11 @@ class Followed:
                 self._tails[path].begin_current()
         self._stored = {}
         for path in self._tails.keys() - logs.keys():
-            self._forget(path)
+            # The files of such a log may be gone for long.
+            self._offsets[path] = self._tails[path].offsets
+            if self._tails[path].is_gone:
+                self._tails.pop(path).close()
+                del self._offsets[path]
 
     def _follow(self, path: str, names: list[str], *, has_current: bool) -> None:
         tail = self._tails[path] = Tail(
@@ -151,20 +155,11 @@ class Followed:
         )
         self._offsets[path] = tail.offsets
 
-    def _forget(self, path: str) -> None:
-        """Forget a log whose files are gone for long."""
-        self._offsets[path] = self._tails[path].offsets
-        if self._tails[path].is_gone:
-            self._tails.pop(path).close()
-            del self._offsets[path]
-
 
 def taken_over(positions: Mapping[int, Position], share: Share) -> Position:
     """Return where other tasks stand in files of a share, if further than its own task.
 
-    Args:
-        positions: Where each task stands or stood, by its number.
-        share: The files of a task.
+    ``positions`` are those of all tasks, by their numbers.
     """
     numbers = sorted(positions)
     newest = _newest([positions[number] for number in numbers], share)
@@ -236,7 +231,7 @@ class GrowingFiles(CaptureSource):
             settings.listing,
             settings.share,
             offsets,
-            rotate_wait=settings.rotate_wait.total_seconds(),
+            rotate_wait=settings.keys.rotate_wait_ms / 1000,
             clock=self._clock,
         )
         if self._schema is None:
@@ -251,25 +246,23 @@ class GrowingFiles(CaptureSource):
     def poll(self) -> CapturedBatch | None:
         settings, followed = self._settings, self._followed
         assert followed is not None
-        while (found := followed.read(settings.read_bytes, settings.max_lines)) is not None:
+        most = settings.read_bytes, settings.keys.batch_size
+        while (found := followed.read(*most)) is not None:
             path, block = found
             parsed = self._parsed(block, path)
             if parsed.rows.num_rows or parsed.rejected:
                 return CapturedBatch(
                     values=parsed.rows,
-                    position=self._position(followed),
-                    topic=settings.topic,
+                    position=Position(
+                        ({"filename": path}, offset)
+                        for path, offset in followed.offsets.items()
+                    ),
+                    topic=settings.keys.topic,
                     scalar=settings.format is Format.TEXT,
                     rejected=parsed.rejected,
                 )
             # Only a header or empty lines: they are read again after a restart.
         return None
-
-    def _position(self, followed: Followed) -> Position:
-        """Return the offsets of the files of this task."""
-        return Position(
-            ({"filename": path}, offset) for path, offset in followed.offsets.items()
-        )
 
     def _parsed(self, block: Block, path: str) -> Parsed:
         if self._settings.format is Format.TEXT:
@@ -280,7 +273,7 @@ class GrowingFiles(CaptureSource):
 
     def _json(self, block: Block) -> Parsed:
         dialect = self._settings.dialect
-        if self._may_learn(block):
+        if self._settings.schema is None and block.lines.strip():
             self._learn(to_schema(infer_json(block.lines, dialect)))
         return JsonLines(self._known(), dialect).read(block.lines)
 
@@ -306,17 +299,12 @@ class GrowingFiles(CaptureSource):
         return parsed
 
     def _csv_lines(self, names: list[str] | None, path: str) -> CsvLines:
-        schema = self._known()
+        schema = headed = self._known()
         if names is not None:
             declared = self._settings.schema is not None
             headed = as_headed(names, schema, renames=declared, path=path)
-            names = [field.name for field in headed.fields]
-        else:
-            names = [field.name for field in schema.fields]
-        return CsvLines(schema, names, self._settings.dialect)
-
-    def _may_learn(self, block: Block) -> bool:
-        return self._settings.schema is None and bool(block.lines.strip())
+        in_file = [field.name for field in headed.fields]
+        return CsvLines(schema, in_file, self._settings.dialect)
 
     def _learn(self, found: Schema) -> None:
         schema = found if self._schema is None else grown(self._schema, found)

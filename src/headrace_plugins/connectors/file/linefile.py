@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -15,16 +15,16 @@ from typing_extensions import override
 from headrace.sdk import SinkError, StagedWrite
 from headrace.sdk.location import Location, sync
 from headrace_plugins.connectors.file.folder import (
-    HOUSEKEEPING,
     Committed,
     check_epoch,
+    checked_below,
     discard_attempts,
     encoded,
     held_receipt,
     read_json,
     staging_folder,
 )
-from headrace_plugins.connectors.file.writing import PathSink, line_sql
+from headrace_plugins.connectors.file.writing import HOUSEKEEPING, PathSink, line_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,14 +100,6 @@ class _State:
         held = {name: Committed.from_json(one) for name, one in tree["applications"].items()}
         return cls(held, tree["staged"], tree["before_bytes"])
 
-    def to_json(self) -> dict[str, Any]:
-        held = {name: one.to_json() for name, one in self.applications.items()}
-        return {
-            "applications": held,
-            "staged": self.staged,
-            "before_bytes": self.before_bytes,
-        }
-
 
 @dataclass(frozen=True)
 class _LineFile:
@@ -154,7 +146,8 @@ class _LineFile:
         check_epoch(held, mark)
         if mark.wrote(held_receipt(held, mark)):
             return
-        state.applications[mark.application] = Committed.of(mark, receipt)
+        batch = Committed(mark.application, mark.batch, mark.epoch, receipt)
+        state.applications[mark.application] = batch
         state.staged = None if staging is None else self._name(staging)
         found = self.path.info()
         state.before_bytes = 0 if found is None else found.size_bytes
@@ -176,9 +169,14 @@ class _LineFile:
         state = self._state()
         if state.staged is None:
             return state
-        parts = _parts(self.house / state.staged)
+        parts = _parts(checked_below(state.staged, self.house, self._state_file))
         if not parts:
-            raise self._lost(state.staged)
+            raise SinkError(
+                problem=f"A batch is to be added to {self.path}, and its lines are gone from "
+                f"{self.house / state.staged}.",
+                fix="Put that folder back. If its lines may be lost, set staged to null in "
+                f"{self._state_file}.",
+            )
         with self.path.local.open("ab") as file:
             # The file may have been taken away meanwhile; it is never made longer.
             file.truncate(min(state.before_bytes, file.tell()))
@@ -192,15 +190,7 @@ class _LineFile:
         return state
 
     def _write(self, state: _State) -> None:
-        self._state_file.put(json.dumps(state.to_json()), up_to=self.path.parent.parent)
-
-    def _lost(self, staged: str) -> SinkError:
-        return SinkError(
-            problem=f"A batch is to be added to {self.path}, and its lines are gone from "
-            f"{self.house / staged}.",
-            fix="Put that folder back. If its lines may be lost, set staged to null in "
-            f"{self._state_file}.",
-        )
+        self._state_file.put(json.dumps(asdict(state)), up_to=self.path.parent.parent)
 
 
 def _parts(folder: Location) -> list[Location]:

@@ -35,7 +35,7 @@ class FoundFile:
     size_bytes: int
     mtime_ns: int
     ctime_ns: int = field(default=0, compare=False)
-    """When the file system saw it change: nobody can set that."""
+    """When the file system saw it change: it cannot be set."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, str | int]) -> FoundFile:
@@ -79,16 +79,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a configured path stands for.
+    """The files that a configured path stands for: a file, a folder, or a glob.
 
-    Args:
-        location: A file, a folder, or a glob in which ``**`` goes through all subfolders, also
-            those behind links, unless they lead in a circle.
-        recursive: Whether folders are searched to the depth.
+    ``**`` goes through all subfolders, also those behind links, unless they lead in a circle.
     """
 
     location: Location
     recursive: bool = False
+    """Whether subfolders of folders are searched too."""
     _denied: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     """Folders that a warning was logged of."""
 
@@ -135,12 +133,9 @@ class Listing:
     def _matches(
         self, folder: Location, pattern: Sequence[str], real: tuple[Location, ...]
     ) -> Iterator[Location]:
-        """Yield what matches a glob below a folder, but for hidden names.
+        """Yield what matches the rest of a glob below a folder, but for hidden names.
 
-        Args:
-            folder: The folder.
-            pattern: The parts of the glob that are left.
-            real: What the folder and those above it, up to the root, are without links.
+        ``real`` is what the folder and those above it, up to the root, are without links.
         """
         is_root = len(real) == 1
         if not pattern:
@@ -150,7 +145,11 @@ class Listing:
         if first == "**" and rest:
             yield from self._matches(folder, rest, real)
         elif not glob.has_magic(first):
-            if not first.startswith(_HIDDEN) and self._has(folder, first, is_root=is_root):
+            try:
+                exists = not first.startswith(_HIDDEN) and (folder / first).exists()
+            except PermissionError as error:
+                exists = self._pass_over(folder, error, is_root=is_root)
+            if exists:
                 yield from self._matches(folder / first, rest, (*real, real[-1] / first))
             return
         for entry in self._entries(folder, is_root=is_root):
@@ -166,13 +165,6 @@ class Listing:
             elif place not in real:
                 yield from self._matches(entry.location, pattern, (*real, place))
 
-    def _has(self, folder: Location, name: str, *, is_root: bool) -> bool:
-        try:
-            return (folder / name).exists()
-        except PermissionError as error:
-            self._pass_over(folder, error, is_root=is_root)
-            return False
-
     def _entries(self, folder: Location, *, is_root: bool) -> Iterator[Entry]:
         try:
             for entry in folder.list():
@@ -181,13 +173,14 @@ class Listing:
         except PermissionError as error:
             self._pass_over(folder, error, is_root=is_root)
 
-    def _pass_over(self, folder: Location, error: PermissionError, *, is_root: bool) -> None:
+    def _pass_over(self, folder: Location, error: PermissionError, *, is_root: bool) -> bool:
         """Log once that a folder, such as lost+found, may not be read; raise for the root."""
         if is_root:
             raise error
         if str(folder) not in self._denied:
             self._denied.add(str(folder))
             log.warning("no permission to read a folder; skipping it", folder=str(folder))
+        return False
 
     def covers(self, path: str) -> bool:
         """Return whether a file of that path would be listed if it existed."""
@@ -207,14 +200,10 @@ class Listing:
         return _parts(self.location)
 
     def new(self, known: Container[str], *, share: Share) -> list[FoundFile]:
-        """Return files that are not known yet and not empty, by time of change and path.
+        """Return files of a share that are not known yet and not empty, by mtime and path.
 
-        Only unknown files are looked at, so that an idle call costs a listing. An empty file
-        has nothing to read, but may be about to be written.
-
-        Args:
-            known: Paths found before.
-            share: Files of other shares are left out.
+        Only files whose paths are not ``known`` are looked at, so that an idle call costs a
+        listing. An empty file has nothing to read, but may be about to be written.
         """
         paths = {path for path in self.paths() if path not in known and share.has(path)}
         files = [file for file in map(_found, paths) if file is not None and file.size_bytes]
@@ -245,10 +234,8 @@ def _under(place: Location, *, recursive: bool) -> Iterator[str]:
 def _files(folder: Location, real: Sequence[Location]) -> Iterator[str]:
     """Yield the files of a folder.
 
-    Args:
-        folder: The folder.
-        real: Where it and those above it really are, so that links in a circle end; empty if
-            subfolders are not searched.
+    ``real`` is where it and those above it really are, so that links in a circle end; it is
+    empty if subfolders are not searched.
     """
     for entry in folder.list():
         if entry.name.startswith(_HIDDEN):
@@ -286,12 +273,7 @@ class NumberedFile:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files that are read with the same schema.
-
-    Args:
-        schema: The columns as they are in the files, in their order.
-        files: The files.
-    """
+    """Files that are read with the same schema: the columns in the files, in their order."""
 
     schema: Schema
     files: tuple[NumberedFile, ...]

@@ -12,21 +12,21 @@ import resource
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 EDGE_BYTES = 256
-"""How much of a file's beginning, and of what was read last, tells it from others."""
+"""How much of a file's beginning, and of what was read last, identifies it."""
 HEADER_BYTES = 64 * 1024
 _OPENERS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
     ".gz": lambda raw: cast("IO[bytes]", gzip.GzipFile(fileobj=raw)),
     ".bz2": lambda raw: cast("IO[bytes]", bz2.BZ2File(raw)),
-    ".xz": lambda raw: cast("IO[bytes]", lzma.LZMAFile(raw)),  # noqa: SIM115 - it is closed with its owner
+    ".xz": lambda raw: cast("IO[bytes]", lzma.LZMAFile(raw)),  # noqa: SIM115 - it is closed with its file
 }
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -108,7 +108,7 @@ class ReplacedFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileOffset:
-    """Where a file was read to, and what tells it from other files.
+    """Where a file was read to, and what identifies it.
 
     Args:
         position: In bytes, of the uncompressed content.
@@ -133,16 +133,8 @@ class FileOffset:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FileOffset:
         """Read what ``to_json`` wrote, or an earlier version did."""
-        inode = value.get("inode")
         return cls(
-            int(value.get("position", 0)),
-            None if inode is None else int(inode),
-            str(value.get("head", "")),
-            int(value.get("head_bytes", 0)),
-            str(value.get("last", "")),
-            int(value.get("mtime_ns", 0)),
-            bool(value.get("copy", False)),
-            bool(value.get("done", False)),
+            **{each.name: value[each.name] for each in fields(cls) if each.name in value}
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -159,7 +151,7 @@ class FileOffset:
 
     @property
     def is_long(self) -> bool:
-        """Return whether the beginning is long enough to tell the file by its content."""
+        """Return whether the beginning is long enough to identify the file by its content."""
         return self.head_bytes == EDGE_BYTES
 
     @property
@@ -172,10 +164,7 @@ class FileOffset:
 class LogFile:
     """Reads a file from its offset, opened when needed and closed when others need more.
 
-    Args:
-        path: Where it is now; empty if that is not known.
-        offset: Where it was read to.
-        descriptors: What opens it.
+    Its path is empty if it is not known where it is now.
     """
 
     path: str
@@ -209,6 +198,7 @@ class LogFile:
 
     @property
     def may_close(self) -> bool:
+        """Return whether the file can be opened again by its path."""
         return self.present and not self.is_packed
 
     @property
@@ -222,13 +212,8 @@ class LogFile:
         return can_unpack(self.path)
 
     def open(self) -> int:
-        """Open the file if it is not.
-
-        Raises:
-            ReplacedFileError: The path has another file now.
-        """
-        descriptor = self.descriptors.find(self)
-        if descriptor is not None:
+        """Open the file if needed. Raises ReplacedFileError if its path has another now."""
+        if self.is_open:
             return self.descriptors.get(self)
         try:
             descriptor = self.descriptors.get(self)
@@ -250,8 +235,7 @@ class LogFile:
     def status(self) -> os.stat_result:
         """Return how the file is now, without opening it.
 
-        Raises:
-            ReplacedFileError: It is not open, and the path has another file now.
+        Raises ReplacedFileError if it is not open, and the path has another file now.
         """
         descriptor = self.descriptors.find(self)
         if descriptor is not None:
@@ -281,13 +265,13 @@ class LogFile:
             descriptor = self.open()
             if not self._continues(descriptor, status.st_size):
                 raise ReplacedFileError
-        wanted = size_bytes
+        length = size_bytes
         while True:
-            data = self.peek(wanted)
+            data = self.peek(length)
             end = data.rfind(b"\n") + 1
-            if end or len(data) < wanted:
+            if end or len(data) < length:
                 break
-            wanted *= 2
+            length *= 2
         if not end:
             self._seen = (status.st_size, status.st_mtime_ns)
             self._partial = data[:EDGE_BYTES]
@@ -311,11 +295,7 @@ class LogFile:
 
     def header(self) -> bytes:
         """Return the first line."""
-        descriptor = self.open()
-        if self.is_packed:
-            head = self._unpack(descriptor).head(HEADER_BYTES)
-        else:
-            head = os.pread(descriptor, HEADER_BYTES, 0)
+        head = self._head(self.open(), HEADER_BYTES)
         return head.partition(b"\n")[0] + b"\n"
 
     def advance(self, data: bytes) -> None:
@@ -367,21 +347,25 @@ class LogFile:
     def matches(self, offset: FileOffset) -> bool:
         """Return whether this file has what was read of another, and perhaps more.
 
-        Raises:
-            UnreadableFileError: It is compressed, and broken or not complete.
+        Raises UnreadableFileError if it is compressed, and broken or not complete.
         """
         descriptor = self.open()
         if not self.is_packed and os.fstat(descriptor).st_size < offset.position:
             return False
-        if self.is_packed:
-            head = self._unpack(descriptor).head(offset.head_bytes)
-        else:
-            head = os.pread(descriptor, offset.head_bytes, 0)
+        head = self._head(descriptor, offset.head_bytes)
         if len(head) < offset.head_bytes or _digest(head) != offset.head:
             return False
+        return self._has_last(descriptor, offset)
+
+    def _has_last(self, descriptor: int, offset: FileOffset) -> bool:
         if not offset.last:
             return True
         return _digest(self._edges(descriptor, offset.position)[1]) == offset.last
+
+    def _head(self, descriptor: int, size_bytes: int) -> bytes:
+        if self.is_packed:
+            return self._unpack(descriptor).head(size_bytes)
+        return os.pread(descriptor, size_bytes, 0)
 
     def is_beginning_of(self, other: LogFile) -> bool:
         """Return whether the other file begins with all that this one has."""
@@ -402,9 +386,7 @@ class LogFile:
         head = os.pread(descriptor, offset.head_bytes, 0)
         if offset.head_bytes and _digest(head) != offset.head:
             return False
-        if not offset.last:
-            return True
-        return _digest(self._edges(descriptor, offset.position)[1]) == offset.last
+        return self._has_last(descriptor, offset)
 
     def _edges(self, descriptor: int, position: int) -> tuple[bytes, bytes]:
         """Return the first bytes, and the last ones before a position."""
@@ -445,65 +427,51 @@ class TooManyOpenFilesError(OSError):
     """No file can be opened now, as none of those that are open may be closed."""
 
 
-class Owner(Protocol):
-    """A file that is opened when it is needed."""
-
-    path: str
-
-    @property
-    def may_close(self) -> bool:
-        """Return whether the file can be opened again by its path."""
-
-
 class Descriptors:
     """Keeps the files open that were used last. One thread uses it.
 
-    Args:
-        most: How many are open at most; by default a quarter of what the process may have,
-            as it has other things to open.
+    By default these are a quarter of what the process may have, as it has other things to open.
     """
 
     def __init__(self, most: int | None = None) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         share = _MOST if soft == resource.RLIM_INFINITY else soft // 4
         self.most = most or max(8, min(_MOST, share))
-        self._open: OrderedDict[Owner, int] = OrderedDict()
+        self._open: OrderedDict[LogFile, int] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many are open."""
         return len(self._open)
 
-    def find(self, owner: Owner) -> int | None:
+    def find(self, file: LogFile) -> int | None:
         """Return the descriptor of a file if it is open."""
-        return self._open.get(owner)
+        return self._open.get(file)
 
-    def get(self, owner: Owner) -> int:
+    def get(self, file: LogFile) -> int:
         """Return the descriptor of a file; open it where needed.
 
-        Raises:
-            FileNotFoundError: There is no file of that path.
-            TooManyOpenFilesError: The process may open no more.
+        Raises FileNotFoundError, and TooManyOpenFilesError where the process may open no more.
         """
-        descriptor = self._open.get(owner)
+        descriptor = self._open.get(file)
         if descriptor is not None:
-            self._open.move_to_end(owner)
+            self._open.move_to_end(file)
             return descriptor
         while len(self._open) >= self.most and self._close_one():
             pass
-        descriptor = self._opened(owner.path)
-        self._open[owner] = descriptor
+        descriptor = self._opened(file.path)
+        self._open[file] = descriptor
         return descriptor
 
-    def close(self, owner: Owner) -> None:
+    def close(self, file: LogFile) -> None:
         """Close a file if it is open."""
-        descriptor = self._open.pop(owner, None)
+        descriptor = self._open.pop(file, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def close_all(self) -> None:
         """Close all files."""
-        for owner in list(self._open):
-            self.close(owner)
+        for file in list(self._open):
+            self.close(file)
 
     def _opened(self, path: str) -> int:
         while True:
@@ -516,10 +484,7 @@ class Descriptors:
                     raise TooManyOpenFilesError(error.errno, str(error), path) from error
 
     def _close_one(self) -> bool:
-        owner = next(self._closable(), None)
-        if owner is not None:
-            self.close(owner)
-        return owner is not None
-
-    def _closable(self) -> Iterator[Owner]:
-        return (owner for owner in self._open if owner.may_close)
+        file = next((file for file in self._open if file.may_close), None)
+        if file is not None:
+            self.close(file)
+        return file is not None

@@ -53,7 +53,7 @@ def variant_records(
     )
     # The value is named, or Spark would find nothing malformed; see `_error`.
     bad = f"{_RAW} IS NOT NULL AND value IS NULL"
-    error = _rejection(bad, "The input is no JSON. File: ")
+    error = _rejection(bad, "The input is not JSON. File: ")
     return frame.selectExpr("value", f"{error} AS error", f"{position_sql(files)} AS position")
 
 
@@ -68,13 +68,8 @@ def group_records(
 ) -> DataFrame:
     """Return one record for each row of files that are read with the same schema.
 
-    Args:
-        spark: The session.
-        group: The files.
-        target: The schema of the values: columns that the files lack are null.
-        fmt: Not TEXT.
-        dialect: Of CSV and JSON.
-        strict: Whether a job fails at a malformed row, instead of an ``error`` for each.
+    Values are of the ``target`` schema: columns that the files lack are null. If ``strict``, a
+    job fails at a malformed row, instead of giving each an ``error``.
     """
     checked = fmt in {Format.CSV, Format.JSON}
     ddl = _ddl(_readable(group.schema, target, fmt))
@@ -90,7 +85,9 @@ def group_records(
             ddl = f"{ddl}, {quote(_RAW)} STRING"
     frame = reader.schema(ddl).load([spark_path(file.path) for file in group.files])
     if strict:
-        frame = frame.where(_all_used(group.schema))
+        # Always true, and uses all columns; see ``_error``.
+        nulls = ", ".join(f"CAST({quote(f.name)} IS NULL AS INT)" for f in group.schema.fields)
+        frame = frame.where(f"greatest(0, 0, {nulls}) < 2")
     columns = [f"named_struct({_pairs(group.schema, target, fmt)}) AS value"]
     if checked:
         columns.append(f"{_error(group.schema, target)} AS error")
@@ -99,8 +96,7 @@ def group_records(
 
 def no_records(spark: SparkSession, schema: Schema) -> DataFrame:
     """Return a frame without records."""
-    kind = _ddl(Schema.struct({"value": schema}))
-    return spark.createDataFrame([], kind)
+    return spark.createDataFrame([], _ddl(Schema.struct({"value": schema})))
 
 
 def _ddl(schema: Schema) -> str:
@@ -112,7 +108,7 @@ def position_sql(files: Sequence[NumberedFile]) -> str:
     """Return SQL that orders records as their files stand in the ledger.
 
     It is an array of the file's number, where in the file Spark's part of it begins, and a
-    count within that part. Nobody pays for it who does not select it: Spark reads all of
+    count within that part. It costs nothing where it is not selected: Spark reads all of
     ``_metadata``, a number for each row too, where that was named and then not selected.
     """
     rest = "input_file_block_start(), monotonically_increasing_id()"
@@ -151,9 +147,9 @@ def _readable(found: Schema, target: Schema, fmt: Format) -> Schema:
         return found
     fields = {}
     for field in found.fields:
-        wanted = target.field(field.name)
+        same = target.field(field.name)
         nested = field.schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP}
-        fields[field.name] = wanted.schema if wanted and nested else field.schema
+        fields[field.name] = same.schema if same and nested else field.schema
     return found.with_fields(fields)
 
 
@@ -175,12 +171,6 @@ def _pairs(found: Schema, target: Schema, fmt: Format) -> str:
 
 def _kind(schema: Schema) -> tuple[object, ...]:
     return schema.type, schema.name, schema.parameters
-
-
-def _all_used(found: Schema) -> str:
-    """Return a condition that is always true and uses all columns; see ``_error``."""
-    nulls = ", ".join(f"CAST({quote(f.name)} IS NULL AS INT)" for f in found.fields)
-    return f"greatest(0, 0, {nulls}) < 2"
 
 
 def _error(found: Schema, target: Schema) -> str:

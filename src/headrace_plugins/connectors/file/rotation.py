@@ -107,8 +107,7 @@ class Generation:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        times = status.st_mtime_ns, status.st_ctime_ns
-        return cls(path, status.st_ino, status.st_size, *times)
+        return cls(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
     def is_packed(self) -> bool:
@@ -146,21 +145,19 @@ class Siblings:
         self._folders: dict[str, _Folder] = {}
 
     def of(self, path: str, *, fresh: bool = False) -> list[str]:
-        """Return the paths of the files that were rotated away from ``path``, in no order.
+        """Return the paths of the files that were rotated away from the log, in no order.
 
-        Args:
-            path: The log.
-            fresh: Whether changes of the last milliseconds matter too.
+        If ``fresh``, changes of the last milliseconds matter too.
         """
         folder, name = os.path.split(path)
         try:
             changed = Path(folder).stat().st_mtime_ns
-            kept = None if fresh else self._folders.get(folder)
-            if kept is None or kept.changed_ns != changed or time.monotonic() >= kept.until:
-                kept = self._folders[folder] = _listed(folder, changed)
+            known = None if fresh else self._folders.get(folder)
+            if known is None or known.changed_ns != changed or time.monotonic() >= known.until:
+                known = self._folders[folder] = _listed(folder, changed)
         except OSError:
             return []
-        return [f"{folder}/{each}" for each in kept.by_base.get(name, [])]
+        return [f"{folder}/{each}" for each in known.by_base.get(name, [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,27 +203,23 @@ class Remembered:
 
 @dataclass(kw_only=True)
 class Look:
-    """Pairs the files that are there with those that are known; makes those that are new.
-
-    Args:
-        path: The log.
-        files: Those that are known, oldest first.
-        rotated: Those that are there under names of a rotation, oldest first.
-        current: The one that is at the log's path.
-        since_ns: Rotated files that have not changed since are not new.
-        descriptors: What opens files.
-        remembered: What earlier looks have found out.
-        has_current: Whether the log has a present file.
-    """
+    """Pairs the files that are there with those that are known; makes those that are new."""
 
     path: str
+    """The log."""
     files: Sequence[LogFile]
+    """Those that are known, oldest first."""
     rotated: Sequence[Generation]
+    """Those that are there under names of a rotation, oldest first."""
     current: Generation | None
+    """The one that is at the log's path."""
     since_ns: int
+    """Rotated files that have not changed since are not new."""
     descriptors: Descriptors
     remembered: Remembered
+    """What earlier looks have found out."""
     has_current: bool
+    """Whether the log has a present file."""
     pairs: dict[int, LogFile] = field(default_factory=dict)
     """The files by their inodes now."""
     former: LogFile | None = None
@@ -446,7 +439,7 @@ class Look:
             file.skip_hole()
         if emptied not in self.pairs.values() and emptied.offset.head_bytes:
             log.warning(
-                "the file was truncated or written anew: it is read from its beginning; no "
+                "the file was truncated or rewritten: it is read from its beginning; no "
                 "copy of what it had was found beside it",
                 file=self.path,
                 position=emptied.offset.position,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,13 +39,13 @@ def configured_path(config: Config) -> str:
 
 
 def _one_path(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    given = [key for key in PATH_KEYS if str(props.get(key) or "").strip()]
-    if len(given) == 1:
+    named = [key for key in PATH_KEYS if str(props.get(key) or "").strip()]
+    if len(named) == 1:
         return
     yield ConfigError(
-        problem=f"{' and '.join(given)} say the same." if given else "No path is set.",
+        problem=f"{' and '.join(named)} say the same." if named else "No path is set.",
         fix="Set path, and none of its other names.",
-        field=given[-1] if given else "path",
+        field=named[-1] if named else "path",
     )
 
 
@@ -230,76 +229,50 @@ _LOOKED_AT_FILES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
-    """What a source and its tasks are told.
+    """What a source and its tasks do, as their keys and the files that are there say."""
 
-    Args:
-        path: As configured; it names the source in positions and schemas.
-        listing: Where the files are.
-        grows: Whether files are followed, instead of read as wholes.
-        format: Of all files.
-        dialect: Of text files.
-        schema: The declared schema; None to infer it; a Variant where each record is one.
-        sample_rows: How many lines the inference looks at.
-        variants: Whether a field whose values share no shape becomes a VARIANT.
-        topic: The topic to write to; None for the runtime's choice.
-        max_files: The most files of a batch.
-        settle: For how long a file must not have changed.
-        rotate_wait: For how long a rotated file must not have changed.
-        max_lines: The most lines of a poll.
-        read_bytes: How much a poll reads, about.
-        share: Which of the files belong to the task.
-    """
-
+    keys: FileSourceSettings
     path: str
+    """As configured; it names the source in positions and schemas."""
     listing: Listing
     grows: bool
+    """Whether files are followed, instead of read as wholes."""
     format: Format
     dialect: Dialect
     schema: Schema | None
-    sample_rows: int
-    variants: bool
-    topic: str | None
-    max_files: int
-    settle: timedelta
-    rotate_wait: timedelta
-    max_lines: int | None
+    """The declared schema; None to infer it; a Variant where each record is one."""
     read_bytes: int
+    """About how much a poll reads."""
     share: Share
 
     @classmethod
     def from_config(cls, config: Config) -> SourceSettings:
-        """Understand the configuration of a connector or of one of its tasks.
+        """Read the configuration of a connector or of one of its tasks.
 
-        Raises:
-            ConfigError: The format is not clear, a schema or a character is not valid.
+        Raises ConfigError if the format is not clear, or a schema or a character is not valid.
         """
+        keys = FileSourceSettings.from_config(config)
         path = configured_path(config)
-        listing = Listing(location_of(config), recursive=config.get_bool("recursive"))
-        alias = config.originals.get("connector.class", "") in OTHER_SOURCES
-        grows = follows(config)
-        format_ = _format(config, listing, grows=grows, alias=alias)
-        ddl = config.get_str("schema").strip()
-        whole = ddl.upper() == "VARIANT"
-        if whole and format_ is not Format.JSON:
+        listing = Listing(Location.of(path), recursive=keys.recursive)
+        format_ = _format(config, listing)
+        ddl = keys.schema.strip()
+        schema = None if ddl.lower() == "infer" else Schema.variant(optional=True)
+        if schema is not None and ddl.upper() != "VARIANT":
+            schema = parse_ddl(ddl, field="schema")
+        elif schema is not None and format_ is not Format.JSON:
             raise ConfigError(
-                problem=f"A record of {format_.value} is no one value of any kind.",
+                problem=f"A record of {format_.value} cannot be one VARIANT.",
                 fix="Set format to json, or name columns, as in payload VARIANT.",
                 field="schema",
             )
         return cls(
+            keys=keys,
             path=path,
             listing=listing,
-            grows=grows,
+            grows=follows(config),
             format=format_,
             dialect=Dialect.from_config(config, tabs=".tsv" in Path(path).suffixes),
-            schema=Schema.variant(optional=True) if whole else _schema(ddl),
-            sample_rows=config.get_int("infer.rows"),
-            variants=config.get_str("infer.conflicts") == "variant",
-            topic=config.find_str("topic"),
-            max_files=config.get_int("max.files"),
-            settle=timedelta(milliseconds=config.get_int("settle.ms")),
-            rotate_wait=timedelta(milliseconds=config.get_int("rotate.wait.ms")),
-            max_lines=config.find_int("batch.size"),
+            schema=schema,
             read_bytes=config.get("batch.max.bytes") or _READ_BYTES,
             share=Share.from_text(config.originals.get(SHARE_KEY, "0/1")),
         )
@@ -307,28 +280,23 @@ class SourceSettings:
 
 def follows(config: Config) -> bool:
     """Return whether files are followed as they grow, instead of read as wholes."""
-    alias = config.originals.get("connector.class", "") in OTHER_SOURCES
-    return (config.find_str("mode") or ("grow" if alias else "set")) == "grow"
-
-
-def _schema(ddl: str) -> Schema | None:
-    return None if ddl.lower() == "infer" else parse_ddl(ddl, field="schema")
+    return (config.find_str("mode") or ("grow" if _is_alias(config) else "set")) == "grow"
 
 
 def location_of(config: Config) -> Location:
-    """Return the place of the configured path.
-
-    Raises:
-        ConfigError: It is in no file system that is known.
-    """
+    """Return the place of the path. Raises ConfigError for an unknown file system."""
     return Location.of(configured_path(config))
 
 
-def _format(config: Config, listing: Listing, *, grows: bool, alias: bool) -> Format:
-    given = config.find_str("format")
-    if given is not None:
-        return Format(given)
-    if alias:
+def _is_alias(config: Config) -> bool:
+    return config.originals.get("connector.class", "") in OTHER_SOURCES
+
+
+def _format(config: Config, listing: Listing) -> Format:
+    grows, configured = follows(config), config.find_str("format")
+    if configured is not None:
+        return Format(configured)
+    if _is_alias(config):
         return Format.TEXT
     by_name = format_of(listing.path)
     if by_name is None and not (grows and listing.is_file):
@@ -338,7 +306,7 @@ def _format(config: Config, listing: Listing, *, grows: bool, alias: bool) -> Fo
         return Format.TEXT
     if by_name is None:
         raise ConfigError(
-            problem=f"The names at {listing.path} do not tell the format.",
+            problem=f"The names at {listing.path} do not show the format.",
             fix=f"Set format to one of: {', '.join(f.value for f in Format)}.",
             field="format",
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import (
-    BoundaryKind,
     ConfigError,
     ConfigErrors,
     DeliveryGuarantee,
@@ -50,12 +49,11 @@ class FileSource(SourceConnector):
     also holds ``share``, and the number of tasks cannot change later.
 
     In mode ``grow`` it is Kafka Connect's ``{"filename": path} -> {"position": bytes}``, with
-    what tells one file from another of the same name beside it.
+    what identifies a file among others of the same name beside it.
     """
 
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
-    boundaries = frozenset({BoundaryKind.OFFSET, BoundaryKind.SNAPSHOT})
     aliases = OTHER_SOURCES
 
     settings: FileSourceSettings
@@ -79,9 +77,8 @@ class FileSource(SourceConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """Divide the files by a hash of their paths, growing ones by those of their logs.
 
-        Raises:
-            ConfigError: Whole files are divided over more tasks already, each with a ledger
-                of its own.
+        Raises ConfigError if whole files are divided over more tasks already, each with its
+        ledger.
         """
         settings = SourceSettings.from_config(self.config)
         tasks = 1 if settings.listing.is_single else max_tasks
@@ -154,8 +151,8 @@ def _at(error: ConfigError, config: Config) -> ConfigError:
     """Name the key that the user wrote for the path."""
     if error.field != "path":
         return error
-    given = next(key for key in PATH_KEYS if config.find_str(key))
-    return ConfigError(problem=error.problem, fix=error.fix, field=given)
+    configured_key = next(key for key in PATH_KEYS if config.find_str(key))
+    return ConfigError(problem=error.problem, fix=error.fix, field=configured_key)
 
 
 def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
@@ -205,7 +202,7 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
         )
     if settings.dialect.encoding.upper().startswith(("UTF-16", "UTF16", "UTF-32", "UTF32")):
         yield ConfigError(
-            problem=f"The end of a line cannot be told in {settings.dialect.encoding}.",
+            problem=f"The end of a line cannot be found in {settings.dialect.encoding}.",
             fix="Write the file in UTF-8, or set mode to set.",
             field="encoding",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,19 +37,16 @@ times the wait."""
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines of a file.
-
-    Args:
-        lines: The bytes; the last one is a line feed.
-        begins: Whether they are the first of the file.
-        header: The first line of the file.
-        offsets: Where the log stands after them; see ``Tail.offsets``.
-    """
+    """Whole lines of a file."""
 
     lines: bytes
+    """The last one is a line feed."""
     begins: bool
+    """Whether they are the first of the file."""
     header: bytes
+    """The first line of the file."""
     offsets: Mapping[str, Mapping[str, Any]]
+    """Where the log stands after them; see ``Tail.offsets``."""
 
 
 class Tail:
@@ -65,9 +63,6 @@ class Tail:
         stored: What ``offsets`` gave: ``position``, in bytes, of the file that was read last,
             what tells that file from others, and what is remembered of the files before it.
         rotate_wait: How many seconds a rotated file must have been quiet to be finished.
-        clock: Gives seconds that only grow.
-        descriptors: What opens files; others may share it.
-        siblings: What finds rotated files; others may share it.
         begins_with: Whether a rotated file is read too that is there at the first start.
         has_current: Whether there is a file at the path; see ``Generations``.
     """
@@ -130,9 +125,7 @@ class Tail:
     def read(self, size_bytes: int, max_lines: int | None = None) -> Block | None:
         """Return the next lines, or None when there are none. Costs microseconds then.
 
-        Args:
-            size_bytes: The most bytes, but for a single line that is longer.
-            max_lines: The most lines.
+        There are at most ``size_bytes``, but for a single line that is longer.
         """
         if self._look_at is None or self._clock() >= self._look_at:
             self._look(fresh=False)
@@ -169,16 +162,12 @@ class Tail:
         self._look_at = self._clock() + max(_LOOK_SECONDS, took * _TIMES_AS_LONG)
         for number, file in enumerate(self.generations.unfinished):
             # One that waits for its turn may be rotated and compressed before that comes.
-            if number or not file.is_current:
-                self._hold(file)
-
-    def _hold(self, file: LogFile) -> None:
-        """Open a file before its name goes to another."""
-        if not file.is_open and not file.is_packed:
-            try:
-                file.open()
-            except (ReplacedFileError, TooManyOpenFilesError):
-                return  # the next look finds it
+            waits = number or not file.is_current
+            if waits and not file.is_open and not file.is_packed:
+                with suppress(
+                    ReplacedFileError, TooManyOpenFilesError
+                ):  # found by the next look
+                    file.open()
 
     def _is_rotated(self) -> bool:
         """Return whether the log has another present file than at the last look."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from typing_extensions import override
 
-from headrace.sdk import Counting, FrameSink, RecordError, Refusal, Schema, Type
+from headrace.sdk import ConfigError, Counting, FrameSink, RecordError, Refusal, Schema, Type
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import literal
@@ -23,24 +23,21 @@ if TYPE_CHECKING:
 
 NO_VALUE = "HEADRACE-NO-VALUE"
 TOPIC = "${topic}"
+HOUSEKEEPING = "_headrace"
+"""A subfolder that readers pass over, as its name begins with an underscore."""
+_RESERVED = {HOUSEKEEPING, "_delta_log"}
+"""Folders whose files decide what is in a target: no record becomes such a file."""
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
-    """What a sink is told.
-
-    Args:
-        place: The folder or file, in which ``${topic}`` may stand for a topic's name.
-        appends: Whether lines are added to one file.
-        format: Of the files.
-        dialect: Of text formats.
-        partition_by: Fields whose values become subfolders.
-        compression: Spark's name of it; None for its default.
-    """
+    """What a sink writes, and where."""
 
     place: Location
+    """The folder or file, in which ``${topic}`` may stand for a topic's name."""
     appends: bool
+    """Whether lines are added to one file."""
     format: Format
     dialect: Dialect
     partition_by: tuple[str, ...]
@@ -48,20 +45,16 @@ class SinkSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> SinkSettings:
-        """Understand the configuration.
-
-        Raises:
-            ConfigError: The path is on no local file system, or a character is not valid.
-        """
+        """Read the keys. Raises ConfigError for a path or a character that is not valid."""
         place = location_of(config)
+        _check_not_reserved(place)
         alias = config.originals.get("connector.class", "") in OTHER_SINKS
         appends = (config.find_str("mode") or ("append" if alias else "folder")) == "append"
-        given = config.find_str("format")
         default = Format.TEXT if appends else format_of(place.name) or Format.PARQUET
         return cls(
             place=place,
             appends=appends,
-            format=Format(given) if given else default,
+            format=Format(config.find_str("format") or default),
             dialect=Dialect.from_config(config, tabs=place.name.endswith(".tsv")),
             partition_by=tuple(config.get_list("partition.by")),
             compression=config.find_str("compression"),
@@ -71,13 +64,25 @@ class SinkSettings:
         """Return the folder or file for a topic, whose name can lead nowhere else."""
         name = topic.replace("/", "_")
         name = f"_{name}" if name in {".", ".."} else name
-        return replace(self.place, path=self.place.path.replace(TOPIC, name))
+        target = replace(self.place, path=self.place.path.replace(TOPIC, name))
+        _check_not_reserved(target)
+        return target
 
     @property
     def fixed_folder(self) -> Location:
         """Return the folder that holds the targets of all topics."""
         folder = fixed_folder(self.place, TOPIC)
         return folder.parent if self.appends and TOPIC not in self.place.path else folder
+
+
+def _check_not_reserved(place: Location) -> None:
+    found = _RESERVED.intersection(place.path.split("/"))
+    if found:
+        raise ConfigError(
+            problem=f"{place} is in {min(found)}, which is reserved for the log of a target.",
+            fix="Choose another folder.",
+            field="path",
+        )
 
 
 class PathSink(FrameSink):
@@ -100,12 +105,10 @@ def line_sql(schema: Schema) -> str:
     A text is itself, what has parts is JSON, and nothing is ``null``, as in Kafka Connect's
     file sink.
     """
-    if schema.name == VARIANT and schema.is_logical:
+    if (schema.name == VARIANT and schema.is_logical) or schema.type in _NESTED:
         text = "to_json(value)"
     elif schema.type is Type.STRING:
         text = "value"
-    elif schema.type in _NESTED:
-        text = "to_json(value)"
     elif schema.type is Type.BYTES:
         text = "decode(value, 'UTF-8')"
     else:

@@ -231,3 +231,10 @@ class TestConfiguration:
         assert error.field == "delete.enabled"
         upsert = DeltaSink.config_def().parse(props | {"mode": "upsert"})
         assert list(DeltaSink.check(upsert)) == []
+
+
+@pytest.mark.parametrize("path", ["/data/p%20q/t", "file:///data/p%2520q/t"])
+def test_a_folder_whose_name_deltalake_would_decode_is_refused(path: str) -> None:
+    with pytest.raises(ConfigErrors, match="two hexadecimal digits"):
+        DeltaSink.config_def().parse({"path": path})
+    assert DeltaSink.config_def().parse({"path": "/data/50%/t"})

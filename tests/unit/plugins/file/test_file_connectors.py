@@ -78,7 +78,7 @@ def test_a_path_has_one_name_only(config: Parse) -> None:
     [
         ("none.csv", {}, ("path", "does not exist")),
         ("none/*.csv", {}, ("path", "none does not exist")),
-        ("empty", {}, ("format", "do not tell the format")),
+        ("empty", {}, ("format", "do not show the format")),
         ("a.csv", {"schema": "id BIGINTT"}, ("schema", "a type and not 'BIGINTT'")),
         ("a.csv", {"delimiter": "||"}, ("delimiter", "not a single character")),
         ("a.csv.gz", {"mode": "grow"}, ("path", "cannot grow")),

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from headrace.model import Batch, ConnectorKind, Counts, Stamp, TargetState, TaskId
 from headrace.sdk import Position, RangeChangedError, ReadLimit, StateError
-from headrace.store import SqlConnectorStore, SqlStore, StoreUnavailableError
+from headrace.store import ConnectorStore, Store, StoreUnavailableError
 from headrace.worker import BatchLoop, StoredTaskContext
 from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
@@ -33,12 +33,12 @@ class Source:
     """A task of mode set, of which only Spark is left out."""
 
     folder: Path
-    store: SqlStore = field(default_factory=SqlStore)
+    store: Store = field(default_factory=Store)
     delivered: list[str] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.wanted = SqlConnectorStore(self.store.database)
+        self.wanted = ConnectorStore(self.store.database)
         self.wanted.create("c", ConnectorKind.SOURCE, {}, TargetState.STOPPED, ANN)
 
     def put(self, name: str, text: str = "x\n") -> Path:

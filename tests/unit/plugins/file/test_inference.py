@@ -17,10 +17,10 @@ from headrace_plugins.connectors.file.columns import (
     header_names,
     infer_csv,
     infer_json,
-    merge_types,
     to_schema,
 )
 from headrace_plugins.connectors.file.formats import Dialect
+from headrace_plugins.json_inference import merged_type
 
 PLAIN = Dialect()
 
@@ -119,9 +119,9 @@ def test_any_json_objects_have_a_schema_that_does_not_depend_on_their_order(
 
 
 def test_merging_types_takes_the_wider() -> None:
-    assert merge_types(pa.int64(), pa.float64()) == pa.float64()
-    assert merge_types(pa.null(), pa.bool_()) == pa.bool_()
-    assert merge_types(pa.bool_(), pa.int64()) == pa.string()
+    assert merged_type(pa.int64(), pa.float64()) == pa.float64()
+    assert merged_type(pa.null(), pa.bool_()) == pa.bool_()
+    assert merged_type(pa.bool_(), pa.int64()) == pa.string()
 
 
 def test_a_schema_grows_by_new_columns_and_keeps_what_has_nothing_in_common() -> None:

@@ -1,0 +1,60 @@
+"""What files say that connectors of a server should be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.control import Served, documents_of, read_documents, served
+from headrace.plugins import Registry
+from headrace.sdk import ConfigError, ConfigErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def read_files(files: Sequence[Path]) -> list[Served]:
+    """Return the connectors that files describe; ``-`` is the standard input.
+
+    Raises ConfigErrors with all that is wrong with them, names that are used twice included.
+    """
+    return list(read_placed(files).values())
+
+
+def read_placed(files: Sequence[Path]) -> dict[tuple[Path, str], Served]:
+    """Return the same by file and name. Raises as ``read_files`` does."""
+    registry = Registry()
+    found: dict[tuple[Path, str], Served] = {}
+    errors: list[ConfigError] = []
+    for file in files:
+        try:
+            if str(file) == "-":
+                documents = documents_of(sys.stdin.read(), Path("standard input"))
+            else:
+                documents = read_documents(file)
+            described = served(documents, registry)
+        except ConfigErrors as several:
+            errors += (_placed(error, file) for error in several.errors)
+            continue
+        except ConfigError as error:
+            errors.append(_placed(error, file))
+            continue
+        for each in described:
+            others = [other for other, name in found if name == each.name]
+            if others:
+                where = "it" if others == [file] else str(others[0])
+                problem = f"{each.name!r} is described in {where} too."
+                errors.append(_placed(ConfigError(problem, fix="Rename one."), file))
+            found[file, each.name] = each
+    if errors:
+        raise ConfigErrors(errors)
+    return found
+
+
+def _placed(error: ConfigError, file: Path) -> ConfigError:
+    """Return an error with the file that it is in, unless that is what it names."""
+    if error.field == "file":
+        return error
+    place = f"{file}: {error.field}" if error.field else str(file)
+    return ConfigError(error.problem, field=place, fix=error.fix)

@@ -1,0 +1,531 @@
+"""Leases, positions, batches, schemas and states of tasks, as rows of a database."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from headrace.model import Batch, Counts, Lease, Stamp, TaskId, TaskState, TaskStatus
+from headrace.sdk import Position, Schema
+from headrace.sdk.sparktypes import schema_from_json, schema_to_json
+from headrace.store import rules
+from headrace.store.connections import Mode, in_mode, lock_name
+from headrace.store.database import Place, memory_database, open_database
+from headrace.store.leases import Machine, lease_clock
+from headrace.store.rows import (
+    add_state,
+    batch_of,
+    ensure_task,
+    forget,
+    identity_of,
+    is_task,
+    locked_task,
+    newest_batch,
+    unfinished_of,
+    update_task,
+)
+from headrace.store.tables import (
+    batches,
+    connectors,
+    ledger,
+    micros,
+    schemas,
+    tasks,
+    time_of,
+)
+
+
+class Store:
+    """Positions, batches, leases, schemas and states, in a SQLite file or in PostgreSQL.
+
+    Any thread may call it. Every write is durable on return: an intent lost in a power failure
+    would let its id be used again, and a sink that holds the id would skip the data. Writes
+    about a task name the epoch of its lease and raise StaleEpochError when a newer one exists
+    (Guarantee 3).
+    """
+
+    def __init__(self, place: Place | None = None, machine: Machine | None = None) -> None:
+        """Open the database, one in memory by default, with its tables."""
+        self._engine = memory_database() if place is None else open_database(place)
+        self._writer = in_mode(self._engine, Mode.WRITE)
+        self.now = lease_clock(self._engine, machine)
+        """Returns the time by which leases expire, aware; who takes or renews one passes it.
+
+        It is the same for all who share the store, however their own clocks are set."""
+
+    @property
+    def database(self) -> Engine:
+        return self._engine
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._engine.dispose()
+
+    def register(self, connector: str) -> str:
+        """Return the connector's identity, made at the first call.
+
+        A connector that is removed and made again gets a new one, so that its marks
+        in targets are never mistaken for the old one's.
+        """
+        with self._writer.begin() as db:
+            lock_name(db, "connector", connector)
+            query = select(connectors.c.uid).where(connectors.c.name == connector)
+            known = db.execute(query).scalar_one_or_none()
+            if known is not None:
+                return str(known)
+            uid = uuid.uuid4().hex[:12]
+            db.execute(insert(connectors).values(name=connector, uid=uid))
+            return uid
+
+    def remove(self, connector: str) -> None:
+        """Forget a connector: its identity, tasks, positions, batches and schemas.
+
+        Epochs are not used again, so that whoever still runs one of the tasks is refused,
+        also when the connector is made again.
+        """
+        with self._writer.begin() as db:
+            forget(db, connector)
+
+    def lease(
+        self,
+        task: TaskId,
+        owner: str,
+        now: datetime,
+        duration: timedelta,
+        status: TaskStatus | None = None,
+        *,
+        identity: str | None = None,
+    ) -> Lease:
+        """Take the task's lease with the next epoch, and store the task's state if given.
+
+        With the identity of its connector, a task is refused whose connector was removed: it
+        raises StaleEpochError then. Raises StateError while another owner's lease has not
+        expired.
+        """
+        with self._writer.begin() as db:
+            _check_identity(db, task.connector, identity)
+            row = ensure_task(db, task)
+            if row.owner is not None:
+                held = Lease(task, row.owner, row.epoch, time_of(row.expires_us))
+                rules.check_free(held, owner, now)
+            lease = Lease(task, owner, row.epoch + 1, now + duration)
+            restarts = rules.restarts_after(TaskState(row.state), row.restarts, status)
+            expires = micros(lease.expires)
+            taken = {"owner": owner, "expires_us": expires, "restarts": restarts}
+            update_task(db, task, epoch=lease.epoch, **taken, **_status_values(status, now))
+            add_state(db, task, row, status, Stamp(now, owner))
+            return lease
+
+    def renew(
+        self, leases: Collection[Lease], now: datetime, duration: timedelta
+    ) -> Mapping[TaskId, Lease]:
+        """Extend leases in one transaction; return those that were still held, extended.
+
+        One that was given up, or taken by another, is left as it is.
+        """
+        if not leases:
+            return {}
+        expires = now + duration
+        # In one order, so that two that do this at once never wait for each other.
+        held = [
+            {"task": e.task.connector, "n": e.task.number, "by": e.owner, "e": e.epoch}
+            for e in sorted(leases, key=lambda each: each.task)
+        ]
+        # Guarantee 3: of a lease that another has taken the epoch is another.
+        same = (
+            (tasks.c.connector == bindparam("task"))
+            & (tasks.c.number == bindparam("n"))
+            & (tasks.c.owner == bindparam("by"))
+            & (tasks.c.epoch == bindparam("e"))
+        )
+        query = select(tasks).where(tasks.c.owner.in_({each.owner for each in leases}))
+        # As many statements for one lease as for hundreds.
+        with self._writer.begin() as db:
+            db.execute(update(tasks).where(same).values(expires_us=micros(expires)), held)
+            rows = db.execute(query).all()
+        epochs = {(TaskId(row.connector, row.number), row.epoch) for row in rows}
+        return {
+            each.task: replace(each, expires=expires)
+            for each in leases
+            if (each.task, each.epoch) in epochs
+        }
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease up at once; nothing happens when it is no longer held."""
+        with self._writer.begin() as db:
+            where = (is_task(tasks, lease.task), tasks.c.epoch == lease.epoch)
+            db.execute(update(tasks).where(*where).values(owner=None, expires_us=None))
+
+    def show(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """Store the state of a task that runs on under its lease."""
+        self._put(lease, status, now)
+
+    def end(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """Store the state that the task ends in, and give its lease up."""
+        self._put(lease, status, now, owner=None, expires_us=None)
+
+    def fence(self, lease: Lease, status: TaskStatus, now: datetime) -> None:
+        """Take a task from whoever holds the lease and does not stop, and store its state.
+
+        The epoch is used up: what the holder still writes is refused (Guarantee 3).
+        """
+        self._put(lease, status, now, owner=None, expires_us=None, epoch=lease.epoch + 1)
+
+    def _put(self, lease: Lease, status: TaskStatus, now: datetime, **more: int | None) -> None:
+        with self._writer.begin() as db:
+            row = _check_epoch(db, lease.task, lease.epoch)
+            update_task(db, lease.task, **more, **_status_values(status, now))
+            add_state(db, lease.task, row, status, Stamp(now, lease.owner))
+
+    def leases(self, connector: str | None = None) -> Sequence[Lease]:
+        """Return the leases that were taken and not released, expired ones too.
+
+        Those of one connector, if it is named.
+        """
+        query = select(tasks).where(tasks.c.owner.is_not(None))
+        if connector is not None:
+            query = query.where(tasks.c.connector == connector)
+        with self._engine.connect() as db:
+            rows = [(TaskId(row.connector, row.number), row) for row in db.execute(query)]
+        return [
+            Lease(task, row.owner, row.epoch, time_of(row.expires_us)) for task, row in rows
+        ]
+
+    def position(self, task: TaskId) -> Position:
+        """Return where the task stands; ``Position()`` when it never moved."""
+        with self._engine.connect() as db:
+            text = db.execute(select(tasks.c.position).where(is_task(tasks, task))).scalar()
+            return Position.from_json(text) if text else Position()
+
+    def positions(self, connector: str) -> Mapping[TaskId, Position]:
+        """Return where the tasks of a connector stand; none for one that never ran."""
+        query = select(tasks).where(tasks.c.connector == connector)
+        with self._engine.connect() as db:
+            return {
+                TaskId(row.connector, row.number): Position.from_json(row.position)
+                for row in db.execute(query)
+            }
+
+    def set_position(self, task: TaskId, epoch: int, position: Position) -> None:
+        """Alter the position by hand. Raises StateError while a batch is unfinished."""
+        with self._writer.begin() as db:
+            _check_epoch(db, task, epoch)
+            rules.check_none_unfinished(unfinished_of(db, task))
+            update_task(db, task, position=position.to_json())
+
+    def unfinished_batch(self, task: TaskId, epoch: int | None = None) -> Batch | None:
+        """Return the batch whose intent is stored and which was not finished.
+
+        With an epoch, for whoever is to decide the batch: raises StaleEpochError when a newer
+        one exists.
+        """
+        if epoch is None:
+            with self._engine.connect() as db:
+                return unfinished_of(db, task)
+        with self._writer.begin() as db:
+            _check_epoch(db, task, epoch)
+            return unfinished_of(db, task)
+
+    def begin_batch(
+        self,
+        task: TaskId,
+        epoch: int,
+        start: Position,
+        end: Position,
+        now: datetime,
+        *,
+        routing: str | None = None,
+    ) -> Batch:
+        """Store the intent of the next batch, with the next id.
+
+        Raises StateError when one is unfinished or ``start`` is not the position.
+        """
+        with self._writer.begin() as db:
+            row = _check_epoch(db, task, epoch)
+            rules.check_none_unfinished(unfinished_of(db, task))
+            rules.check_start(start, Position.from_json(row.position))
+            batch = Batch(task, row.last_batch + 1, epoch, start, end, now, routing=routing)
+            update_task(db, task, last_batch=batch.id)
+            db.execute(
+                insert(batches).values(
+                    connector=task.connector,
+                    number=task.number,
+                    id=batch.id,
+                    epoch=epoch,
+                    start=start.to_json(),
+                    end=end.to_json(),
+                    begun_us=micros(now),
+                    routing=routing,
+                )
+            )
+            return batch
+
+    def finish_batch(
+        self,
+        task: TaskId,
+        epoch: int,
+        batch_id: int,
+        counts: Counts,
+        now: datetime,
+        *,
+        keep_since: datetime | None = None,
+    ) -> Batch:
+        """Store the counts and move the position to the batch's end, in one transaction.
+
+        Finishing the newest finished batch again changes nothing. Raises StateError
+        for any other id than the unfinished batch's. Old batches are forgotten, but for
+        those begun at ``keep_since`` or later, and for one of each hour of the last 30 days.
+        """
+        with self._writer.begin() as db:
+            row = _check_epoch(db, task, epoch)
+            last = newest_batch(db, task)
+            if last and rules.already_finished(last, batch_id):
+                return last
+            batch = rules.expect(unfinished_of(db, task), batch_id).done(counts, now)
+            this = (is_task(batches, task), batches.c.id == batch_id)
+            change = {"counts": counts.to_json(), "finished_us": micros(now)}
+            db.execute(update(batches).where(*this).values(change))
+            totals = Counts.from_json(row.totals).plus(counts)
+            update_task(db, task, position=batch.end.to_json(), totals=totals.to_json())
+            if rules.forgets(batch_id):
+                _forget_batches(db, task, batch_id, now, keep_since)
+            return batch
+
+    def abandon_batch(self, task: TaskId, epoch: int, batch_id: int) -> None:
+        """Forget an intent whose data is known not to be in the target.
+
+        The id stays used. Only captures need it, as they cannot read a range again.
+        """
+        with self._writer.begin() as db:
+            _check_epoch(db, task, epoch)
+            rules.expect(unfinished_of(db, task), batch_id)
+            db.execute(delete(batches).where(is_task(batches, task), batches.c.id == batch_id))
+
+    def batches(self, task: TaskId, limit: int = 100) -> Sequence[Batch]:
+        """Return the newest batches, newest first."""
+        query = select(batches).where(is_task(batches, task))
+        with self._engine.connect() as db:
+            rows = db.execute(query.order_by(batches.c.id.desc()).limit(limit))
+            return [batch_of(row) for row in rows]
+
+    def batch_at(self, task: TaskId, time: datetime) -> Batch | None:
+        """Return the last batch before the first that began after a time, if one is known."""
+        mine = is_task(batches, task)
+        after = batches.c.begun_us > micros(time)
+        later = select(func.min(batches.c.id)).where(mine, after).scalar_subquery()
+        query = select(batches).where(mine, or_(later.is_(None), batches.c.id < later))
+        with self._engine.connect() as db:
+            row = db.execute(query.order_by(batches.c.id.desc()).limit(1)).one_or_none()
+            return None if row is None else batch_of(row)
+
+    def oldest_batch(self, task: TaskId) -> Batch | None:
+        """Return the oldest batch that is known."""
+        query = select(batches).where(is_task(batches, task)).order_by(batches.c.id).limit(1)
+        with self._engine.connect() as db:
+            row = db.execute(query).one_or_none()
+            return None if row is None else batch_of(row)
+
+    def totals(self, task: TaskId) -> Counts:
+        """Return the sum of the counts of all finished batches."""
+        with self._engine.connect() as db:
+            text = db.execute(select(tasks.c.totals).where(is_task(tasks, task))).scalar()
+            return Counts.from_json(text) if text else Counts()
+
+    def counts_since(self, task: TaskId, since: datetime) -> Counts:
+        """Return the sum of the counts of the finished batches begun at ``since`` or later.
+
+        It is exact as far back as ``finish_batch`` was told to keep batches.
+        """
+        within = (is_task(batches, task), batches.c.begun_us >= micros(since))
+        query = select(batches.c.counts).where(*within, batches.c.counts.is_not(None))
+        total = Counts()
+        with self._engine.connect() as db:
+            for text in db.execute(query).scalars():
+                total = total.plus(Counts.from_json(text))
+        return total
+
+    def all_totals(self, connector: str | None = None) -> Mapping[TaskId, Counts]:
+        """Return the totals of all tasks; those of one connector, if it is named."""
+        query = _tasks_of(connector, tasks.c.totals)
+        with self._engine.connect() as db:
+            return {
+                TaskId(row.connector, row.number): Counts.from_json(row.totals)
+                for row in db.execute(query)
+            }
+
+    def statuses(self, connector: str | None = None) -> Mapping[TaskId, TaskStatus]:
+        """Return the states of all tasks; those of one connector, if it is named."""
+        columns = (tasks.c.state, tasks.c.trace, tasks.c.next_us, tasks.c.restarts)
+        query = _tasks_of(connector, *columns)
+        with self._engine.connect() as db:
+            return {
+                TaskId(row.connector, row.number): TaskStatus(
+                    TaskState(row.state),
+                    row.trace,
+                    None if row.next_us is None else time_of(row.next_us),
+                    row.restarts,
+                )
+                for row in db.execute(query)
+            }
+
+    def schema(self, connector: str, stream: str) -> Schema | None:
+        """Return the newest schema stored for a stream."""
+        with self._engine.connect() as db:
+            row = _newest_schema(db, connector, stream)
+            return schema_from_json(row.schema) if row else None
+
+    def schemas(self, connector: str) -> Mapping[str, Sequence[Schema]]:
+        """Return all schemas stored for a connector's streams, oldest first, by stream."""
+        column = schemas.c
+        found: dict[str, list[Schema]] = {}
+        query = select(column.stream, column.schema).where(column.connector == connector)
+        with self._engine.connect() as db:
+            for row in db.execute(query.order_by(column.stream, column.version)):
+                found.setdefault(row.stream, []).append(schema_from_json(row.schema))
+        return found
+
+    def put_schema(
+        self, connector: str, stream: str, schema: Schema, *, identity: str | None = None
+    ) -> int:
+        """Store a schema and return its version, from 1; the newest again gives its own.
+
+        With an identity, raises StaleEpochError when the connector has another or none.
+        """
+        text = schema_to_json(schema)
+        with self._writer.begin() as db:
+            _check_identity(db, connector, identity)
+            lock_name(db, "schema", connector, stream)
+            newest = _newest_schema(db, connector, stream)
+            if newest is not None and newest.schema == text:
+                return int(newest.version)
+            version = int(newest.version) + 1 if newest is not None else 1
+            row = {"connector": connector, "stream": stream, "version": version, "schema": text}
+            db.execute(insert(schemas).values(row))
+            return version
+
+    def ledger_append(
+        self,
+        task: TaskId,
+        epoch: int,
+        items: Sequence[Mapping[str, str | int]],
+        after: int | None = None,
+    ) -> int:
+        """Add to the task's ledger and return its new length.
+
+        With ``after``, its length before is checked: items that are there already, as the
+        answer to a call was lost, are not added again. Raises StateError if it is neither.
+        """
+        with self._writer.begin() as db:
+            _check_epoch(db, task, epoch)
+            length = _ledger_length(db, task)
+            if after is not None and after != length:
+                there = _ledger_slice(db, task, after, length)
+                return rules.repeated_append(task, items, after, there)
+            rows = [
+                {
+                    "connector": task.connector,
+                    "number": task.number,
+                    "sequence": sequence,
+                    "item": json.dumps(dict(item)),
+                }
+                for sequence, item in enumerate(items, start=length)
+            ]
+            if rows:
+                db.execute(insert(ledger), rows)
+            return length + len(rows)
+
+    def ledger_slice(self, task: TaskId, start: int, end: int) -> list[dict[str, str | int]]:
+        """Return ledger items in ``[start, end)``."""
+        with self._engine.connect() as db:
+            return _ledger_slice(db, task, start, end)
+
+    def ledger_length(self, task: TaskId) -> int:
+        """Return the length of the task's ledger."""
+        with self._engine.connect() as db:
+            return _ledger_length(db, task)
+
+
+def _tasks_of(connector: str | None, *columns: Column[Any]) -> Select[Any]:
+    named = (tasks.c.connector, tasks.c.number)
+    query = select(*named, *columns).order_by(*named)
+    return query if connector is None else query.where(tasks.c.connector == connector)
+
+
+def _check_epoch(db: Connection, task: TaskId, epoch: int) -> Row[Any]:
+    row = locked_task(db, task)
+    # Guarantee 3: only the newest epoch may write, and none comes before this one is done.
+    rules.check_epoch(task, None if row is None else row.epoch, epoch)
+    assert row is not None
+    return row
+
+
+def _check_identity(db: Connection, connector: str, identity: str | None) -> None:
+    if identity is not None:
+        # Guarantee 3: locked, so that the connector is not removed before this is done.
+        locked = identity_of(connector).with_for_update(read=True)
+        known = db.execute(locked).scalar_one_or_none()
+        rules.check_identity(connector, known, identity)
+
+
+def _status_values(status: TaskStatus | None, now: datetime) -> dict[str, object]:
+    if status is None:
+        return {}
+    return {
+        "state": status.state.value,
+        "trace": rules.storable(status.trace),
+        "updated_us": micros(now),
+        "next_us": None if status.next_try is None else micros(status.next_try),
+    }
+
+
+def _newest_schema(db: Connection, connector: str, stream: str) -> Row[Any] | None:
+    where = (schemas.c.connector == connector, schemas.c.stream == stream)
+    query = select(schemas).where(*where).order_by(schemas.c.version.desc()).limit(1)
+    return db.execute(query).one_or_none()
+
+
+def _ledger_slice(
+    db: Connection, task: TaskId, start: int, end: int
+) -> list[dict[str, str | int]]:
+    within = (ledger.c.sequence >= start, ledger.c.sequence < end)
+    query = select(ledger.c.item).where(is_task(ledger, task), *within)
+    texts = db.execute(query.order_by(ledger.c.sequence)).scalars()
+    return [json.loads(text) for text in texts]
+
+
+def _ledger_length(db: Connection, task: TaskId) -> int:
+    query = select(func.coalesce(func.max(ledger.c.sequence) + 1, 0))
+    return int(db.execute(query.where(is_task(ledger, task))).scalar_one())
+
+
+def _forget_batches(
+    db: Connection, task: TaskId, newest: int, now: datetime, keep_since: datetime | None
+) -> None:
+    """Delete a task's old batches, as ``rules.forgotten`` says."""
+    old = select(batches.c.id, batches.c.begun_us).where(
+        is_task(batches, task), batches.c.id <= newest - rules.HISTORY
+    )
+    begun = [(row.id, time_of(row.begun_us)) for row in db.execute(old.order_by(batches.c.id))]
+    ids = [{"old": id_} for id_ in rules.forgotten(begun, newest, now, keep_since)]
+    if ids:
+        this = (is_task(batches, task), batches.c.id == bindparam("old"))
+        db.execute(delete(batches).where(*this), ids)

@@ -1,0 +1,183 @@
+"""Leases of tasks: who holds them, which are renewed, and which are of dead processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import structlog
+
+from headrace.model import Lease, TargetState, TaskId, TaskState, TaskStatus
+from headrace.sdk import RetriableError, StaleEpochError, StateError
+from headrace.worker.events import labels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.store import Store
+    from headrace.worker.planned import LocalConnector
+    from headrace.worker.task_queue import TaskSlot
+
+log = structlog.get_logger(__name__)
+
+
+class HeldElsewhereError(RetriableError):
+    """Another worker has the task, or had it when it died; its lease runs out."""
+
+    code = "task.held_elsewhere"
+
+
+def take_lease(
+    task: TaskId,
+    store: Store,
+    owner: str,
+    duration: timedelta,
+    identity: str | None,
+    *,
+    serving: bool,
+) -> Lease:
+    """Take a task's lease, and store that it runs.
+
+    Raises StateError while another owner has it; HeldElsewhereError on a server, which waits.
+    """
+    running = TaskStatus(TaskState.RUNNING)
+    try:
+        return store.lease(task, owner, store.now(), duration, running, identity=identity)
+    except StateError as error:
+        if not serving:
+            raise
+        raise HeldElsewhereError(error.problem, after=duration / 10, fix=error.fix) from error
+
+
+class Owner:
+    """This process as an owner of leases: alive as long as its lock file is locked.
+
+    The system drops the lock when the process dies in whatever way, so that a new
+    process need not wait until a dead one's leases expire.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Take a new name, and lock the file of that name in ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = f"{os.uname().nodename}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._folder = folder
+        self._file = (folder / self.name).open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def is_dead(self, name: str) -> bool:
+        """Return whether ``name`` was an owner in this folder whose process is gone."""
+        path = self._folder / name
+        if name == self.name or not path.exists():
+            return False
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def bury(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._file.close()
+        self.bury(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def living(folder: Path) -> list[str]:
+    """Return the names of the owners of a folder whose processes run."""
+    with Owner(folder) as me:
+        names = sorted(each.name for each in folder.iterdir())
+        return [each for each in names if each != me.name and not me.is_dead(each)]
+
+
+def fence_dead_workers(
+    owner: Owner, store: Store, now: datetime, former: str | None = None
+) -> None:
+    """Take the leases of dead processes: those of this machine, and the former server's."""
+    leases = store.leases()
+    dead = {each.owner for each in leases if each.owner == former or owner.is_dead(each.owner)}
+    for lease in leases:
+        if lease.owner in dead:
+            # Else a task that is to run no more would be shown as one that runs.
+            with suppress(StaleEpochError):  # another process was faster
+                store.fence(lease, TaskStatus(TaskState.UNASSIGNED), now)
+    for each in dead:
+        owner.bury(each)
+
+
+LostOf: TypeAlias = Callable[[Iterable[TaskId]], set[TaskId]]
+"""Gives those of some tasks that nobody runs."""
+
+
+def lost_tasks(tasks: Iterable[TaskId], store: Store, owner: str) -> set[TaskId]:
+    """Return those of these tasks that run nowhere, though the store shows that they do."""
+    candidates = set(tasks)
+    if not candidates:
+        return candidates
+    now, statuses = store.now(), store.statuses()
+    others = (each for each in store.leases() if each.owner != owner)
+    held = {each.task for each in others if each.expires > now}
+    shown = {task for task, each in statuses.items() if each.state is TaskState.RUNNING}
+    return (candidates & shown) - held
+
+
+@dataclass
+class LostTasks:
+    """Looks now and then for the tasks of connectors that were lost.
+
+    One was taken by a worker that died, or the store went back to an earlier state.
+    """
+
+    interval: timedelta = timedelta(seconds=10)
+    _next: float = 0.0
+
+    def found(
+        self, connectors: Collection[LocalConnector], lost: LostOf
+    ) -> list[tuple[LocalConnector, set[int]]]:
+        """Return the numbers of lost tasks by connector, when it is time to look."""
+        now = time.monotonic()
+        if now < self._next:
+            return []
+        self._next = now + self.interval.total_seconds()
+        active = [each for each in connectors if each.connector.target is TargetState.RUNNING]
+        gone = lost(task for each in active for task in each.running)
+        numbers = [(each, {t.number for t in each.running if t in gone}) for each in active]
+        found = [(each, some) for each, some in numbers if some]
+        for each, some in found:
+            log.warning(
+                "tasks shown as running have no live worker, and are restarted",
+                connector=each.connector.name,
+                tasks=sorted(some),
+            )
+        return found
+
+
+def renew_leases(slots: Collection[TaskSlot], store: Store, lease: timedelta) -> None:
+    """Renew the leases of the tasks that run, and cancel those that have lost theirs.
+
+    Where that fails, whoever takes a task when its lease has run out is safe from us: what
+    we still write has a stale epoch.
+    """
+    held = [(slot, slot.lease) for slot in slots if slot.live and slot.lease]
+    if not held:
+        return
+    renewed = store.renew([each for _, each in held], store.now(), lease)
+    for slot, had in held:
+        # One that has ended meanwhile, or begun again, has lost nothing.
+        if had.task not in renewed and slot.lease is had and slot.live:
+            log.warning("lease lost", **labels(had.task))
+            slot.cancel()

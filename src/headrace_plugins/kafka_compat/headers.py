@@ -1,0 +1,87 @@
+"""Headers in SQL: `array<struct<key,value,type>>`, in the order in which they were added.
+
+A header's value is a text, as `headrace.sdk.connectjson.to_string` writes it, and its type a
+name that `headrace.sdk.connectjson.type_name` gives. A header of plain JSON has no type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sdk.connectjson import type_name
+from headrace.sdk.schema import DATE, TIME, TIMESTAMP, Type
+from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.struct_exprs import defaulted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sdk.schema import Schema
+
+_LOGICAL = {
+    DATE: "date_format({0}, 'yyyy-MM-dd')",
+    # In Spark a time of day is a number of microseconds.
+    TIME: "date_format(timestamp_micros({0}), 'HH:mm:ss.SSS\\'Z\\'')",
+    TIMESTAMP: "date_format({0}, 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS\\'Z\\'')",
+}
+
+
+def with_headers(headers: str, added: Sequence[str]) -> str:
+    """Give the SQL of headers with more of them at the end; see `header_sql`."""
+    return f"concat(coalesce({headers}, array()), array({', '.join(added)}))"
+
+
+def without_headers(headers: str, names: Sequence[str]) -> str:
+    """Give the SQL of headers without all that have one of these names."""
+    listed = ", ".join(literal(name) for name in names)
+    return f"filter({headers}, h -> h.key NOT IN ({listed}))"
+
+
+def header_sql(name: str, value: str, kind: str | None) -> str:
+    """Give the SQL of one header; ``value`` is that of its text, ``kind`` its type's name."""
+    type_ = "CAST(NULL AS STRING)" if kind is None else literal(kind)
+    text = f"CAST({value} AS STRING)"
+    return f"named_struct('key', {literal(name)}, 'value', {text}, 'type', {type_})"
+
+
+def text_sql(sql: str, schema: Schema, *, embedded: bool = False, depth: int = 0) -> str:
+    """Give the SQL of a value's text, in the form of `headrace.sdk.connectjson.to_string`.
+
+    The SQL of the value is used more than once. Inside an array, a map or a struct, of which
+    ``depth`` are around it, texts are quoted and nulls written out.
+    """
+    text = f"CAST({sql} AS STRING)"
+    if schema.is_logical and str(schema.name) in _LOGICAL:
+        text = _LOGICAL[str(schema.name)].format(sql)
+    elif schema.type in (Type.ARRAY, Type.MAP, Type.STRUCT):
+        text = _compound(sql, schema, depth + 1)
+    elif schema.type is Type.BYTES and type_name(schema) == "bytes":
+        text = f"concat('\"', base64({sql}), '\"')" if embedded else f"base64({sql})"
+    elif schema.type is Type.STRING:
+        escaped = f"replace(replace({sql}, '\\\\', '\\\\\\\\'), '\"', '\\\\\"')"
+        text = f"concat('\"', {escaped}, '\"')" if embedded else sql
+    return f"coalesce({text}, 'null')" if embedded else text
+
+
+def _compound(sql: str, schema: Schema, depth: int) -> str:
+    item = f"x{depth}"  # lambdas nest, so each has a name of its own
+    if schema.type is Type.STRUCT:
+        pairs = []
+        for field in schema.fields:
+            name = field.name.replace("\\", "\\\\").replace('"', '\\"')
+            quoted = literal(f'"{name}":')
+            # A null member gives way to its default, as in Kafka Connect.
+            member, _ = defaulted((f"{sql}.{quote(field.name)}", field.schema))
+            text = text_sql(member, field.schema, embedded=True, depth=depth)
+            pairs.append(f"{quoted}, {text}")
+        members = ", ',', ".join(pairs)
+        text = f"concat('{{', {members}, '}}')" if pairs else "'{}'"
+        return f"IF({sql} IS NULL, NULL, {text})"
+    assert schema.value_schema is not None
+    if schema.key_schema is None:
+        text = text_sql(item, schema.value_schema, embedded=True, depth=depth)
+        return f"concat('[', array_join(transform({sql}, {item} -> {text}), ','), ']')"
+    key = text_sql(f"{item}.key", schema.key_schema, embedded=True, depth=depth)
+    value = text_sql(f"{item}.value", schema.value_schema, embedded=True, depth=depth)
+    entries = f"transform(map_entries({sql}), {item} -> concat({key}, ':', {value}))"
+    return f"concat('{{', array_join({entries}, ','), '}}')"

@@ -1,0 +1,187 @@
+"""Java's regular expressions as Spark runs them, and exactly as far as Python can.
+
+Spark's engine is Java's, so a pattern runs as its author wrote it. Here it is taken apart to
+anchor it, to number its groups and, where Python's engine is known to do the same, to match
+names while a chain is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from headrace.sdk.errors import ConfigError
+
+_TOKEN = re.compile(
+    r"\\Q(?P<quoted>[\s\S]*?)(?P<closed>\\E|\Z)|\\k<(?P<back>[a-zA-Z][a-zA-Z0-9]*)>"
+    r"|(?P<same>\\(?:[dDwWsSbBAtnrf]|[1-9](?!\d)|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[^a-zA-Z0-9]))"
+    r"|\\[\s\S]?"
+    r"|(?P<class>\[\^?\]?(?:\\[\s\S]|[^\[\]\\]|(?P<nested>\[(?:\\[\s\S]|[^\]\\])*\]))*\])"
+    r"|\((?:\?(?:(?P<kind>:|=|!|>|<=|<!)|<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>"
+    r"|(?P<on>[a-zA-Z]*)(?P<off>-[a-zA-Z]*)?(?P<end>[:)])))?"
+    r"|(?P<repeat>\{\d+(?:,\d*)?\})|[\s\S]"
+)
+_ODD_CLASS = re.compile(r"&&|--|\|\||~~|\\(?![dDwWsStnrf]|[^a-zA-Z0-9])")
+_REPLACEMENT = re.compile(
+    r"\\(?P<escaped>[\s\S])|\$\{(?P<name>[a-zA-Z][a-zA-Z0-9]*)\}|\$(?P<number>\d+)"
+    r"|(?P<text>[^\\$]+)|(?P<wrong>[\s\S])"
+)
+
+Expand = Callable[[re.Match[str]], str]
+"""Returns the text that stands for a match."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaRegex:
+    """A pattern of Java, taken apart; `JavaRegex.of` makes one.
+
+    Args:
+        pattern: As it was written.
+        tail: What has to follow before anything may be added behind the pattern.
+        groups: How many groups it has.
+        names: The numbers of the groups that have names.
+        python: The same for Python's engine; None where it is not known to be the same.
+    """
+
+    pattern: str
+    tail: str
+    groups: int
+    names: tuple[tuple[str, int], ...]
+    python: re.Pattern[str] | None
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(pattern: str) -> JavaRegex:
+        """Take a pattern apart that the validator `Regex` has let through."""
+        return _Scan(pattern).run()
+
+    @property
+    def whole(self) -> str:
+        """A pattern that finds what this one matches as a whole, as `matches()` does."""
+        return rf"\A(?:{self.pattern}{self.tail})\z"
+
+    @property
+    def head(self) -> str:
+        """A pattern that finds this one at the start only."""
+        return rf"\A(?:{self.pattern}{self.tail})"
+
+    def python_for(self, text: str) -> re.Pattern[str] | None:
+        """Return Python's pattern if it does with this text what Java's does."""
+        # Python's `.` and `$` know no line ends but \n, and its \b all letters.
+        known = text.isascii() or not re.search(r"\\[bB]", self.pattern)
+        return self.python if known and text.isprintable() else None
+
+    def matches(self, text: str) -> bool | None:
+        """Return whether the whole text matches; None if only Java can tell."""
+        python = self.python_for(text)
+        return None if python is None else python.fullmatch(text) is not None
+
+    def replacement(self, text: str, *, key: str) -> Expand:
+        """Read a replacement in Java's syntax: `$1`, `${name}`, and a backslash for signs.
+
+        Raises:
+            ConfigError: It refers to a group that does not exist, or ends in mid-air.
+        """
+        parts: list[str | int] = []
+        for found in _REPLACEMENT.finditer(text):
+            if found["wrong"]:
+                what = (
+                    "Illegal group reference" if found["wrong"] == "$" else "Nothing to escape"
+                )
+                raise _bad(problem=f"{what} in {text!r}.", key=key)
+            if found["name"]:
+                number = dict(self.names).get(found["name"])
+                if number is None:
+                    raise _bad(problem=f"No group with name {{{found['name']}}}.", key=key)
+                parts.append(number)
+            elif digits := found["number"]:
+                # The longest number that is a group's; the digits behind it are text.
+                length = 1
+                while length < len(digits) and int(digits[: length + 1]) <= self.groups:
+                    length += 1
+                if int(digits[:length]) > self.groups:
+                    raise _bad(problem=f"No group {digits[:length]}.", key=key)
+                parts += [int(digits[:length]), digits[length:]]
+            else:
+                parts.append(found["escaped"] or found["text"])
+        # A group that took no part is empty.
+        return lambda match: "".join(
+            part if isinstance(part, str) else match.group(part) or "" for part in parts
+        )
+
+
+def _bad(*, problem: str, key: str) -> ConfigError:
+    fix = r"Write $1 for the first group, $0 for all, and \$ for a dollar sign."
+    return ConfigError(problem=problem, fix=fix, field=key)
+
+
+@dataclass
+class _Scan:
+    """One pass over a pattern. Whatever Python may see otherwise makes it not the same."""
+
+    text: str
+    tail: str = ""
+    groups: int = 0
+    names: list[tuple[str, int]] = field(default_factory=list)
+    flags: re.RegexFlag = re.ASCII
+    same: bool = True
+    python: str = ""
+    comments: list[bool] = field(default_factory=lambda: [False])
+    """Whether spaces and what follows # say nothing, within each of the groups around."""
+
+    def run(self) -> JavaRegex:
+        at = 0
+        while at < len(self.text):
+            if self.comments[-1] and self.text[at] == "#":
+                at = self.text.find("\n", at) + 1 or len(self.text)
+                continue
+            found = _TOKEN.match(self.text, at)
+            assert found is not None
+            self.python += self._token(found)
+            at = found.end()
+        try:
+            python = re.compile(self.python, self.flags) if self.same else None
+        except (re.error, OverflowError):
+            python = None
+        tail = "\n" if self.comments[-1] else self.tail
+        return JavaRegex(self.text, tail, self.groups, tuple(self.names), python)
+
+    def _token(self, found: re.Match[str]) -> str:
+        """Return the same for Python."""
+        text = found[0]
+        if found["closed"] is not None:
+            self.tail = "" if found["closed"] else "\\E"
+            return re.escape(found["quoted"])
+        if found["back"]:
+            return f"(?P={found['back']})"
+        if found["end"]:
+            return self._flagged(found)
+        if text.startswith("("):
+            self.groups += found["kind"] is None
+            if found["name"]:
+                self.names.append((found["name"], self.groups))
+            self.comments.append(self.comments[-1])
+            return f"(?P<{found['name']}>" if found["name"] else text
+        if text == ")" and len(self.comments) > 1:
+            self.comments.pop()
+        odd = (
+            found["nested"] or _ODD_CLASS.search(text) if found["class"] else text in {"{", "["}
+        )
+        self.same &= not odd and (bool(found["same"]) or not text.startswith("\\"))
+        return text
+
+    def _flagged(self, found: re.Match[str]) -> str:
+        on, off = found["on"], found["off"] or ""
+        comments = "x" in on or (self.comments[-1] and "x" not in off)
+        self.same &= not comments
+        if found["end"] == ":":
+            self.comments.append(comments)
+            self.same &= set(on + off) <= set("i-")
+            return found[0]
+        self.comments[-1] = comments
+        self.same &= not self.python and set(on) <= set("is") and not off
+        self.flags |= re.IGNORECASE if "i" in on else re.NOFLAG
+        self.flags |= re.DOTALL if "s" in on else re.NOFLAG
+        return ""
