@@ -27,11 +27,10 @@ from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
 from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema, Type
 from headrace.sdk.connectjson import connect_json
-from headrace.sdk.converter import RecordPart
+from headrace.sdk.converter import RecordPart, RuntimeRegistry
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java
-from headrace_registry.embedded import EmbeddedRegistry
 
 ROWS = 600_000
 KAFKA_ROWS = 300_000  # it has to hold them; they cost it the same however many they are
@@ -91,6 +90,10 @@ class Given:
         """Stay."""
         return start
 
+    def ended(self, position: Position) -> bool:
+        """Go on."""
+        return False
+
     def lag(self, start: Position, until: Position | None = None) -> Lag:
         """Know none."""
         return Lag()
@@ -147,7 +150,7 @@ def _encode(frame: DataFrame, each: PartConverter) -> DataFrame:
     return records.frame.selectExpr(f"{records.shape.value.sql()} AS value")
 
 
-def remote(name: str, registry: EmbeddedRegistry) -> PartConverter:
+def remote(name: str, registry: RuntimeRegistry | None) -> PartConverter:
     """Return a converter of ours whose schemas are in a registry."""
     plugin = Registry().converter(name)
     context = ConverterContext(part=RecordPart.VALUE, topic=name, registry=registry)

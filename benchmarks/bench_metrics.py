@@ -39,7 +39,7 @@ def started() -> tuple[WorkerMetrics, list[TaskId]]:
             tasks.append(task)
             book.state_changed(task, TaskState.UNASSIGNED, None)
             book.state_changed(task, TaskState.RUNNING, None)
-            book.started(task, timedelta())
+            book.started(task)
         book.connector_changed(made, ConnectorState.RUNNING, [0, 1])
     return book, tasks
 

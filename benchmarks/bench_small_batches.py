@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from harness import Bench, Quiet, bench, cpu_seconds, machine, save, timed
 from ruamel.yaml import YAML
+from typing_extensions import override
 
 from headrace.model import Batch, Definition, TaskId, TaskState
 from headrace.sdk import Mark, Schema
@@ -83,6 +84,7 @@ class Arrivals(Quiet):
         with self.lock:
             self.waiting[topic, version] = at
 
+    @override
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         """Settle all versions up to the batch's end."""
         now = time.time()
@@ -94,6 +96,7 @@ class Arrivals(Quiet):
                 done = [key for key in self.waiting if key[0] == topic and key[1] <= newest]
                 self.latencies += [now - self.waiting.pop(key) for key in done]
 
+    @override
     def state_changed(self, task: TaskId, state: TaskState, error: Exception | None) -> None:
         """Note a failure."""
         super().state_changed(task, state, error)

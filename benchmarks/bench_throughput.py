@@ -21,7 +21,11 @@ from pyspark.sql import DataFrame
 
 from headrace.dataplane import FrameReader, SplitReader
 from headrace.sdk import Position
-from headrace_plugins.connectors.datagen import DatagenSource
+from headrace_plugins.connectors.datagen.connector import (
+    DatagenSource,
+    FrameGenerator,
+    SplitGenerator,
+)
 
 PIECES = 5
 SCHEMA = "id bigint, name string, amount decimal(12,2), score double, day date, at timestamp"
@@ -67,19 +71,16 @@ class Cases:
     def packed(self) -> Pair:
         """Measure a topic of many streams beside a topic of one, to Parquet."""
         name = "split to topic to Parquet, ten streams beside one"
-        packed, typed = ({"streams": 10}, {})
-        return compare(
-            name, self.rows, lambda: self._by_topic(packed), lambda: self._by_topic(typed)
-        )
+        return compare(name, self.rows, lambda: self._by_topic(streams=10), self._by_topic)
 
-    def _by_topic(self, more: dict[str, object]) -> None:
+    def _by_topic(self, **more: object) -> None:
         source = self._generator() | {"connector": "datagen", "gear": "split"} | more
         target = self.run.target()
         topic = f"topic{self.run.runs}"
         sink = {"connector": "file", "path": f"{target}/${{topic}}", "format": "parquet"}
         self.run.run({"source": source, "topic": topic, "sinks": [sink]})
         self._check(target)
-        remove(self.run.runtime.topics.get(topic).path)
+        self.run.runtime.topics.get(topic).location.delete_folder()
 
     def csv(self) -> None:
         """Copy CSV files to Parquet."""
@@ -164,11 +165,13 @@ class Cases:
     def _generated(self, gear: str) -> Sequence[DataFrame]:
         config = DatagenSource.config_def().parse(self._generator() | {"gear": gear})
         task = DatagenSource.task(config)
-        reader = FrameReader(task) if gear == "frame" else SplitReader(task)
+        assert isinstance(task, FrameGenerator | SplitGenerator)
+        reader = FrameReader(task) if isinstance(task, FrameGenerator) else SplitReader(task)
         frames = []
         for first, last in self.bounds:
             start, end = (Position.of(task.partition, {"row": row}) for row in (first, last))
             frame = reader.read(self.run.runtime.spark, start, end).frame
+            assert frame is not None
             frames.append(frame.select("value.*"))
         return frames
 

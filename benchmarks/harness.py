@@ -9,13 +9,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
+from typing_extensions import override
 
 from headrace.model import Batch, Definition, TaskId, TaskState
 from headrace.runtime.app import Runtime
@@ -60,6 +62,7 @@ class Until(Quiet):
     stop: Callable[[], None] = lambda: None
     written: int = 0
 
+    @override
     def batch_finished(self, batch: Batch, took: timedelta) -> None:
         """Count, and stop at the number."""
         super().batch_finished(batch, took)
@@ -76,7 +79,7 @@ class Bench:
     runtime: Runtime
     runs: int = 0
 
-    def run(self, definition: dict[str, object], *, until: int | None = None) -> Outcome:
+    def run(self, definition: Mapping[str, object], *, until: int | None = None) -> Outcome:
         """Run a definition given as the YAML would have it, under a new name.
 
         It runs for what is there now, or with ``until`` as a stream that is stopped when so
@@ -93,12 +96,12 @@ class Bench:
             raise SystemExit(str(dict(outcome.errors)))
         return outcome
 
-    def loop(self, definition: dict[str, object], name: str = "loop") -> BatchLoop:
+    def loop(self, definition: Mapping[str, object], name: str = "loop") -> BatchLoop:
         """Return the batch loop of a definition's first task, warm and under a lease."""
         (first, *_) = self._definitions(name, definition)
         return self.runtime.loop(first)
 
-    def _definitions(self, name: str, definition: dict[str, object]) -> Sequence[Definition]:
+    def _definitions(self, name: str, definition: Mapping[str, object]) -> Sequence[Definition]:
         path = self.folder / f"{name}.yaml"
         # JSON is YAML as well, and quickly written: a user has the file already.
         path.write_text(json.dumps({"name": name, **definition}))
@@ -110,7 +113,7 @@ class Bench:
 
 
 @contextmanager
-def bench(**settings: object) -> Iterator[Bench]:
+def bench(**settings: Any) -> Iterator[Bench]:
     """Open a runtime in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         folder = Path(name)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench_small_batches import ROWS, Feed
 from harness import Bench, bench, cpu_seconds, machine, processes, save
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 LIMIT_SECONDS = 900
 """How long to wait for rows before what has not arrived is given up."""

@@ -10,6 +10,7 @@ from typing import IO
 
 import pytest
 
+from headrace.acceptance.harness import Harness
 from headrace.sdk import (
     ConfigError,
     DeliveryGuarantee,
@@ -23,7 +24,6 @@ from headrace.sdk.config import Config, ConfigDef, ConfigType
 from headrace.sdk.sqltext import rows
 from headrace.sdk.testing import (
     BrokenPromiseError,
-    Harness,
     Point,
     SourceAcceptance,
     SourceDriver,
@@ -280,7 +280,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "idle": KIT.test_latest_is_start_while_idle,
     "limit": KIT.test_a_limit_of_rows_divides_the_work,
     "no limit": KIT.test_latest_without_limit_is_the_end_of_all_that_is_there,
-    "positions": KIT.test_positions_survive_storing_and_may_be_given_back,
+    "positions": KIT.test_positions_survive_storing_and_may_be_set_again,
     "offline": KIT.test_offline_reads_what_is_there_and_ends,
     "real time": KIT.test_real_time_reads_what_is_appended_meanwhile,
     "stop idle": KIT.test_it_stops_in_time_while_idle,
@@ -300,12 +300,12 @@ BROKEN: list[Case] = [
     (reading(PassesUntil), "until", "never passes limit.until", "latest"),
     (reading(NeverGetsThere), "until", "comes to it", "latest"),
     (reading(StopsShort), "no limit", "without a limit is the end", "latest"),
-    (reading(NeverRests), "idle", "still went on", "latest"),
+    (reading(NeverRests), "idle", "still continued", "latest"),
     (reading(NeverRests), "empty", "gave a batch of 0 records", "latest"),
     (reading(IgnoresLimit), "limit", "batches of [8] rows", "latest"),
     (reading(Backwards), "in order", "arrived as", "splits"),
     (reading(SeesTheStartOnly), "real time", "missing", "latest"),
-    (reading(StopsLate), "stop idle", "It stopped after", "SourceTask.stop"),
+    (reading(StopsLate), "stop idle", "It stopped after", "Task.stop"),
     (reading(LeaksThreads), "leaks", "threads (watcher", "stop"),
     (reading(LeaksFiles), "leaks", "open files or connections", "stop"),
     (TasksDoTheSame, "tasks", "more often than expected", "task_configs"),
