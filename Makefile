@@ -50,10 +50,10 @@ wheels: setup ## build the wheels of Headrace and of its SDK
 	@$(BIN)/python -m hatchling build -t wheel
 	@cd packages/headrace-sdk && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
-reference: setup ## write docs/reference anew from the code
+reference: setup ## generate docs/reference from the code
 	$(BIN)/python scripts/reference.py
 
-lock: ## choose package versions anew and write both requirements files
+lock: ## update package versions and write both requirements files
 	@bash scripts/lock.sh
 
 clean: ## remove what set-up and the tools made; the cache of jars stays

@@ -152,9 +152,6 @@ class Settings(BaseSettings):
     worker_threads: int = Field(
         default=4, ge=1, description="How many tasks of a worker move data at the same time."
     )
-    poll_interval: Duration = Field(
-        default=timedelta(seconds=1), description="How often an idle task looks for new data."
-    )
     lease: Duration = Field(
         default=timedelta(seconds=30),
         description="How long a task stays assigned to a worker that sends no heartbeat.",

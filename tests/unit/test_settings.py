@@ -49,9 +49,9 @@ def test_the_caller_wins_over_the_environment_which_wins_over_the_file(
 
 
 def test_the_file_in_the_current_folder_is_read(tmp_path: Path) -> None:
-    write(tmp_path / "headrace.toml", 'poll_interval = "PT5S"\n[spark_conf]\n"spark.a" = "b"\n')
+    write(tmp_path / "headrace.toml", 'lease = "PT5S"\n[spark_conf]\n"spark.a" = "b"\n')
     settings = load_settings()
-    assert settings.poll_interval == timedelta(seconds=5)
+    assert settings.lease == timedelta(seconds=5)
     assert settings.spark_conf == {"spark.a": "b"}
 
 

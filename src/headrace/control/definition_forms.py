@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from headrace.control.config_keys import below
@@ -171,6 +172,7 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+_MISSING = "Missing required key."
 _SECTIONS = {"name", "source", "sinks", "sink", "transforms", "topic", "topics"}
 
 
@@ -184,6 +186,12 @@ class _Reader:
     def fail(self, field: str, problem: str, fix: str) -> None:
         self.errors.append(ConfigError(problem, field=field, fix=fix))
 
+    def miss(self, key: str, fix: str) -> None:
+        """Note that a key at the top is missing, or is misspelt."""
+        others = [str(each) for each in self.document if each not in _SECTIONS]
+        close = get_close_matches(key, others, n=1)
+        self.fail(key, _MISSING, f"Rename {close[0]} to {key}." if close else fix)
+
     def mapping(self, value: object, place: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return dict(value)
@@ -196,7 +204,7 @@ class _Reader:
         section = self.mapping(value, place)
         name = section.pop("connector", None) or section.pop("connector.class", None)
         if section and not name:
-            self.fail(f"{place}.connector", "Is missing.", "Name the plugin, such as file.")
+            self.fail(f"{place}.connector", _MISSING, "Name the plugin, such as file.")
         section.pop("transforms", None)
         return PluginSpec(str(name or ""), flat(section), place)
 
@@ -220,7 +228,7 @@ class _Reader:
         section = {"type": value} if isinstance(value, str) else self.mapping(value, place)
         kind = str(section.pop("type", ""))
         if not kind:
-            self.fail(f"{place}.type", "Is missing.", "Name the transform, such as Cast.")
+            self.fail(f"{place}.type", _MISSING, "Name the transform, such as Cast.")
         alias = str(
             section.pop("name", "")
             or f"{kind.split('$', maxsplit=1)[0].rsplit('.', maxsplit=1)[-1]}{number + 1}"
@@ -267,7 +275,7 @@ def from_sections(document: Mapping[str, Any]) -> list[Definition]:
     reader = _Reader(document)
     name = str(document.get("name") or "")
     if not name:
-        reader.fail("name", "Is missing.", "Add a name that is unique in the store.")
+        reader.miss("name", "Add a name that is unique in the store.")
     common = flat({key: value for key, value in document.items() if key not in _SECTIONS})
     source = reader.plugin(document["source"], "source") if "source" in document else None
     sections = document.get("sinks", document.get("sink", []))
@@ -312,9 +320,9 @@ def _check_sections(
     of_sinks: Sequence[Sequence[StepSpec]],
 ) -> None:
     if source is None and not topics:
-        reader.fail("source", "Is missing.", "Add a source:, or a topic: to read from.")
+        reader.miss("source", "Add a source:, or a topic: to read from.")
     if not sinks and not topics:
-        reader.fail("sinks", "Is missing.", "Add at least one sink, or a topic: to write to.")
+        reader.miss("sinks", "Add at least one sink, or a topic: to write to.")
     if source is not None and len(topics) > 1:
         reader.fail("topics", "A source writes to one topic.", "Leave one of them.")
     if source is not None and not topics and any(of_sinks):

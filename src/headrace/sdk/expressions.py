@@ -125,7 +125,7 @@ class ValueExpr:
         """Return the whole part as one SQL expression."""
         if self.schema is None:
             return "NULL"
-        # Spark would write out a struct of n fields that is built anew n times, and again
+        # Spark would write out a struct of n fields that is rebuilt n times, and again
         # for what is built of that: ValueExpr.of keeps a struct that is not changed.
         is_new = self.is_struct and self.whole == _NULL
         whole = struct_sql(self.columns()) if is_new else self.whole

@@ -47,6 +47,10 @@ class TaskSlot:
     lease: Lease | None = None
     failures: int = 0
     trying_since: float = 0.0
+    away_since: float | None = None
+    """When the runtime's own part went away (store, Spark) that its last failure names."""
+    away: float = 0.0
+    """For how many of the seconds since ``trying_since`` such a part was away."""
     retrying: str | None = None
     """The code of the error that is shown while it is tried again."""
     error: Exception | None = None

@@ -305,12 +305,17 @@ class Worker:
 
     def _retry(self, slot: TaskSlot, error: RetriableError) -> None:
         now = time.monotonic()
-        slot.trying_since = slot.trying_since if slot.failures else now
+        if not slot.failures:
+            slot.trying_since, slot.away_since, slot.away = now, None, 0.0
         slot.failures += 1
+        if slot.away_since is not None:
+            slot.away += now - slot.away_since
+            slot.away_since = None
         backoff = slot.task.backoff
         if isinstance(error, _OURS):  # without an end, and never without a wait
             backoff = replace(backoff, timeout=None)
-        trying_for = timedelta(seconds=now - slot.trying_since)
+            slot.away_since = now
+        trying_for = timedelta(seconds=now - slot.trying_since - slot.away)
         if backoff.expired(trying_for):
             self._fail(slot, error)
             return

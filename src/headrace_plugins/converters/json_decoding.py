@@ -225,7 +225,7 @@ Faults = dict[int, tuple[str, str]]
 Shape = Callable[[Any], Any]
 _PAIR = 2
 
-_SLICE = 1024  # rows that are parsed anew when one of a batch is bad
+_SLICE = 1024  # rows that are parsed again when one of a batch is bad
 NOT_JSON = "Converting byte[] to Kafka Connect data failed due to serialization error: "
 
 

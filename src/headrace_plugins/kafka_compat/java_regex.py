@@ -1,8 +1,9 @@
-"""Java's regular expressions as Spark runs them, and exactly as far as Python can.
+"""Java's regular expressions as Spark runs them, and exactly as far as RE2 can.
 
 Spark's engine is Java's, so a pattern runs as its author wrote it. Here it is taken apart to
-anchor it, to number its groups and, where Python's engine is known to do the same, to match
-names while a chain is compiled.
+anchor it, to number its groups and, where RE2 is known to do the same, to match names while a
+chain is compiled. RE2 takes time linear in the name's length; Python's own engine may take for
+ever, and lets no other thread run meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from headrace.sdk.errors import ConfigError
 
@@ -29,8 +31,8 @@ _REPLACEMENT = re.compile(
     r"|(?P<text>[^\\$]+)|(?P<wrong>[\s\S])"
 )
 
-Expand = Callable[[re.Match[str]], str]
-"""Returns the text that stands for a match."""
+Expand = Callable[[Any], str]
+"""Returns the text that stands for a match of RE2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +44,14 @@ class JavaRegex:
         tail: What has to follow before anything may be added behind the pattern.
         groups: How many groups it has.
         names: The numbers of the groups that have names.
-        python: The same for Python's engine; None where it is not known to be the same.
+        re2: The same for RE2, compiled; None where it is not known to be the same.
     """
 
     pattern: str
     tail: str
     groups: int
     names: tuple[tuple[str, int], ...]
-    python: re.Pattern[str] | None
+    re2: Any
 
     @staticmethod
     @lru_cache(maxsize=256)
@@ -67,16 +69,23 @@ class JavaRegex:
         """A pattern that finds this one at the start only."""
         return rf"\A(?:{self.pattern}{self.tail})"
 
-    def python_for(self, text: str) -> re.Pattern[str] | None:
-        """Return Python's pattern if it does with this text what Java's does."""
-        # Python's `.` and `$` know no line ends but \n, and its \b all letters.
-        known = text.isascii() or not re.search(r"\\[bB]", self.pattern)
-        return self.python if known and text.isprintable() else None
+    def re2_for(self, text: str) -> Any:
+        """Return RE2's pattern if it does with this text what Java's does, else None."""
+        # The two differ in line ends and, beyond ASCII, in \b and in (?i): RE2 knows the cases
+        # of all letters, and two letters beyond ASCII that are a k and an s to it.
+        known = text.isascii() or not (
+            re.search(r"\\[bB]", self.pattern)
+            or (
+                re.search(r"\(\?[a-z]*i", self.pattern)
+                and not (self.pattern.isascii() and set("\u212a\u017f").isdisjoint(text))
+            )
+        )
+        return self.re2 if known and text.isprintable() else None
 
     def matches(self, text: str) -> bool | None:
         """Return whether the whole text matches; None if only Java can tell."""
-        python = self.python_for(text)
-        return None if python is None else python.fullmatch(text) is not None
+        pattern = self.re2_for(text)
+        return None if pattern is None else pattern.fullmatch(text) is not None
 
     def replacement(self, text: str, *, key: str) -> Expand:
         """Read a replacement in Java's syntax: `$1`, `${name}`, and a backslash for signs.
@@ -117,17 +126,28 @@ def _bad(*, problem: str, key: str) -> ConfigError:
     return ConfigError(problem=problem, fix=fix, field=key)
 
 
+def _compiled(pattern: str) -> Any:
+    """Return a pattern of RE2; None where it takes more than linear time, or is none."""
+    import re2  # noqa: PLC0415 - most processes match no patterns
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error:
+        return None
+
+
 @dataclass
 class _Scan:
-    """One pass over a pattern. Whatever Python may see otherwise makes it not the same."""
+    """One pass over a pattern. Whatever RE2 may see otherwise makes it not the same."""
 
     text: str
     tail: str = ""
     groups: int = 0
     names: list[tuple[str, int]] = field(default_factory=list)
-    flags: re.RegexFlag = re.ASCII
     same: bool = True
-    python: str = ""
+    translated: str = ""
     comments: list[bool] = field(default_factory=lambda: [False])
     """Whether spaces and what follows # say nothing, within each of the groups around."""
 
@@ -139,23 +159,21 @@ class _Scan:
                 continue
             found = _TOKEN.match(self.text, at)
             assert found is not None
-            self.python += self._token(found)
+            self.translated += self._token(found)
             at = found.end()
-        try:
-            python = re.compile(self.python, self.flags) if self.same else None
-        except (re.error, OverflowError):
-            python = None
         tail = "\n" if self.comments[-1] else self.tail
-        return JavaRegex(self.text, tail, self.groups, tuple(self.names), python)
+        compiled = _compiled(self.translated) if self.same else None
+        return JavaRegex(self.text, tail, self.groups, tuple(self.names), compiled)
 
     def _token(self, found: re.Match[str]) -> str:
-        """Return the same for Python."""
+        """Return the same for RE2."""
         text = found[0]
         if found["closed"] is not None:
             self.tail = "" if found["closed"] else "\\E"
             return re.escape(found["quoted"])
         if found["back"]:
-            return f"(?P={found['back']})"
+            self.same = False
+            return text
         if found["end"]:
             return self._flagged(found)
         if text.startswith("("):
@@ -181,7 +199,5 @@ class _Scan:
             self.same &= set(on + off) <= set("i-")
             return found[0]
         self.comments[-1] = comments
-        self.same &= not self.python and set(on) <= set("is") and not off
-        self.flags |= re.IGNORECASE if "i" in on else re.NOFLAG
-        self.flags |= re.DOTALL if "s" in on else re.NOFLAG
-        return ""
+        self.same &= not self.translated and set(on) <= set("is") and not off
+        return found[0]

@@ -341,8 +341,9 @@ def _regex(pattern: str, flags: Iterable[str]) -> JavaRegex:
 
 def _unknown(pattern: str, field: str) -> ConfigError:
     return ConfigError(
-        problem=f"Names cannot be found by {pattern}: it has parts that only Java knows.",
-        fix="Write it without classes like \\p{L}, intersections and inline flags.",
+        problem=f"Names cannot be found by {pattern}: RE2 cannot match it.",
+        fix="Write it without look-arounds, back references, possessive quantifiers, "
+        "classes like \\p{L}, intersections and inline flags.",
         field=field,
     )
 
@@ -353,7 +354,7 @@ def _check_pattern(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     if pattern is None or not set(flags) <= {*_LETTERS, _LITERAL}:
         return
     regex = _regex(str(pattern), flags)
-    if regex.python is None:
+    if regex.re2 is None:
         yield _unknown(str(pattern), _PATTERN)
         return
     try:
@@ -397,8 +398,8 @@ class PatternRename(Transform):
         expand = regex.replacement(self.settings.field_replacement, key=_REPLACEMENT)
         names: dict[FieldPath, str] = {}
         for name in part.columns():
-            python = regex.python_for(name)
-            if python is None:
+            pattern = regex.re2_for(name)
+            if pattern is None:
                 raise _unknown(regex.pattern, f"transforms.{self.alias}.{_PATTERN}")
-            names[FieldPath((name,), name)] = python.sub(expand, name)
+            names[FieldPath((name,), name)] = pattern.sub(expand, name)
         return self.with_part(shape, part.renamed(names) if names else part)

@@ -98,10 +98,10 @@ class Route(Transform):
         keep = self.settings.unmatched == "keep"
         topic, constant = shape.topic, literal_text(shape.topic)
         # A constant stays one: the flow then needs not look at each record's topic.
-        if constant is not None and all(regex.python_for(constant) for regex, _ in rules):
+        if constant is not None and all(regex.re2_for(constant) for regex, _ in rules):
             for regex, name in rules:
-                python = regex.python_for(constant)
-                if python is not None and (match := python.fullmatch(constant)):
+                pattern = regex.re2_for(constant)
+                if pattern is not None and (match := pattern.fullmatch(constant)):
                     routed = regex.replacement(name, key="routes")(match)
                     return replace(shape, topic=literal(routed))
             return shape if keep else shape.dropping("true", self.alias)
@@ -159,13 +159,13 @@ class RegexRouter(Transform):
     def apply(self, shape: RecordExpr) -> RecordExpr:
         regex, text = JavaRegex.of(self.settings.regex), self.settings.replacement
         topic = literal_text(shape.topic)
-        python = None if topic is None else regex.python_for(topic)
+        pattern = None if topic is None else regex.re2_for(topic)
         # A constant stays one: the flow then needs not look at each record's topic.
-        if topic is not None and python is not None:
-            if not python.fullmatch(topic):
+        if topic is not None and pattern is not None:
+            if not pattern.fullmatch(topic):
                 return shape
             expand = regex.replacement(text, key="replacement")
-            return replace(shape, topic=literal(python.sub(expand, topic, count=1)))
+            return replace(shape, topic=literal(pattern.sub(expand, topic, count=1)))
         # SQL replaces every match, Kafka the first. As the whole name matches, the first match
         # is at its start.
         first = f"regexp_replace({shape.topic}, {literal(regex.head)}, {literal(text)})"

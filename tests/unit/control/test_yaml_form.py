@@ -27,3 +27,12 @@ def test_predicates_outside_of_transforms_are_told_where_they_belong(tmp_path: P
     assert error.fix == (
         'Write it into the transform, as predicate: "id > 7", or as a section with a type.'
     )
+
+
+def test_a_misspelt_key_at_the_top_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("nmae: p\nsuorce: datagen\ntopic: p\n")
+    with pytest.raises(ConfigErrors) as told:
+        read_definitions(file, Registry().reads)
+    (error,) = told.value.errors
+    assert (error.field, error.fix) == ("name", "Rename nmae to name.")

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.unit.metrics.told import batch, connector, empty, run
+from tests.unit.metrics.told import AT, batch, connector, empty, run
 
 from headrace.metrics import WorkerMetrics
 from headrace.model import ConnectorState, TaskId, TaskState
@@ -149,3 +149,14 @@ def test_batch_times_fall_into_buckets():
     assert value(book, bucket, le="+Inf") == 3
     assert value(book, "headrace_task_batch_seconds_count") == 3
     assert value(book, "headrace_task_batch_seconds_sum") == pytest.approx(300.11)
+
+
+def test_one_version_of_a_connector_is_shown_that_of_its_plugin_now():
+    versions = iter(["1", "2"])
+    book = WorkerMetrics(
+        clock=lambda: AT, worker="w1", version="9", version_of=lambda _: next(versions)
+    )
+    for _ in range(2):
+        book.connector_changed(connector("a"), ConnectorState.RUNNING, [])
+    assert values(book, "headrace_connector_info", version="2") == [1]
+    assert values(book, "headrace_connector_info", version="1") == []

@@ -69,6 +69,8 @@ def test_a_validator_tells_what_is_valid(validator: Validator, text: str) -> Non
         (NonEmptyStringWithoutControlChars(), "a\tb", "following ASCII chars: 9"),
         (Regex(), "[", "Invalid value [ for configuration k: Invalid regex: "),
         (Regex(), "(?<n>a", "Invalid regex"),
+        (Regex(), "a{99999999999}", "Invalid regex"),
+        (Regex(), "(" * 5000 + ")" * 5000, "Invalid regex"),
         (Composite(NonNull(), ValidString("a")), "b", "must be one of"),
     ],
 )

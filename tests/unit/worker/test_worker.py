@@ -113,6 +113,26 @@ class Away(Store):
 
 
 @pytest.mark.timeout(20)
+def test_the_time_that_the_store_was_away_is_none_in_which_a_system_was_tried() -> None:
+    began = time.monotonic()
+
+    def step() -> Step:
+        if time.monotonic() - began < 0.5:
+            raise StoreUnavailableError
+        if len(after) < 3:
+            after.append(time.monotonic())
+            raise RetriableError
+        return END
+
+    after: list[float] = []
+    given_up = Backoff(longest=SOON, timeout=timedelta(milliseconds=400))
+    task = Script("t", step, backoff=given_up)
+    outcome = worker(Told(), task).run()
+    assert outcome.states == {task.id: TaskState.COMPLETED}
+    assert len(after) == 3
+
+
+@pytest.mark.timeout(20)
 def test_a_task_waits_for_its_store_longer_than_for_any_other_system() -> None:
     store = Away()
     given_up = Backoff(longest=SOON, timeout=timedelta(milliseconds=1))

@@ -6,6 +6,7 @@ import keyword
 import re
 from enum import StrEnum
 from importlib.resources import files
+from importlib.util import find_spec
 from string import Template
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,10 @@ def write_package(kind: Kind, name: str, folder: Path) -> list[Path]:
     if not _NAME.fullmatch(name) or keyword.iskeyword(package):
         problem = f"Invalid name {name!r} for a package."
         fix = "Use lower-case letters, digits and hyphens, such as acme-events."
+        raise ConfigError(problem, field="NAME", fix=fix)
+    if find_spec(package) is not None:
+        problem = f"A module is called {package} already, which the package would hide."
+        fix = "Choose another name, such as one that begins with that of your company."
         raise ConfigError(problem, field="NAME", fix=fix)
     if folder.exists():
         problem = f"{folder} exists already."

@@ -203,7 +203,7 @@ class Regex(_Named):
             return
         try:
             java_regex(value)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise invalid(
                 name,
                 value,

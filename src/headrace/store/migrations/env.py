@@ -10,7 +10,7 @@ def run() -> None:
     context.configure(
         connection=context.config.attributes["connection"],
         target_metadata=metadata,
-        render_as_batch=True,  # SQLite changes a column only by making its table anew
+        render_as_batch=True,  # SQLite changes a column only by recreating its table
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -127,7 +127,7 @@ class Generator(SourceTask):
         self.options = options
         self.partition: Mapping[str, Any] = {"generator": options.name}
         if options.lane.of > 1:
-            # With another number of tasks the rows are divided anew, from the beginning.
+            # With another number of tasks the rows are divided again, from the beginning.
             self.partition |= {"part": options.lane.part, "of": options.lane.of}
         self._rate: Rate | None = None
         self._row_bytes = 1
