@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -70,6 +71,7 @@ FullLocation = Annotated[
     BeforeValidator(_location),
     PlainSerializer(str),
     WithJsonSchema({"type": "string", "format": "path"}),
+    NoDecode,  # a variable has its text, and not JSON
 ]
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
 

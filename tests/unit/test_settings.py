@@ -55,6 +55,17 @@ def test_the_file_in_the_current_folder_is_read(tmp_path: Path) -> None:
     assert settings.spark_conf == {"spark.a": "b"}
 
 
+def test_each_setting_of_one_value_can_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    values = load_settings(home=tmp_path).model_dump(mode="json")
+    plain = {name: value for name, value in values.items() if isinstance(value, str | int)}
+    assert {"home", "topics_dir", "lease", "master"} <= plain.keys()
+    for name, value in plain.items():
+        monkeypatch.setenv(f"HEADRACE_{name.upper()}", str(value))
+    assert load_settings().model_dump(mode="json") == values
+
+
 def test_the_environment_can_name_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
