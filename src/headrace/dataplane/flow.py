@@ -41,10 +41,12 @@ from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
 from headrace.dataplane.sources import SourceFrame, SourceReader
+from headrace.dataplane.straight import copy_straight
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
 from headrace.model import Batch, Counts, TooManyRejectedError
 from headrace.sdk import (
+    ArrowParts,
     CodeTransform,
     DataLostError,
     FrameSink,
@@ -56,6 +58,7 @@ from headrace.sdk import (
     TransformBatch,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.sink import ArrowWrite
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class StreamFrame:
         rows: How many there are, where the source knows.
         only_sink: What marks call the one sink that they go to; None for all.
         part: Which of the stream's parts in this batch they are, from 0, see TransformBatch.
+        arrow: The same records as Arrow, if they are to be had so.
     """
 
     frame: DataFrame
@@ -75,6 +79,7 @@ class StreamFrame:
     rows: int | None = None
     only_sink: str | None = None
     part: int = 0
+    arrow: ArrowParts | None = None
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,16 @@ class Flow:
     def _streams(self, data: SourceFrame) -> list[StreamFrame]:
         if data.frame is not None:
             topic = data.topic or self.topic
-            return [StreamFrame(data.frame, topic, self.application, data.rows, data.only_sink)]
+            return [
+                StreamFrame(
+                    data.frame,
+                    topic,
+                    self.application,
+                    data.rows,
+                    data.only_sink,
+                    arrow=None if self.steps or self.converters else data.arrow,
+                )
+            ]
         if data.packed is None:
             return []  # the range holds no records, only a change of schema, say
         streams = []
@@ -408,6 +422,11 @@ class Flow:
         value, key = _schemas(fitted)
         policy = self.evolution.policy(part.target.number)
         to = SinkBatch(part.mark, part.target.topic, value, key, policy)
+        if fitted is transformed.records and (arrow := transformed.stream.arrow) is not None:
+            rejected = partial(self._rejected, transformed, batch)
+            past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), to)
+            if past_jvm is not None:
+                return self._stage_straight(arrow, past_jvm, to, rejected)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
@@ -437,6 +456,24 @@ class Flow:
 
         rejected = partial(self._rejected, transformed, batch, of_sink)
         return StagedRows(write=write, counts=counts, rejected=rejected, schema=value)
+
+    def _stage_straight(
+        self,
+        arrow: ArrowParts,
+        write: ArrowWrite,
+        to: SinkBatch,
+        rejected: Callable[[], RejectedFrame],
+    ) -> StagedRows:
+        """Give the sink the records as Arrow, past the JVM."""
+        tolerant = self.dead_letters is not None
+        try:
+            counts = copy_straight(self.spark, arrow, to.schema, write, tolerant=tolerant)
+        except BaseException:
+            write.abort()
+            raise
+        return StagedRows(
+            write=write.staged(), counts=counts, rejected=rejected, schema=to.schema
+        )
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
         """Return the records with the schema that a target is to be given. No job runs."""

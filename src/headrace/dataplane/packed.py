@@ -24,6 +24,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.dead_letters import RejectedFrame
 from headrace.dataplane.delivery import SinkPart, StagedRows, check_balance
+from headrace.dataplane.records import over_parts
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution
 from headrace.evolution.apply_arrow import MISFIT, Moves, misfit_rows, moved_rows
@@ -334,24 +335,6 @@ def _packed_row(stream: str, batch: pa.RecordBatch, offset: int) -> pa.RecordBat
         "offset": offset,
     }
     return pa.RecordBatch.from_pylist([row], schema=_ROWS)
-
-
-def over_parts(
-    spark: SparkSession,
-    parts: Sequence[Any],
-    work: Callable[[Any], Iterator[pa.RecordBatch]],
-    schema: T.StructType | str,
-) -> DataFrame:
-    """Return a frame whose partition n holds what ``work`` yields for part n."""
-    if not parts:
-        return spark.createDataFrame([], schema)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from work(parts[number])
-
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)
 
 
 _ERROR = "RecordError"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.sql import Sql, constant_text
 from headrace.sdk import RecordExpr, Schema, ValueExpr
@@ -277,3 +280,21 @@ def _settle(part: ValueExpr, prefix: str, columns: dict[str, str]) -> ValueExpr:
     columns |= {names[name]: sql for name, sql in part.fields.items()}
     fields = {name: quote(column) for name, column in names.items()}
     return part.with_expressions(fields, missing)
+
+
+def over_parts(
+    spark: SparkSession,
+    parts: Sequence[Any],
+    work: Callable[[Any], Iterator[pa.RecordBatch]],
+    schema: T.StructType | str,
+) -> DataFrame:
+    """Return a frame whose partition n holds what ``work`` yields for part n."""
+    if not parts:
+        return spark.createDataFrame([], schema)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(parts[number])
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)

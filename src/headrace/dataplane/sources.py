@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.failures import not_tolerated
-from headrace.dataplane.packed import Packed, over_parts, packed_files, packed_source
+from headrace.dataplane.packed import Packed, packed_files, packed_source
 from headrace.dataplane.python_frames import with_variants
+from headrace.dataplane.records import over_parts
 from headrace.model import Backoff
 from headrace.sdk import (
+    ArrowParts,
     FrameSource,
     Lag,
     Position,
@@ -30,6 +33,7 @@ from headrace.sdk import (
     StreamSplitSource,
 )
 from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
@@ -120,6 +124,7 @@ class SourceFrame:
         rows: How many records there are, when the source knows without reading them.
         topic: The topic that the records came with; None for the task's own.
         only_sink: What marks call the one sink that they go to; None for all.
+        arrow: The same records as Arrow, where executors read them in Python.
     """
 
     frame: DataFrame | None
@@ -128,6 +133,7 @@ class SourceFrame:
     rows: int | None = None
     topic: str | None = None
     only_sink: str | None = None
+    arrow: ArrowParts | None = None
 
 
 class SourceReader(Protocol):
@@ -162,11 +168,17 @@ class FrameReader:
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
-        frame = self._source.read_strict(spark, start, end) if self._strict else None
+        arrow = self._source.arrow_parts(spark, start, end)
+        frame = None
+        if arrow is not None:
+            frame = frame_of_parts(spark, arrow)
+        elif self._strict:
+            frame = self._source.read_strict(spark, start, end)
         if frame is None:
             frame = self._source.read(spark, start, end)
         size = self._source.size_bytes(start, end) or 0
-        return SourceFrame(frame, size_bytes=size, rows=self._source.rows(start, end))
+        rows = self._source.rows(start, end)
+        return SourceFrame(frame, size_bytes=size, rows=rows, arrow=arrow)
 
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
         """Raise ToleranceExceededError if a strict job failed for a bad record."""
@@ -178,6 +190,56 @@ class FrameReader:
         bad = frame.where("error IS NOT NULL").selectExpr("to_json(error)").limit(1).collect()
         if bad:
             raise not_tolerated(bad[0][0])
+
+
+def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
+    """Return the rows of Arrow parts as records; those that are none have an error."""
+    schema, read, plugin = to_arrow(arrow.schema), arrow.read, arrow.plugin
+    value = T.StructType.fromJson(to_spark_json(arrow.schema))
+    error = T.StructType.fromDDL(ERROR_TYPE.removeprefix("struct<").removesuffix(">"))
+    types = T.StructType(
+        [T.StructField("value", value, nullable=False), T.StructField("error", error)]
+    )
+
+    def rows(part: Any) -> Iterator[pa.RecordBatch]:
+        for batch, rejected in read(part):
+            if batch.num_rows:
+                yield _records(conform(batch, schema), pa.nulls(batch.num_rows, _ERROR))
+            if rejected:
+                errors = [_rejection(plugin, *each) for each in rejected]
+                none = pa.RecordBatch.from_arrays(
+                    [pa.nulls(len(errors), field.type) for field in schema], schema.names
+                )
+                yield _records(none, pa.array(errors, _ERROR))
+
+    return over_parts(spark, arrow.parts, rows, types)
+
+
+_ERROR = pa.struct(
+    [(name, pa.string()) for name in ("stage", "plugin", "exception", "message", "raw")]
+)
+
+
+def _rejection(plugin: str, raw: str, reason: str) -> dict[str, str]:
+    return {
+        "stage": "TASK_POLL",
+        "plugin": plugin,
+        "exception": "RecordError",
+        "message": reason,
+        "raw": raw,
+    }
+
+
+def rejection(plugin: str, raw: str, reason: str) -> str:
+    """Return why a text is no row, as the column ``error`` of frames would be as JSON."""
+    return json.dumps(_rejection(plugin, raw, reason))
+
+
+def _records(rows: pa.RecordBatch, errors: pa.Array) -> pa.RecordBatch:
+    value = pa.StructArray.from_arrays(
+        rows.columns, fields=[pa.field(f.name, f.type) for f in rows.schema]
+    )
+    return pa.RecordBatch.from_arrays([value, errors], ["value", "error"])
 
 
 class _RetryingReader(Generic[_Source]):

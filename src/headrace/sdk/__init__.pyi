@@ -51,6 +51,7 @@ from .sink import (
     StagedWrite as StagedWrite,
 )
 from .sources import (
+    ArrowParts as ArrowParts,
     CapturedBatch as CapturedBatch,
     CaptureSource as CaptureSource,
     FrameSource as FrameSource,

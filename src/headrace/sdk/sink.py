@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -74,6 +74,23 @@ class StagedWrite(Protocol):
         it raised: ``write`` removes that itself, and ``commit`` what older attempts at the
         batch, those of smaller epochs, have left.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowWrite:
+    """What writes the rows of a batch as Arrow.
+
+    Args:
+        write: Writes one part, on an executor: its number and its rows. It is pickled. It may
+            run more than once for a part, also at the same time, with the same rows; only one
+            of them may stay.
+        staged: Returns what all parts have written, on the driver, when they are.
+        abort: Removes what parts have written where not all of them were.
+    """
+
+    write: Callable[[int, Iterator[pa.RecordBatch]], None]
+    staged: Callable[[], StagedWrite]
+    abort: Callable[[], object]
 
 
 class SinkTask(Task):
@@ -154,6 +171,14 @@ class FrameSink(SinkTask):
         ``partition`` and, for an ordered sink, ``position``; a null ``value`` is a
         tombstone. Each batch is written as a whole or not at all.
         """
+
+    def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
+        """Return what writes a batch whose records have values only, as Arrow, on executors.
+
+        Called with what ``write`` would be. No job may run. None, the default, where only
+        ``write`` can.
+        """
+        return None
 
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
         """Return conditions for records that the target cannot take. No job may run.

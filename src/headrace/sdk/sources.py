@@ -88,6 +88,24 @@ class ReplayableSource(SourceTask):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowParts:
+    """The rows of a range as Arrow, in parts that executors read.
+
+    Args:
+        schema: Of the rows, a STRUCT.
+        parts: What each Spark partition reads, in the order of the rows; they are pickled.
+        read: Yields the rows of a part, and with them texts that are no rows, each with the
+            reason; it is pickled too.
+        plugin: What dead letters call the source.
+    """
+
+    schema: Schema
+    parts: Sequence[Any]
+    read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
+    plugin: str
+
+
 class FrameSource(ReplayableSource):
     """Reads what Spark reads natively, as a DataFrame."""
 
@@ -102,6 +120,17 @@ class FrameSource(ReplayableSource):
         partitions that this task does not read (see ``check_range``): an unfinished batch
         outlives a change of the configuration. It must not run a job.
         """
+
+    def arrow_parts(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> ArrowParts | None:
+        """Return the records of ``read`` as Arrow, where executors read them in Python.
+
+        The runtime then makes the frame, or gives the rows to sinks that take Arrow without
+        a way through the JVM. A job may run that looks at the range. None, the default, where
+        Spark reads them.
+        """
+        return None
 
     def read_strict(
         self, spark: SparkSession, start: Position, end: Position

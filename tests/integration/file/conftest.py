@@ -11,6 +11,7 @@ import pytest
 from tests.task_doubles import Context
 
 from headrace.control.connector_settings import sink_def, source_def
+from headrace.dataplane import FrameReader
 from headrace.sdk import Mark, Position, ReadLimit, Schema, SinkBatch
 from headrace_plugins.connectors.file import FileSink, FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
@@ -33,12 +34,18 @@ class Reading:
     context: Context
     task: FileSet
     at: Position = field(default_factory=Position)
+    by_arrow: bool = True
+    """Whether Arrow reads what it can, as in a flow; else Spark reads all."""
 
     def step(self, limit: ReadLimit | None = None) -> DataFrame | None:
         """Give the records of the next batch; None when there is none."""
         start = self.at
         self.at = self.task.latest(start, limit or ReadLimit())
-        return None if self.at == start else self.task.read(self.spark, start, self.at)
+        if self.at == start:
+            return None
+        if not self.by_arrow:
+            return self.task.read(self.spark, start, self.at)
+        return FrameReader(self.task).read(self.spark, start, self.at).frame
 
     def rows(self, limit: ReadLimit | None = None) -> list[Any]:
         """Give the good values of the next batch."""
@@ -56,8 +63,10 @@ def context(tmp_path: Path) -> Context:
     return Context(scratch=tmp_path)
 
 
-@pytest.fixture
-def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
+@pytest.fixture(params=["arrow", "spark"])
+def source(
+    spark: SparkSession, context: Context, request: pytest.FixtureRequest
+) -> Callable[..., Reading]:
     """Start a task of the source; a dot in a key is written as an underscore."""
     definition = FileSource.config_def().merged(source_def())
 
@@ -66,7 +75,7 @@ def source(spark: SparkSession, context: Context) -> Callable[..., Reading]:
         task = FileSource.task(definition.parse(props | text_keys(keys)))
         assert isinstance(task, FileSet)
         task.start(context)
-        return Reading(spark, context, task)
+        return Reading(spark, context, task, by_arrow=request.param == "arrow")
 
     return start
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -30,10 +31,18 @@ from headrace.sdk.config import (
     invalid,
     setting,
 )
-from headrace.sdk.delta import discard_staged, find_receipt, stage_parquet
+from headrace.sdk.delta import (
+    discard_staged,
+    find_receipt,
+    stage_parquet,
+    staged_files,
+    staging_folder,
+)
 from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.location import Location
+from headrace.sdk.parquet_parts import write_part
+from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import (
     Fit,
@@ -236,6 +245,38 @@ class DeltaTask(FrameSink):
         if self.settings.upsert:
             return self._upserted(frame, batch, plan, to)
         return self._appended(frame, batch, plan, to)
+
+    @override
+    def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
+        if self.settings.upsert:
+            return None
+        plan = self._plan(frame, batch)
+        if self._refusals(plan, batch) or not self._takes_as_is(plan):
+            return None
+        to = self._destination(frame.sparkSession, batch.topic, plan.fit)
+        mark = batch.mark
+
+        def staged() -> StagedWrite:
+            return StagedAppend(to=to, mark=mark, files=staged_files(to.path, mark, stats=True))
+
+        return ArrowWrite(
+            write=partial(write_part, to.path / staging_folder(mark), "snappy"),
+            staged=staged,
+            abort=partial(discard_staged, to.path, mark),
+        )
+
+    def _takes_as_is(self, plan: _Plan) -> bool:
+        """Return whether the table takes files of the records' values as they are."""
+        if plan.table is None:
+            if self.settings.partition_by or turns_on_features(self.settings.properties):
+                return False
+        elif append_obstacle(plan.table) or plan.table.metadata().partition_columns:
+            return False
+        return not plan.fit.widened and all(
+            plan.fit.names.get(field["name"]) == field["name"]
+            and plan.fit.type_of(field["name"]) == field["type"]
+            for field in plan.columns.fields
+        )
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:

@@ -132,15 +132,17 @@ VARIANT = pa.large_binary()
 _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 
-def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
-    """Return the columns of CSV; lines that do not fit the others are left out.
+def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.StructType:
+    """Return the columns of CSV; records that do not fit the others are left out.
+
+    With ``breaks`` values in quotes may hold line breaks; without, each line is a record.
 
     Whole numbers with leading zeros, such as postcodes, stay texts. Raises ConfigError if two
     columns have the same name.
     """
     if not sample.strip():
         return pa.struct([])
-    table = _csv(sample, dialect, dialect.arrow_convert())
+    table = _csv(sample, dialect, dialect.arrow_convert(), breaks=breaks)
     names = [
         name if dialect.header and name else f"_c{number}"
         for number, name in enumerate(table.column_names)
@@ -153,7 +155,8 @@ def infer_csv(sample: bytes, dialect: Dialect) -> pa.StructType:
             fix="Fix the header, or set header to false and declare a schema.",
             field="schema",
         )
-    return pa.struct(list(_checked(types, names, table.column_names, sample, dialect).items()))
+    checked = _checked(types, names, table.column_names, sample, dialect, breaks=breaks)
+    return pa.struct(list(checked.items()))
 
 
 def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) -> pa.StructType:
@@ -209,13 +212,15 @@ def grown(known: Schema, new: Schema) -> Schema:
     return known.with_fields(fields)
 
 
-def _csv(sample: bytes, dialect: Dialect, convert: pa_csv.ConvertOptions) -> pa.Table:
+def _csv(
+    sample: bytes, dialect: Dialect, convert: pa_csv.ConvertOptions, *, breaks: bool
+) -> pa.Table:
     read = pa_csv.ReadOptions(
         autogenerate_column_names=not dialect.header,
         block_size=len(sample) + 1,
         use_threads=False,
     )
-    parse = dialect.arrow_parse(invalid_row_handler=lambda _: "skip")
+    parse = dialect.arrow_parse(breaks=breaks, invalid_row_handler=lambda _: "skip")
     return pa_csv.read_csv(io.BytesIO(sample), read, parse, convert)
 
 
@@ -225,12 +230,14 @@ def _checked(
     arrow_names: Sequence[str],
     sample: bytes,
     dialect: Dialect,
+    *,
+    breaks: bool,
 ) -> dict[str, pa.DataType]:
     """Take back guesses of Arrow's that lose something, and separate dates from times."""
     texts = dialect.arrow_convert(column_types=dict.fromkeys(arrow_names, pa.string()))
     numbers = [n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)]
     if numbers:
-        table = _csv(sample, dialect, texts).rename_columns(list(names))
+        table = _csv(sample, dialect, texts, breaks=breaks).rename_columns(list(names))
         for name in numbers:
             odd = pc.match_substring_regex(table.column(name), _NO_NUMBER)
             if pc.any(odd).as_py():
@@ -238,7 +245,7 @@ def _checked(
     if dialect.date_format:
         only_dates = dialect.arrow_convert()
         only_dates.timestamp_parsers = dialect.arrow_times()[-2:-1]
-        found = _csv(sample, dialect, only_dates).schema.types
+        found = _csv(sample, dialect, only_dates, breaks=breaks).schema.types
         for name, arrow in zip(names, found, strict=True):
             if pa.types.is_timestamp(arrow):
                 types[name] = pa.date32()
@@ -400,13 +407,20 @@ class Columns:
         types = pa.struct([])
         conflict = TEXT if self.format is Format.CSV else self.conflict
         infer = (
-            infer_csv if self.format is Format.CSV else partial(infer_json, conflict=conflict)
+            partial(infer_csv, breaks=self.dialect.by_arrow or self.dialect.multiline)
+            if self.format is Format.CSV
+            else partial(infer_json, conflict=conflict)
         )
         for file in files:
             # A document is understood as a whole or not at all.
             size = file.size_bytes + 1 if self.dialect.multiline else size_bytes
             rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
+            if self.format is Format.CSV and self.dialect.by_arrow:
+                quoting = self.dialect.quoting
+                # A sample may end within a value that has line breaks.
+                if quoting.is_open(sample):
+                    sample = sample[: quoting.whole(sample)]
             try:
                 found = infer(sample, self.dialect)
                 types = merged_type(types, found, conflict)

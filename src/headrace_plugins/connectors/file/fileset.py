@@ -13,6 +13,7 @@ import structlog
 from typing_extensions import override
 
 from headrace.sdk import (
+    ArrowParts,
     FrameSource,
     Lag,
     Position,
@@ -22,6 +23,7 @@ from headrace.sdk import (
     check_range,
 )
 from headrace.sdk.location import Location
+from headrace.sdk.struct_exprs import has_variant
 from headrace_plugins.connectors.file.columns import VARIANT, Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.listing import FoundFile, NumberedFile
@@ -31,6 +33,7 @@ from headrace_plugins.connectors.file.records import (
     text_records,
     variant_records,
 )
+from headrace_plugins.connectors.file.text_parts import csv_parts, is_read_by_arrow
 from headrace_plugins.json_inference import TEXT
 
 if TYPE_CHECKING:
@@ -206,6 +209,21 @@ class FileSet(FrameSource):
         return self._read(spark, start, end, strict=False)
 
     @override
+    def arrow_parts(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> ArrowParts | None:
+        settings = self._settings
+        if settings.format is not Format.CSV or not settings.dialect.by_arrow:
+            return None
+        if settings.schema is not None and has_variant(settings.schema):
+            return None
+        files = self._range(start, end)
+        if not files or any(not is_read_by_arrow(file.path) for file in files):
+            return None
+        schema, groups = self._columns().groups(spark, files)
+        return csv_parts(spark, groups, schema, settings.dialect)
+
+    @override
     def read_strict(
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:
@@ -227,15 +245,7 @@ class FileSet(FrameSource):
                 return no_records(spark, kind or Schema.string())
             records = variant_records if whole else text_records
             return records(spark, files, settings.dialect)
-        columns = Columns(
-            format=settings.format,
-            dialect=settings.dialect,
-            declared=settings.schema,
-            stream=settings.path,
-            memory=self.context.schemas,
-            sample_rows=settings.keys.infer_rows,
-            conflict=VARIANT if settings.keys.infer_conflicts == "variant" else TEXT,
-        )
+        columns = self._columns()
         if not files:
             return no_records(spark, columns.known())
         schema, groups = columns.groups(spark, files)
@@ -251,6 +261,18 @@ class FileSet(FrameSource):
             for group in groups
         ]
         return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _columns(self) -> Columns:
+        settings = self._settings
+        return Columns(
+            format=settings.format,
+            dialect=settings.dialect,
+            declared=settings.schema,
+            stream=settings.path,
+            memory=self.context.schemas,
+            sample_rows=settings.keys.infer_rows,
+            conflict=VARIANT if settings.keys.infer_conflicts == "variant" else TEXT,
+        )
 
     def _discover(self, *, wait: bool) -> None:
         new, unsettled = self._new()

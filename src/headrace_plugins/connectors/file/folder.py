@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,7 +18,9 @@ from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, SinkError, StagedWrite, StaleEpochError, Type
 from headrace.sdk.location import Location, sync
+from headrace.sdk.parquet_parts import write_part
 from headrace.sdk.schema import VARIANT
+from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.writing import (
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 
 _NAME_CHARS = 120
+_OF_ARROW = {"none", "gzip", "snappy", "zstd"}
+"""How Arrow compresses as Spark does."""
 _ATTEMPT = re.compile(r"\d+-(\d+)")
 
 
@@ -177,16 +182,34 @@ class FolderSink(PathSink):
             e.location for e in staging.walk() if not e.is_folder and e.name.startswith("part-")
         ]
         files = tuple(sorted(map(_as_json, found) if whole else found, key=str))
-        if seen is not None:
-            rows = int(seen.get["rows"])
-            files = files if rows else ()
-        else:
-            counts = {}
-            for file in files:
-                with file.open_input() as source:
-                    counts[file] = int(pq.read_metadata(source).num_rows)
-            files, rows = tuple(p for p in files if counts[p]), sum(counts.values())
-        return _StagedFiles(_Folder(root), mark, staging, files, rows)
+        if seen is None:
+            return _staged_parquet(root, mark, files)
+        rows = int(seen.get["rows"])
+        return _StagedFiles(_Folder(root), mark, staging, files if rows else (), rows)
+
+    @override
+    def arrow_write(self, frame: DataFrame, batch: SinkBatch) -> ArrowWrite | None:
+        settings, schema, mark = self._settings, batch.schema, batch.mark
+        compression = settings.compression or "snappy"
+        if (
+            settings.format is not Format.PARQUET
+            or settings.partition_by
+            or compression not in _OF_ARROW
+            or schema.type is not Type.STRUCT
+            or schema.optional
+            or has_variant(schema)
+        ):
+            return None
+        root = settings.target(batch.topic)
+        staging = staging_folder(root / HOUSEKEEPING, mark)
+        staging.delete_folder()
+
+        def staged() -> StagedWrite:
+            found = (e.location for e in staging.list() if e.name.startswith("part-"))
+            return _staged_parquet(root, mark, sorted(found, key=str))
+
+        write = partial(write_part, staging, compression)
+        return ArrowWrite(write, staged, staging.delete_folder)
 
     @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
@@ -348,6 +371,16 @@ class _Folder:
                 old.move_to(new)
                 folders.add(new.parent)
         sync(folders, up_to=self.root)
+
+
+def _staged_parquet(root: Location, mark: Mark, files: Sequence[Location]) -> _StagedFiles:
+    counts = {}
+    for file in files:
+        with file.open_input() as source:
+            counts[file] = int(pq.read_metadata(source).num_rows)
+    staging = staging_folder(root / HOUSEKEEPING, mark)
+    good = tuple(file for file in files if counts[file])
+    return _StagedFiles(_Folder(root), mark, staging, good, sum(counts.values()))
 
 
 def _as_json(file: Location) -> Location:

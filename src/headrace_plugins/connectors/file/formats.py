@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ import pyarrow.json as pa_json
 
 from headrace.sdk import ConfigError, RecordError, Schema
 from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.sqltext import quote, sql_type
+from headrace_plugins.connectors.file.csv_ends import CsvQuoting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +65,23 @@ def is_compressed(name: str) -> bool:
     return PurePath(name).suffix.lower() in _COMPRESSED
 
 
+_WIDE = frozenset(
+    {
+        "gb18030",
+        "gbk",
+        "gb2312",
+        "big5",
+        "big5hkscs",
+        "cp950",
+        "cp949",
+        "euc_kr",
+        "euc_jp",
+        "shift_jis",
+        "cp932",
+    }
+)
+_NARROW = frozenset({"ascii", "latin-1", "iso8859-1", "koi8-r", "koi8-u"})
+_CHARMAP = re.compile(r"cp125\d|cp437|cp85\d|cp86\d|iso8859-\d+|mac-.*")
 _NAMED = {"\\t": "\t", "tab": "\t", "space": " ", "\\u0001": "\x01"}
 _STRPTIME = {
     "yyyy": "%Y",
@@ -112,6 +132,38 @@ class Dialect:
         )
 
     @property
+    def quoting(self) -> CsvQuoting:
+        """Return how values of CSV are quoted, where `by_arrow`."""
+        return CsvQuoting(ord(self.delimiter), ord(self.quote))
+
+    @property
+    def by_arrow(self) -> bool:
+        """Return whether Arrow reads CSV as these keys say, and not Spark alone does."""
+        patterns = [each for each in (self.timestamp_format, self.date_format) if each]
+        return (
+            self.escape == self.quote
+            and self._is_cuttable
+            and all(_strptime(pattern) is not None for pattern in patterns)
+        )
+
+    @property
+    def _is_cuttable(self) -> bool:
+        """Return whether line ends and quotes are where their bytes are in an encoded text."""
+        if not (self.delimiter + self.quote).isascii():
+            return False
+        if self.is_utf8:
+            return True
+        signs = f"\n\r{self.delimiter}{self.quote}"
+        try:
+            same = signs.encode(self.encoding) == signs.encode("ascii")
+        except (LookupError, UnicodeError):
+            return False
+        name = codecs.lookup(self.encoding).name
+        # A second byte of these is 0x30 or higher, and no other sign of ours.
+        wide = name in _WIDE and not any("0" <= sign <= "9" or sign >= "@" for sign in signs)
+        return same and (wide or name in _NARROW or bool(_CHARMAP.fullmatch(name)))
+
+    @property
     def is_utf8(self) -> bool:
         """Return whether texts are in UTF-8, or in a part of it."""
         return self.encoding.upper() in {"UTF-8", "UTF8", "US-ASCII"}
@@ -143,15 +195,15 @@ class Dialect:
             **{name: pattern for name, pattern in formats.items() if pattern},
         }
 
-    def arrow_parse(self, **more: Any) -> pa_csv.ParseOptions:
-        """Return Arrow's options for dividing CSV into values."""
+    def arrow_parse(self, *, breaks: bool, **more: Any) -> pa_csv.ParseOptions:
+        """Return Arrow's options for dividing CSV into values, which may hold line breaks."""
         doubled = self.escape == self.quote
         return pa_csv.ParseOptions(
             delimiter=self.delimiter,
             quote_char=self.quote,
             double_quote=doubled,
             escape_char=False if doubled else self.escape,
-            newlines_in_values=self.multiline,
+            newlines_in_values=breaks,
             **more,
         )
 
@@ -202,16 +254,34 @@ def _strptime(pattern: str) -> str | None:
 
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 _NAIVE = pa.timestamp("us")
+_RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
+_MISFIT = re.compile(
+    r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to .*?: (?=inv)|(?=Error))"
+    r"(.*)"
+)
 _FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
 _READ_AS_TEXT = (pa.types.is_temporal, pa.types.is_decimal, pa.types.is_binary)
 
 
 @dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A part of a block that is not a row.
+
+    Args:
+        line: The number of its first line in the block, from 0.
+    """
+
+    line: int
+    raw: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed:
-    """The rows of a block, and the lines that are none, each with the reason."""
+    """The rows of a block, and the records that are none."""
 
     rows: pa.RecordBatch
-    rejected: list[tuple[bytes, str]] = field(default_factory=list)
+    rejected: list[BadRecord] = field(default_factory=list)
 
 
 def text_lines(block: bytes, dialect: Dialect) -> Parsed:
@@ -221,42 +291,84 @@ def text_lines(block: bytes, dialect: Dialect) -> Parsed:
     return _salvaged(block, _texts, TEXT)
 
 
+class Zones:
+    """The zones of times that name none and of such that do: Arrow takes one kind at a time.
+
+    What fitted last is tried first, as the times of a file are mostly of one kind.
+    """
+
+    def __init__(self) -> None:
+        self._order: list[str | None] = [None, "UTC"]
+
+    def parse(
+        self,
+        lines: bytes,
+        parse: Callable[[bytes, pa.Schema, str | None], Parsed],
+        schema: pa.Schema,
+    ) -> Parsed:
+        """Parse lines. Raises ArrowInvalid where they fit with neither."""
+        try:
+            return parse(lines, schema, self._order[0])
+        except pa.ArrowInvalid as error:
+            try:
+                parsed = parse(lines, schema, self._order[1])
+            except pa.ArrowInvalid:
+                raise error from None
+        self._order.reverse()
+        return parsed
+
+
 @dataclass(frozen=True, slots=True)
 class CsvLines:
-    """Reads lines of CSV as rows of a schema; ``names`` are the file's columns, in order."""
+    """Reads CSV as rows of a schema; ``names`` are the file's columns, in order.
+
+    With ``quoting`` values in quotes may hold line breaks; without, each line is a record.
+    """
 
     schema: Schema
     names: Sequence[str]
     dialect: Dialect
+    quoting: CsvQuoting | None = None
+    _zones: Zones = field(default_factory=Zones)
 
     def read(self, block: bytes) -> Parsed:
-        """Return the rows of whole lines, none of which is a header."""
-        return _rows(block, self._parse, to_arrow(self.schema))
+        """Return the rows of whole records, none of which is a header."""
+        split = _lines if self.quoting is None else self.quoting.records
+        target = to_arrow(self.schema)
+        return _salvaged(
+            block, lambda lines: self._zones.parse(lines, self._parse, target), target, split
+        )
 
     def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
         if not lines.strip():
             return Parsed(_none(target))
-        ragged: list[tuple[bytes, str]] = []
-
-        def handle(row: pa_csv.InvalidRow) -> str:
-            reason = f"{row.actual_columns} values instead of {row.expected_columns}"
-            ragged.append((row.text.encode(), reason))
-            return "skip"
-
         types = {column.name: self._type(column.type, zone) for column in target}
-        table = pa_csv.read_csv(
-            io.BytesIO(lines),
-            pa_csv.ReadOptions(
-                column_names=list(self.names), block_size=len(lines) + 1, use_threads=False
-            ),
-            self.dialect.arrow_parse(invalid_row_handler=handle),
-            self.dialect.arrow_convert(
-                column_types=types,
-                include_columns=target.names,
-                include_missing_columns=True,
-            ),
-        )
-        return Parsed(_batch(table, target, self.dialect), ragged)
+        try:
+            table = pa_csv.read_csv(
+                io.BytesIO(lines),
+                pa_csv.ReadOptions(
+                    column_names=list(self.names), block_size=len(lines) + 1, use_threads=False
+                ),
+                self.dialect.arrow_parse(breaks=self.quoting is not None),
+                self.dialect.arrow_convert(
+                    column_types=types,
+                    include_columns=target.names,
+                    include_missing_columns=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise self._named(error) from None
+        return Parsed(_batch(table, target, self.dialect))
+
+    def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
+        """Return an error with the names of columns and types in place of Arrow's."""
+        found = _MISFIT.match(str(error))
+        if found is None:
+            return error
+        name = self.names[int(found[1])]
+        column = self.schema.field(name)
+        kind = "" if column is None else f" {sql_type(column.schema)}"
+        return pa.ArrowInvalid(f"{quote(name)}{kind}: {found[2]}")
 
     def _type(self, arrow: pa.DataType, zone: str | None) -> pa.DataType:
         if pa.types.is_timestamp(arrow):
@@ -271,10 +383,14 @@ class JsonLines:
 
     schema: Schema
     dialect: Dialect
+    _zones: Zones = field(default_factory=Zones)
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole lines."""
-        return _rows(block, self._parse, to_arrow(self.schema))
+        target = to_arrow(self.schema)
+        return _salvaged(
+            block, lambda lines: self._zones.parse(lines, self._parse, target), target
+        )
 
     def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
         if not lines.strip():
@@ -312,46 +428,46 @@ def _texts(lines: bytes) -> Parsed:
     return Parsed(pa.RecordBatch.from_arrays([texts], schema=TEXT))
 
 
-def _rows(
+def _lines(block: bytes) -> list[bytes]:
+    return [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
+
+
+def _salvaged(
     block: bytes,
-    parse: Callable[[bytes, pa.Schema, str | None], Parsed],
+    parse: Callable[[bytes], Parsed],
     schema: pa.Schema,
+    split: Callable[[bytes], list[bytes]] = _lines,
 ) -> Parsed:
-    def either(lines: bytes) -> Parsed:
-        # Times that name no zone, or else such that do: Arrow takes one kind at a time.
-        try:
-            return parse(lines, schema, None)
-        except pa.ArrowInvalid as error:
-            try:
-                return parse(lines, schema, "UTC")
-            except pa.ArrowInvalid:
-                raise error from None
-
-    return _salvaged(block, either, schema)
-
-
-def _salvaged(block: bytes, parse: Callable[[bytes], Parsed], schema: pa.Schema) -> Parsed:
-    """Parse a block; if it fails, halve it until the lines at fault stand alone."""
+    """Parse a block; if it fails, halve it until the records at fault stand alone."""
     try:
         return parse(block)
     except _FAULTS:
-        pending = [[line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]]
+        pending = [split(block)]
     parts: list[Parsed] = []
+    line = 0
     while pending:
-        lines = pending.pop()
+        records = pending.pop()
+        part = b"".join(records)
         try:
-            parts.append(parse(b"".join(lines)))
+            parts.append(parse(part))
         except _FAULTS as error:
-            if len(lines) == 1:
-                text = error.problem if isinstance(error, RecordError) else str(error)
-                reason = text.splitlines()[0]
-                parts.append(Parsed(_none(schema), [(lines[0].rstrip(b"\r\n"), reason)]))
-            else:
-                half = len(lines) // 2
-                pending += [lines[half:], lines[:half]]
+            if len(records) > 1:
+                half = len(records) // 2
+                pending += [records[half:], records[:half]]
+                continue
+            bad = BadRecord(line, part.rstrip(b"\r\n"), _reason(error))
+            parts.append(Parsed(_none(schema), [bad]))
+        line += part.count(b"\n")
     table = pa.Table.from_batches([part.rows for part in parts], schema).combine_chunks()
     rows = next(iter(table.to_batches()), _none(schema))
-    return Parsed(rows, [line for part in parts for line in part.rejected])
+    return Parsed(rows, [bad for part in parts for bad in part.rejected])
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong with a record that was parsed alone, without Arrow's own words."""
+    text = error.problem if isinstance(error, RecordError) else str(error).splitlines()[0]
+    found = _RAGGED.search(text)
+    return f"{found[2]} values instead of {found[1]}" if found else text
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:

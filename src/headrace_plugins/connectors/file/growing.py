@@ -259,7 +259,7 @@ class GrowingFiles(CaptureSource):
                     ),
                     topic=settings.keys.topic,
                     scalar=settings.format is Format.TEXT,
-                    rejected=parsed.rejected,
+                    rejected=[(bad.raw, bad.reason) for bad in parsed.rejected],
                 )
             # Only a header or empty lines: they are read again after a restart.
         return None

@@ -141,8 +141,9 @@ class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
     )
     recursive: bool = setting("Whether subfolders are searched too.", default=False)
     multiline: bool = setting(
-        "Mode set: whether CSV values may hold line breaks, or each JSON file is one "
-        "document. Such a file is read by one Spark task.",
+        "Mode set: whether each JSON file is one document, which one Spark task reads. "
+        "Values of CSV may hold line breaks where they are in quotes; those of a file that "
+        "Spark has to read, as escape, encoding or a pattern of times says, only with this.",
         default=False,
     )
     max_files: int = setting(

@@ -1,0 +1,136 @@
+"""Where the records of CSV end: at line ends that are not in quotes.
+
+A file is looked at in chunks, each by itself, as many tasks read one file. Whether a chunk
+begins inside of quotes is known only when all before it were looked at, so each is looked at
+for both cases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_LF, _CR = 10, 13
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEnds:
+    """What a chunk says of the records that end in it; first if it begins outside of quotes.
+
+    Args:
+        inside: Whether it ends inside of quotes.
+        first: How many bytes and line ends it has up to the end of the first record; None if
+            none ends.
+        lines: How many line ends it has, those in quotes too.
+    """
+
+    inside: tuple[bool, bool]
+    first: tuple[tuple[int, int] | None, tuple[int, int] | None]
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class CsvQuoting:
+    """How values are quoted: a quote opens one where it begins, and is doubled within.
+
+    Args:
+        delimiter, quote: The codes of the characters, one byte each.
+    """
+
+    delimiter: int
+    quote: int
+
+    def ends(self, chunk: bytes, before: int | None) -> ChunkEnds:
+        """Look at a chunk, which ends and begins beside no quote.
+
+        ``before`` is the byte before it; None at the beginning of the file.
+        """
+        states, firsts = [], []
+        for inside in (False, True):
+            places = self._quotes(chunk, before, inside=inside)
+            states.append(inside ^ bool(len(places) & 1))
+            end = next(_ends(chunk, places, inside=inside), None)
+            firsts.append(None if end is None else (end, chunk.count(b"\n", 0, end)))
+        return ChunkEnds((states[0], states[1]), (firsts[0], firsts[1]), chunk.count(b"\n"))
+
+    def records(self, block: bytes) -> list[bytes]:
+        """Return the records of a block that begins with one; the last may lack its end."""
+        cuts = [0, *_ends(block, self._quotes(block, None, inside=False), inside=False)]
+        if cuts[-1] < len(block):
+            cuts.append(len(block))
+        return [block[start:end] for start, end in pairwise(cuts)]
+
+    def first_end(self, block: bytes) -> int:
+        """Return how long the first record of a block is that begins with one."""
+        places = self._quotes(block, None, inside=False)
+        return next(_ends(block, places, inside=False), len(block))
+
+    def whole(self, block: bytes) -> int:
+        """Return up to where a block, which begins with a record, has whole ones."""
+        end = len(block)
+        if self.quote not in block:
+            return block.rfind(b"\n") + 1
+        places = self._quotes(block, None, inside=False)
+        while (end := block.rfind(b"\n", 0, end)) >= 0:
+            if not np.searchsorted(places, end) & 1:
+                break
+        return end + 1
+
+    def is_open(self, block: bytes) -> bool:
+        """Return whether a block that begins with a record ends inside of quotes."""
+        return bool(len(self._quotes(block, None, inside=False)) & 1)
+
+    def _quotes(self, chunk: bytes, before: int | None, *, inside: bool) -> NDArray[np.int64]:
+        """Return where quotes open and close values; one that is doubled does both."""
+        data = np.frombuffer(chunk, np.uint8)
+        places = np.flatnonzero(data == self.quote)
+        openers = places[int(inside) :: 2]
+        if not len(openers):
+            return places
+        previous = data[openers - 1]
+        if openers[0] == 0:
+            previous[0] = _LF if before is None else before
+        begins = (previous == self.delimiter) | (previous == _LF) | (previous == _CR)
+        if (begins | (previous == self.quote)).all():
+            return places
+        # A quote within a value that has none around it is a part of its text.
+        walked = self._walk(chunk, places.tolist(), before, inside=inside)
+        return np.fromiter(walked, np.int64)
+
+    def _walk(
+        self, chunk: bytes, places: list[int], before: int | None, *, inside: bool
+    ) -> Iterator[int]:
+        begins, skipped = {self.delimiter, _LF, _CR}, -1
+        for at, after in pairwise([*places, -1]):
+            if at == skipped:
+                continue
+            if inside and after == at + 1:
+                skipped = after
+            elif inside:
+                inside = False
+                yield at
+            elif (chunk[at - 1] if at else _LF if before is None else before) in begins:
+                inside = True
+                yield at
+
+
+def _ends(chunk: bytes, places: NDArray[np.int64], *, inside: bool) -> Iterator[int]:
+    """Yield the place behind each line end that is outside of quotes."""
+    line_end = b"\n" if b"\n" in chunk else b"\r"
+    start, state = 0, inside
+    for place in places.tolist():
+        if not state:
+            while (end := chunk.find(line_end, start, place)) >= 0:
+                yield (start := end + 1)
+        start, state = place + 1, not state
+    if not state:
+        while (end := chunk.find(line_end, start)) >= 0:
+            yield (start := end + 1)

@@ -1,0 +1,269 @@
+"""Text files in parts that executors read at the same time, each of whole records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.sdk import ArrowParts, Schema, SourceError
+from headrace.sdk.location import Location
+from headrace_plugins.connectors.file.csv_ends import ChunkEnds, CsvQuoting
+from headrace_plugins.connectors.file.formats import BadRecord, CsvLines, Dialect, is_compressed
+from headrace_plugins.connectors.file.records import PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace_plugins.connectors.file.listing import Group
+
+CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
+"""The compressed files that Arrow reads, by the ends of their names."""
+_CHUNK_BYTES = 8 * 1024 * 1024
+"""About how much is parsed at once."""
+_PART_BYTES = 4 * _CHUNK_BYTES
+_PART_FILES = 256
+_QUOTES = 64 * 1024
+"""How far a chunk is moved so that it begins beside no quote."""
+_LONGEST_RECORD_BYTES = 64 * 1024 * 1024
+_KEPT_BYTES = 1024 * 1024
+"""How much of a bad record is kept."""
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some bytes of a file, wherever its records end."""
+
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole records of a file.
+
+    Args:
+        names: The file's columns, in order.
+        start, end: Which bytes; those of a compressed file are all.
+        is_last: Whether it is the file's end.
+        line: The number of its first line, from 1.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    start: int
+    end: int
+    is_last: bool = True
+    line: int = 1
+
+
+def csv_parts(
+    spark: SparkSession, groups: Sequence[Group], schema: Schema, dialect: Dialect
+) -> ArrowParts:
+    """Return the rows of CSV files; those of large ones are cut at record ends by a job."""
+    quoting = dialect.quoting
+    files = sorted(
+        (
+            (file, tuple(f.name for f in group.schema.fields))
+            for group in groups
+            for file in group.files
+        ),
+        key=lambda each: each[0].number,
+    )
+    chunks = [
+        Chunk(file.path, start, min(start + _CHUNK_BYTES, file.file.size_bytes))
+        for file, _ in files
+        if file.file.size_bytes > 2 * _CHUNK_BYTES and codec_of(file.path) is None
+        for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
+    ]
+    found: dict[str, list[tuple[Chunk, ChunkEnds]]] = {}
+    for chunk, ends in _looked_at(spark, chunks, quoting):
+        found.setdefault(chunk.path, []).append((chunk, ends))
+    pieces = (
+        piece
+        for file, names in files
+        for piece in _pieces(file.path, names, file.file.size_bytes, found.get(file.path, ()))
+    )
+    reader = CsvReader(schema, dialect, quoting)
+    return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
+
+
+def is_read_by_arrow(path: str) -> bool:
+    """Return whether Arrow reads a file of this name, as far as compression goes."""
+    return codec_of(path) is not None or not is_compressed(path)
+
+
+def codec_of(path: str) -> str | None:
+    """Return how the whole file is compressed."""
+    return CODECS.get(PurePosixPath(path).suffix.lower())
+
+
+def _looked_at(
+    spark: SparkSession, chunks: Sequence[Chunk], quoting: CsvQuoting
+) -> list[tuple[Chunk, ChunkEnds]]:
+    if not chunks:
+        return []
+    size = _PART_BYTES // _CHUNK_BYTES
+    groups = [chunks[n : n + size] for n in range(0, len(chunks), size)]
+    job = spark.sparkContext.parallelize(groups, len(groups))
+    return job.flatMap(lambda some: [(each, _look(each, quoting)) for each in some]).collect()
+
+
+def _look(chunk: Chunk, quoting: CsvQuoting) -> ChunkEnds:
+    """Look at a chunk, moved so that it begins and ends beside no quote."""
+    lead = min(chunk.start, 1)
+    with Location.of(chunk.path).open_input() as file:
+        file.seek(chunk.start - lead)
+        data = bytes(file.read(chunk.end - chunk.start + lead + _QUOTES))
+
+    def moved(at: int) -> int:
+        last = min(at + _QUOTES, len(data))
+        while at < last and data[at] == quoting.quote:
+            at += 1
+        return at
+
+    begin = moved(lead) if lead else 0
+    end = moved(chunk.end - chunk.start + lead)
+    ends = quoting.ends(data[begin:end], data[begin - 1] if begin else None)
+    shift = begin - lead
+    first = [None if each is None else (each[0] + shift, each[1]) for each in ends.first]
+    return ChunkEnds(ends.inside, (first[0], first[1]), ends.lines)
+
+
+def _pieces(
+    path: str, names: tuple[str, ...], size: int, chunks: Iterable[tuple[Chunk, ChunkEnds]]
+) -> Iterator[Piece]:
+    start, line, lines, inside = 0, 1, 1, False
+    for chunk, ends in chunks:
+        first = ends.first[inside]
+        if chunk.start and first is not None:
+            at = chunk.start + first[0]
+            if at >= size:
+                break
+            yield Piece(path, names, start, at, is_last=False, line=line)
+            start, line = at, lines + first[1]
+        lines += ends.lines
+        inside = ends.inside[inside]
+    yield Piece(path, names, start, size, line=line)
+
+
+def _parts(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    part: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        own = piece.end - piece.start
+        if part and (size + own > _PART_BYTES or len(part) == _PART_FILES):
+            yield part
+            part, size = [], 0
+        part.append(piece)
+        size += own
+    if part:
+        yield part
+
+
+@dataclass(frozen=True, slots=True)
+class CsvReader:
+    """Reads pieces of CSV files, on executors."""
+
+    schema: Schema
+    dialect: Dialect
+    quoting: CsvQuoting
+
+    def read(
+        self, pieces: Sequence[Piece]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
+        """Yield rows, and the records that could not be read, each with the reason."""
+        for piece in pieces:
+            csv = CsvLines(self.schema, piece.names, self.dialect, self.quoting)
+            line, begins = piece.line, not piece.start
+            for block, is_rest in self._blocks(piece):
+                records = block.removeprefix(_BOM) if begins else block
+                if begins and self.dialect.header:
+                    records = records[self.quoting.first_end(records) :]
+                begins = False
+                first = line + block.count(b"\n") - records.count(b"\n")
+                if is_rest and self.quoting.is_open(records):
+                    rejected = [BadRecord(0, records.rstrip(b"\r\n"), "A quote is not closed")]
+                    rows = csv.read(b"").rows
+                else:
+                    rows, rejected = self._parsed(csv, records)
+                yield (
+                    rows,
+                    [
+                        (
+                            _text(bad.raw),
+                            f"{bad.reason}. {piece.path}, line {first + bad.line}.",
+                        )
+                        for bad in rejected
+                    ],
+                )
+                line += block.count(b"\n")
+
+    def _blocks(self, piece: Piece) -> Iterator[tuple[bytes, bool]]:
+        """Yield whole records, and at last what is behind them, if anything is."""
+        rest, line = b"", piece.line
+        try:
+            with Location.of(piece.path).open_input() as file:
+                for data in _read(file, piece):
+                    block = rest + data if rest else data
+                    end = self.quoting.whole(block) if piece.is_last else len(block)
+                    if end:
+                        yield block[:end], False
+                    line, rest = line + block.count(b"\n", 0, end), block[end:]
+                    if len(rest) > _LONGEST_RECORD_BYTES:
+                        break
+        except OSError as error:
+            problem = f"{piece.path} cannot be read: {error}"
+            raise SourceError(problem, fix="Repair or delete the file.") from error
+        if len(rest) > _LONGEST_RECORD_BYTES:
+            most = f"{_LONGEST_RECORD_BYTES // 1024**2} MiB"
+            problem = f"The record in line {line} of {piece.path} is longer than {most}."
+            raise SourceError(
+                problem, fix="Close its quote, or set quote to another character."
+            )
+        if rest:
+            yield rest, True
+
+    def _parsed(self, csv: CsvLines, records: bytes) -> tuple[pa.RecordBatch, list[BadRecord]]:
+        bad: list[BadRecord] = []
+        if not self.dialect.is_utf8:
+            try:
+                records = records.decode(self.dialect.encoding).encode()
+            except UnicodeDecodeError:
+                records, bad = self._decoded(records)
+        parsed = csv.read(records)
+        return parsed.rows, [*bad, *parsed.rejected]
+
+    def _decoded(self, block: bytes) -> tuple[bytes, list[BadRecord]]:
+        """Return the records that can be decoded; empty lines stand for the others."""
+        good, bad, line = [], [], 0
+        for record in self.quoting.records(block):
+            lines = record.count(b"\n")
+            try:
+                good.append(record.decode(self.dialect.encoding).encode())
+            except UnicodeDecodeError as error:
+                reason = f"Invalid {self.dialect.encoding}: {error.reason}"
+                bad.append(BadRecord(line, record.rstrip(b"\r\n"), reason))
+                good.append(b"\n" * lines)
+            line += lines
+        return b"".join(good), bad
+
+
+def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
+    if (codec := codec_of(piece.path)) is None:
+        file.seek(piece.start)
+        yield bytes(file.read(piece.end - piece.start))
+        return
+    stream = pa.CompressedInputStream(file, codec)
+    while data := bytes(stream.read(_CHUNK_BYTES)):
+        yield data
+
+
+def _text(raw: bytes) -> str:
+    return raw[:_KEPT_BYTES].decode(errors="backslashreplace")

@@ -1,0 +1,183 @@
+"""Rows that go from files to files past the JVM arrive as all others do, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from tests.integration.dataplane.flow_doubles import transform
+from tests.integration.file.conftest import text_keys
+from tests.integration.file.test_flow_of_files import NOW, TASK, batch
+from tests.task_doubles import Context
+
+from headrace.control.connector_settings import sink_def, source_def
+from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
+from headrace.model import Batch, ToleranceExceededError
+from headrace.sdk import FrameSink, Position
+from headrace.sdk.location import Location
+from headrace.sdk.sink import ArrowWrite
+from headrace.topics import Topics
+from headrace_plugins.connectors.delta import DeltaSink
+from headrace_plugins.connectors.file import FileSink, FileSource, text_parts
+from headrace_plugins.connectors.file.fileset import FileSet
+from headrace_plugins.transforms.cast import Cast
+
+pytestmark = pytest.mark.spark
+
+LINES = 2_000
+READ = {"settle.ms": "0", "schema": "id BIGINT, name STRING"}
+CSV = "id,name\n" + "".join(f'{n},"line {n}\nof ""it"""\n' for n in range(LINES))
+
+
+@dataclass
+class Copy:
+    """A copy of the folder ``in`` to a target, and how its sink was called."""
+
+    flow: Flow
+    folder: Path
+    straight: list[ArrowWrite | None] = field(default_factory=list)
+
+    def rows(self) -> list[dict[str, Any]]:
+        place = self.folder / "out"
+        if (place / "_delta_log").exists():
+            found = DeltaTable(str(place)).to_pyarrow_table()
+        else:
+            found = pq.ParquetDataset(sorted(place.glob("part-*"))).read()
+        return sorted(found.to_pylist(), key=lambda row: row["id"])
+
+    def staged(self) -> list[Path]:
+        found = (path for path in (self.folder / "out").rglob("*part-*") if path.is_file())
+        return [path for path in found if path.parent != self.folder / "out"]
+
+
+Start = Callable[..., Copy]
+
+
+@pytest.fixture(params=["file", "delta"])
+def copy(spark: Any, context: Context, tmp_path: Path, request: Any, monkeypatch: Any) -> Start:
+    """Start a copy; files of more than 16 KB are cut."""
+    monkeypatch.setattr(text_parts, "_CHUNK_BYTES", 8 * 1024)
+    monkeypatch.setattr(text_parts, "_PART_BYTES", 32 * 1024)
+    (tmp_path / "in").mkdir()
+    plugin = FileSink if request.param == "file" else DeltaSink
+    keys = {"name": "c", "connector.class": request.param, "topics": "t"}
+    keys |= {"path": f"{tmp_path}/out"} | ({"format": "parquet"} if plugin is FileSink else {})
+
+    def start(*, dead: bool = False, steps: Sequence[Step] = (), **more: str) -> Copy:
+        definition = plugin.config_def().merged(sink_def())
+        sink = plugin.task(definition.parse(keys | text_keys(more)))
+        assert isinstance(sink, FrameSink)
+        sink.start(context)
+        topic = Topics(Location.of(tmp_path / "topics")).get("dead")
+        letters = DeadLetterWriter(task=TASK, topic=topic, appended=lambda _: None)
+        place = {"name": "c", "connector.class": "file", "path": f"{tmp_path}/in"}
+        definition = FileSource.config_def().merged(source_def())
+        files = FileSource.task(definition.parse(place | READ))
+        assert isinstance(files, FileSet)
+        files.start(context)
+        reader = FrameReader(files, strict=not dead)
+        flow = Flow(
+            spark=spark,
+            application="files-0",
+            topic="t",
+            source=reader,
+            explain=reader.explain,
+            steps=steps,
+            sinks=[sink],
+            staging=Location.of(tmp_path / "divided"),
+            dead_letters=letters if dead else None,
+        )
+        made = Copy(flow, tmp_path)
+        offer = sink.arrow_write
+
+        def offered(*args: Any) -> ArrowWrite | None:
+            made.straight.append(offer(*args))
+            return made.straight[-1]
+
+        monkeypatch.setattr(sink, "arrow_write", offered)
+        return made
+
+    return start
+
+
+def test_a_large_file_arrives_once_however_often_its_batch_runs(
+    copy: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    first = copy()
+    one = batch(first.flow, 1, Position())
+    counts = first.flow.run(one)
+    assert (counts.read, counts.written, counts.rejected) == (LINES, LINES, 0)
+    expected = [{"id": n, "name": f'line {n}\nof "it"'} for n in range(LINES)]
+    assert first.rows() == expected
+    assert len(first.straight) == 1
+    assert first.straight[0] is not None
+    again = copy()
+    assert again.flow.run(replace(one, again=True, epoch=2)).written == LINES
+    assert again.rows() == expected
+
+
+def test_bad_records_are_letters_with_their_lines(copy: Start, tmp_path: Path) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    (tmp_path / "in/b.csv").write_text("id,name\n-1,x\noops,y\n-2\n")
+    one = copy(dead=True)
+    counts = one.flow.run(batch(one.flow, 1, Position()))
+    assert (counts.written, counts.rejected) == (LINES + 1, 2)
+    assert counts.causes == {"TASK_POLL RecordError": 2}
+    assert len(one.rows()) == LINES + 1
+    letters = Topics(Location.of(tmp_path / "topics")).get("dead")
+    files = sorted(Path(letters.location.local).rglob("*.parquet"))
+    headers = str([pq.read_table(file).to_pylist() for file in files])
+    assert "b.csv, line 3" in headers
+    assert "1 values instead of 2" in headers
+
+
+def test_a_bad_record_stops_a_task_that_tolerates_none(copy: Start, tmp_path: Path) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    one = copy()
+    one.flow.run(batch(one.flow, 1, Position()))
+    (tmp_path / "in/b.csv").write_text("id,name\noops,y\n")
+    at = batch(one.flow, 1, Position()).end
+    with pytest.raises(
+        ToleranceExceededError, match=r"`id` BIGINT: invalid value 'oops'"
+    ) as no:
+        one.flow.run(Batch(TASK, 2, 1, Position.of(*_place(at, 1)), at, NOW))
+    assert no.value.record == "oops,y"
+    assert len(one.rows()) == LINES
+    assert not [path for path in one.staged() if "000000000002" in str(path)]
+
+
+def _place(end: Position, files: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    ((partition, _),) = end.items()
+    return dict(partition), {"files": files}
+
+
+def test_a_worker_that_fails_leaves_nothing(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    (tmp_path / "in/b.csv.gz").write_bytes(b"\x1f\x8b not gzip")
+    one = copy(dead=True)
+    with pytest.raises(Exception, match=r"b\.csv\.gz"):
+        one.flow.run(batch(one.flow, 1, Position()))
+    assert one.staged() == []
+
+
+def test_a_chain_needs_spark(copy: Start, tmp_path: Path) -> None:
+    (tmp_path / "in/a.csv").write_text("id,name\n1,2\n")
+    one = copy(steps=[Step(transform(Cast, "cast", spec="name:int32"))])
+    assert one.flow.run(batch(one.flow, 1, Position())).written == 1
+    assert one.rows() == [{"id": 1, "name": 2}]
+    assert one.straight == []
+
+
+def test_folders_by_values_need_spark(copy: Start, tmp_path: Path) -> None:
+    (tmp_path / "in/a.csv").write_text("id,name\n1,x\n")
+    one = copy(partition_by="name")
+    assert one.flow.run(batch(one.flow, 1, Position())).written == 1
+    assert one.straight == [None]

@@ -1,0 +1,137 @@
+"""A large CSV file is read in pieces as it would be read in one."""
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.sdk import Schema, SourceError
+from headrace_plugins.connectors.file import text_parts
+from headrace_plugins.connectors.file.csv_ends import ChunkEnds, CsvQuoting
+from headrace_plugins.connectors.file.formats import Dialect
+from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
+from headrace_plugins.connectors.file.text_parts import Chunk, csv_parts
+
+TEXTS = Schema.struct({name: Schema.string(optional=True) for name in ("a", "b")})
+Read = tuple[list[tuple[object, ...]], list[tuple[str, str]]]
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(
+        _spark: object, chunks: Sequence[Chunk], quoting: CsvQuoting
+    ) -> list[tuple[Chunk, ChunkEnds]]:
+        return [(each, text_parts._look(each, quoting)) for each in chunks]
+
+    monkeypatch.setattr(text_parts, "_looked_at", look)
+
+
+def read(
+    path: Path, schema: Schema = TEXTS, dialect: Dialect | None = None, chunk: int = 1 << 20
+) -> Read:
+    """Return the rows and what was rejected of a file that is cut into chunks of a size."""
+    found = FoundFile(str(path), path.stat().st_size, 0)
+    group = Group(schema, (NumberedFile(0, found),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_parts, "_CHUNK_BYTES", chunk)
+        patch.setattr(text_parts, "_PART_BYTES", 2 * chunk)
+        parts = csv_parts(None, [group], schema, dialect or Dialect())  # type: ignore[arg-type]
+        rows: list[tuple[object, ...]] = []
+        rejected: list[tuple[str, str]] = []
+        for part in parts.parts:
+            for batch, bad in parts.read(part):
+                rows += [tuple(row.values()) for row in batch.to_pylist()]
+                rejected += bad
+    return rows, rejected
+
+
+values = st.text(alphabet='a1 ,"\n', max_size=8)
+
+
+@given(rows=st.lists(st.tuples(values, values), max_size=30), chunk=st.integers(1, 40))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_row_arrives_once_and_as_it_is(
+    tmp_path: Path, rows: list[tuple[str, str]], chunk: int
+) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerows([("a", "b"), *rows])
+    file = tmp_path / "some.csv"
+    file.write_text(text.getvalue(), newline="")
+    assert read(file, chunk=chunk) == (rows, [])
+
+
+@given(text=st.text(alphabet='a,"\n', max_size=120), chunk=st.integers(1, 40))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_read_does_not_depend_on_where_a_file_is_cut(
+    tmp_path: Path, text: str, chunk: int
+) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text(f"a,b\n{text}")
+    assert read(file, chunk=chunk) == read(file)
+
+
+def test_bad_records_are_rejected_with_their_line(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_bytes(b'id,name\n1,"a\nb"\nx,c\n2,d,e\n3,\xff\n4,"open\n5,f\n')
+    schema = Schema.struct(
+        {"id": Schema.int64(optional=True), "name": Schema.string(optional=True)}
+    )
+    rows, rejected = read(file, schema)
+    assert rows == [(1, "a\nb")]
+    assert rejected == [
+        ("x,c", f"`id` BIGINT: invalid value 'x'. {file}, line 4."),
+        ("2,d,e", f"3 values instead of 2. {file}, line 5."),
+        ("3,\\xff", f"`name` STRING: invalid UTF8 data. {file}, line 6."),
+        ('4,"open\n5,f', f"A quote is not closed. {file}, line 7."),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "gb18030", "cp1252"])
+def test_other_encodings_are_decoded_in_every_piece(tmp_path: Path, encoding: str) -> None:
+    rows = [
+        (str(number), "\xfc" if encoding != "gb18030" else "\u8ba2") for number in range(99)
+    ]
+    file = tmp_path / "some.csv"
+    file.write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows), encoding=encoding)
+    assert read(file, dialect=Dialect(encoding=encoding), chunk=16) == (rows, [])
+
+
+def test_a_record_that_cannot_be_decoded_is_rejected_alone(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_bytes(b"a,b\n1,x\n2,\xff\xff\n3,y\n")
+    rows, rejected = read(file, dialect=Dialect(encoding="gb18030"))
+    assert rows == [("1", "x"), ("3", "y")]
+    ((raw, reason),) = rejected
+    assert raw == "2,\\xff\\xff"
+    assert reason.startswith("Invalid gb18030")
+    assert reason.endswith(f"{file}, line 3.")
+
+
+def test_a_compressed_file_is_read_whole(tmp_path: Path) -> None:
+    rows = [(str(number), "x\ny") for number in range(99)]
+    file = tmp_path / "some.csv.gz"
+    file.write_bytes(gzip.compress(b"a,b\n" + b"".join(b'%d,"x\ny"\n' % n for n in range(99))))
+    assert read(file, chunk=10) == (rows, [])
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(SourceError, match="cannot be read"):
+        read(file)
+
+
+@pytest.mark.parametrize("text", ["", "a,b", "a,b\n", "\ufeffa,b\r\n", "a,b\r"])
+def test_a_file_without_rows_has_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text(text, newline="")
+    assert read(file) == ([], [])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_in_three_ways(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text(f"\ufeffa,b{end}1,x{end}2,y", newline="")
+    assert read(file, chunk=8) == ([("1", "x"), ("2", "y")], [])
