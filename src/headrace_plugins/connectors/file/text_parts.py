@@ -208,11 +208,13 @@ class CsvReader:
     def _blocks(self, piece: Piece) -> Iterator[tuple[bytes, bool]]:
         """Yield whole records, and at last what is behind them, if anything is."""
         rest, line = b"", piece.line
+        # What was cut at record ends is whole, unless it is too long to be read at once.
+        is_whole = not piece.is_last and piece.end - piece.start <= _LONGEST_RECORD_BYTES
         try:
             with Location.of(piece.path).open_input() as file:
                 for data in _read(file, piece):
                     block = rest + data if rest else data
-                    end = self.quoting.whole(block) if piece.is_last else len(block)
+                    end = len(block) if is_whole else self.quoting.whole(block)
                     if end:
                         yield block[:end], False
                     line, rest = line + block.count(b"\n", 0, end), block[end:]
@@ -258,7 +260,8 @@ class CsvReader:
 def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
     if (codec := codec_of(piece.path)) is None:
         file.seek(piece.start)
-        yield bytes(file.read(piece.end - piece.start))
+        for start in range(piece.start, piece.end, _LONGEST_RECORD_BYTES):
+            yield bytes(file.read(min(_LONGEST_RECORD_BYTES, piece.end - start)))
         return
     stream = pa.CompressedInputStream(file, codec)
     while data := bytes(stream.read(_CHUNK_BYTES)):

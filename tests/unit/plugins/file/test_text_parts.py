@@ -130,6 +130,16 @@ def test_a_file_without_rows_has_none(tmp_path: Path, text: str) -> None:
     assert read(file) == ([], [])
 
 
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_parts, "_LONGEST_RECORD_BYTES", 100)
+    file = tmp_path / "some.csv"
+    file.write_text('a,b\n1,2\n3,"' + "x\n" * 200)
+    with pytest.raises(SourceError, match=r"The record in line 3 of .* is longer than"):
+        read(file, chunk=20)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_may_end_in_three_ways(tmp_path: Path, end: str) -> None:
     file = tmp_path / "some.csv"
