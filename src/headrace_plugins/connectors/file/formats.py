@@ -212,9 +212,8 @@ class Dialect:
         return pa_csv.ConvertOptions(
             null_values=list({"", self.null_value}),
             strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
+            **{"quoted_strings_can_be_null": False, **more},
             timestamp_parsers=self.arrow_times(),
-            **more,
         )
 
     def arrow_times(self) -> list[Any]:
@@ -254,6 +253,8 @@ def _strptime(pattern: str) -> str | None:
 
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 _NAIVE = pa.timestamp("us")
+_ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
+_BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _MISFIT = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to .*?: (?=inv)|(?=Error))"
@@ -291,33 +292,6 @@ def text_lines(block: bytes, dialect: Dialect) -> Parsed:
     return _salvaged(block, _texts, TEXT)
 
 
-class Zones:
-    """The zones of times that name none and of such that do: Arrow takes one kind at a time.
-
-    What fitted last is tried first, as the times of a file are mostly of one kind.
-    """
-
-    def __init__(self) -> None:
-        self._order: list[str | None] = [None, "UTC"]
-
-    def parse(
-        self,
-        lines: bytes,
-        parse: Callable[[bytes, pa.Schema, str | None], Parsed],
-        schema: pa.Schema,
-    ) -> Parsed:
-        """Parse lines. Raises ArrowInvalid where they fit with neither."""
-        try:
-            return parse(lines, schema, self._order[0])
-        except pa.ArrowInvalid as error:
-            try:
-                parsed = parse(lines, schema, self._order[1])
-            except pa.ArrowInvalid:
-                raise error from None
-        self._order.reverse()
-        return parsed
-
-
 @dataclass(frozen=True, slots=True)
 class CsvLines:
     """Reads CSV as rows of a schema; ``names`` are the file's columns, in order.
@@ -329,36 +303,70 @@ class CsvLines:
     names: Sequence[str]
     dialect: Dialect
     quoting: CsvQuoting | None = None
-    _zones: Zones = field(default_factory=Zones)
+    _zoned: set[str] = field(default_factory=set)
+    """The columns whose last times named a zone: Arrow takes one kind or the other."""
+    _blank: set[str] = field(default_factory=set)
+    """The columns, but for texts, that have nothing in quotes: it is null there."""
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole records, none of which is a header."""
         split = _lines if self.quoting is None else self.quoting.records
         target = to_arrow(self.schema)
-        return _salvaged(
-            block, lambda lines: self._zones.parse(lines, self._parse, target), target, split
-        )
+        return _salvaged(block, lambda records: self._parse(records, target), target, split)
 
-    def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
-        if not lines.strip():
+    def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
+        if not records.strip(b"\r\n"):
             return Parsed(_none(target))
-        types = {column.name: self._type(column.type, zone) for column in target}
-        try:
-            table = pa_csv.read_csv(
-                io.BytesIO(lines),
-                pa_csv.ReadOptions(
-                    column_names=list(self.names), block_size=len(lines) + 1, use_threads=False
-                ),
-                self.dialect.arrow_parse(breaks=self.quoting is not None),
-                self.dialect.arrow_convert(
-                    column_types=types,
-                    include_columns=target.names,
-                    include_missing_columns=True,
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            raise self._named(error) from None
-        return Parsed(_batch(table, target, self.dialect))
+        tried: set[str] = set()
+        while True:
+            try:
+                return Parsed(_batch(self._table(records, target), target, self.dialect))
+            except pa.ArrowInvalid as error:
+                if not self._learns(str(error), tried):
+                    raise self._named(error) from None
+
+    def _learns(self, error: str, tried: set[str]) -> bool:
+        """Return whether what an error says of a column lets it be read another way."""
+        zone, blank = _ZONE.match(error), _BLANK.match(error)
+        if zone is not None and (name := self.names[int(zone[1])]) not in tried:
+            tried.add(name)
+            self._zoned.symmetric_difference_update({name})
+            return True
+        if blank is not None and (name := self.names[int(blank[1])]) not in self._blank:
+            self._blank.add(name)
+            return True
+        return False
+
+    def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
+        blank = [name for name in target.names if name in self._blank]
+        others = [name for name in target.names if name not in self._blank]
+        if not blank:
+            return self._columns(records, target, others, blank=False)
+        # Arrow takes nothing in quotes for null in all columns or in none, texts included.
+        table = self._columns(records, target, blank, blank=True)
+        if others:
+            rest = self._columns(records, target, others, blank=False)
+            for name in others:
+                table = table.append_column(name, rest.column(name))
+        return table.select(target.names)
+
+    def _columns(
+        self, records: bytes, target: pa.Schema, names: Sequence[str], *, blank: bool
+    ) -> pa.Table:
+        types = {name: self._type(target.field(name)) for name in names}
+        return pa_csv.read_csv(
+            io.BytesIO(records),
+            pa_csv.ReadOptions(
+                column_names=list(self.names), block_size=len(records) + 1, use_threads=False
+            ),
+            self.dialect.arrow_parse(breaks=self.quoting is not None),
+            self.dialect.arrow_convert(
+                column_types=types,
+                include_columns=names,
+                include_missing_columns=True,
+                quoted_strings_can_be_null=blank,
+            ),
+        )
 
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
         """Return an error with the names of columns and types in place of Arrow's."""
@@ -370,11 +378,12 @@ class CsvLines:
         kind = "" if column is None else f" {sql_type(column.schema)}"
         return pa.ArrowInvalid(f"{quote(name)}{kind}: {found[2]}")
 
-    def _type(self, arrow: pa.DataType, zone: str | None) -> pa.DataType:
-        if pa.types.is_timestamp(arrow):
-            return pa.timestamp("us", zone)
+    def _type(self, column: pa.Field) -> pa.DataType:
+        if pa.types.is_timestamp(column.type):
+            return pa.timestamp("us", "UTC" if column.name in self._zoned else None)
         # Arrow reads dates in other patterns as times only.
-        return _NAIVE if pa.types.is_date(arrow) and self.dialect.date_format else arrow
+        is_time = pa.types.is_date(column.type) and self.dialect.date_format
+        return _NAIVE if is_time else column.type
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,14 +392,22 @@ class JsonLines:
 
     schema: Schema
     dialect: Dialect
-    _zones: Zones = field(default_factory=Zones)
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole lines."""
         target = to_arrow(self.schema)
-        return _salvaged(
-            block, lambda lines: self._zones.parse(lines, self._parse, target), target
-        )
+
+        def either(lines: bytes) -> Parsed:
+            # Times that name no zone, or else such that do: Arrow takes one kind at a time.
+            try:
+                return self._parse(lines, target, None)
+            except pa.ArrowInvalid as error:
+                try:
+                    return self._parse(lines, target, "UTC")
+                except pa.ArrowInvalid:
+                    raise error from None
+
+        return _salvaged(block, either, target)
 
     def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
         if not lines.strip():

@@ -11,7 +11,7 @@ QUOTING = CsvQuoting(ord(","), ord('"'))
 texts = st.text(alphabet='a,"\n\r', max_size=60).map(str.encode)
 
 
-def read_slowly(block: bytes) -> tuple[list[bytes], bool]:
+def read_slowly(block: bytes, delimiter: bytes = b",") -> tuple[list[bytes], bool]:
     """Return the records of a block as RFC 4180 says, and whether a quote is left open."""
     records, start, inside, at = [], 0, False, 0
     while at < len(block):
@@ -20,7 +20,9 @@ def read_slowly(block: bytes) -> tuple[list[bytes], bool]:
             at += 1
         elif inside and sign == b'"':
             inside = False
-        elif not inside and sign == b'"' and block[at - 1 : at] in {b",", b"\n", b"\r", b""}:
+        elif (
+            not inside and sign == b'"' and block[at - 1 : at] in {delimiter, b"\n", b"\r", b""}
+        ):
             inside = True
         elif not inside and sign == b"\n":
             records.append(block[start : at + 1])

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.sdk import Schema, SourceError
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file import text_parts
 from headrace_plugins.connectors.file.csv_ends import ChunkEnds, CsvQuoting
 from headrace_plugins.connectors.file.formats import Dialect
@@ -22,7 +23,7 @@ Read = tuple[list[tuple[object, ...]], list[tuple[str, str]]]
 
 
 @pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(
         _spark: object, chunks: Sequence[Chunk], quoting: CsvQuoting
     ) -> list[tuple[Chunk, ChunkEnds]]:
@@ -90,6 +91,31 @@ def test_bad_records_are_rejected_with_their_line(tmp_path: Path) -> None:
         ("3,\\xff", f"`name` STRING: invalid UTF8 data. {file}, line 6."),
         ('4,"open\n5,f', f"A quote is not closed. {file}, line 7."),
     ]
+
+
+def test_nothing_in_quotes_is_an_empty_text_and_null_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text('id,name\n"",""\n1,\n"2",x\n')
+    schema = parse_ddl("id BIGINT, name STRING", field="schema")
+    assert read(file, schema) == ([(None, ""), (1, None), (2, "x")], [])
+
+
+def test_each_column_of_times_may_name_zones_or_not(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text("a,b\n2024-01-31T10:00:00Z,2024-01-31\n2024-01-31T10:00:00,2024-01-31\n")
+    schema = parse_ddl("a TIMESTAMP, b TIMESTAMP", field="schema")
+    rows, rejected = read(file, schema)
+    assert [tuple(map(str, row)) for row in rows] == [
+        ("2024-01-31 10:00:00+00:00", "2024-01-31 00:00:00+00:00")
+    ] * 2
+    assert rejected == []
+
+
+def test_a_row_of_blanks_is_a_row(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text("a\n \n\nx\n")
+    schema = parse_ddl("a STRING", field="schema")
+    assert read(file, schema) == ([(" ",), ("x",)], [])
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "gb18030", "cp1252"])
