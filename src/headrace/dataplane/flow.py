@@ -40,8 +40,7 @@ from headrace.dataplane.failures import translated
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
-from headrace.dataplane.sources import SourceFrame, SourceReader
-from headrace.dataplane.straight import copy_straight
+from headrace.dataplane.sources import SourceFrame, SourceReader, copy_straight
 from headrace.dataplane.topic_sinks import TopicWriter
 from headrace.evolution import Evolution, Target
 from headrace.model import Batch, Counts, TooManyRejectedError
@@ -426,7 +425,7 @@ class Flow:
             rejected = partial(self._rejected, transformed, batch)
             past_jvm = sink.arrow_write(fitted.frame.selectExpr(*fitted.columns()), to)
             if past_jvm is not None:
-                return self._stage_straight(arrow, past_jvm, to, rejected)
+                return self._stage_straight(arrow, past_jvm, to, rejected, batch)
         refusals = (
             sink.refusals(fitted.frame.selectExpr(*fitted.columns()), to) if tolerant else ()
         )
@@ -463,17 +462,20 @@ class Flow:
         write: ArrowWrite,
         to: SinkBatch,
         rejected: Callable[[], RejectedFrame],
+        batch: Batch,
     ) -> StagedRows:
         """Give the sink the records as Arrow, past the JVM."""
         tolerant = self.dead_letters is not None
         try:
             counts = copy_straight(self.spark, arrow, to.schema, write, tolerant=tolerant)
+            staged = write.staged()
+            # What is there counts, and not what the workers say that they have written.
+            counts = replace(counts, written=staged.rows)
+            check_balance(counts, batch)
         except BaseException:
             write.abort()
             raise
-        return StagedRows(
-            write=write.staged(), counts=counts, rejected=rejected, schema=to.schema
-        )
+        return StagedRows(write=staged, counts=counts, rejected=rejected, schema=to.schema)
 
     def _fitted(self, records: RecordFrame, target: Target) -> RecordFrame:
         """Return the records with the schema that a target is to be given. No job runs."""

@@ -20,7 +20,7 @@ from headrace.dataplane.failures import not_tolerated
 from headrace.dataplane.packed import Packed, packed_files, packed_source
 from headrace.dataplane.python_frames import with_variants
 from headrace.dataplane.records import over_parts
-from headrace.model import Backoff
+from headrace.model import Backoff, Counts
 from headrace.sdk import (
     ArrowParts,
     FrameSource,
@@ -28,6 +28,7 @@ from headrace.sdk import (
     Position,
     ReadLimit,
     RetriableError,
+    Schema,
     Split,
     SplitSource,
     StreamSplitSource,
@@ -35,6 +36,7 @@ from headrace.sdk import (
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.location import Location
+from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.sparktypes import to_spark_json
 from headrace.topics import PACKED, TopicReader, position_sql, stored_schema
 
@@ -230,16 +232,53 @@ def _rejection(plugin: str, raw: str, reason: str) -> dict[str, str]:
     }
 
 
-def rejection(plugin: str, raw: str, reason: str) -> str:
-    """Return why a text is no row, as the column ``error`` of frames would be as JSON."""
-    return json.dumps(_rejection(plugin, raw, reason))
-
-
 def _records(rows: pa.RecordBatch, errors: pa.Array) -> pa.RecordBatch:
     value = pa.StructArray.from_arrays(
         rows.columns, fields=[pa.field(f.name, f.type) for f in rows.schema]
     )
     return pa.RecordBatch.from_arrays([value, errors], ["value", "error"])
+
+
+_COUNTED = "rows BIGINT, rejected BIGINT, first STRING"
+
+
+def copy_straight(
+    spark: SparkSession, arrow: ArrowParts, schema: Schema, to: ArrowWrite, *, tolerant: bool
+) -> Counts:
+    """Write the rows of all parts past the JVM; return what their readers counted.
+
+    Raises ToleranceExceededError: a row is rejected, and none is tolerated.
+    """
+    target, read, write, plugin = to_arrow(schema), arrow.read, to.write, arrow.plugin
+
+    def copied(part: tuple[int, Any]) -> Iterator[pa.RecordBatch]:
+        number, payload = part
+        written, rejected = 0, 0
+        first: str | None = None
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal written, rejected, first
+            for batch, bad in read(payload):
+                if bad and first is None:
+                    first = json.dumps(_rejection(plugin, *bad[0]))
+                rejected += len(bad)
+                if rejected and not tolerant:
+                    return
+                written += batch.num_rows
+                if batch.num_rows:
+                    yield conform(batch, target)
+
+        write(number, rows())
+        yield pa.RecordBatch.from_pydict(
+            {"rows": [written], "rejected": [rejected], "first": pa.array([first], pa.string())}
+        )
+
+    found = over_parts(spark, list(enumerate(arrow.parts)), copied, _COUNTED).collect()
+    firsts = [row["first"] for row in found if row["first"] is not None]
+    if firsts and not tolerant:
+        raise not_tolerated(firsts[0])
+    rows, rejected = (sum(row[name] for row in found) for name in ("rows", "rejected"))
+    return Counts(read=rows + rejected, rejected=rejected)
 
 
 class _RetryingReader(Generic[_Source]):

@@ -18,7 +18,7 @@ from tests.task_doubles import Context
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
 from headrace.model import Batch, ToleranceExceededError
-from headrace.sdk import FrameSink, Position
+from headrace.sdk import FrameSink, Position, SourceError, StagedWrite
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
 from headrace.topics import Topics
@@ -164,6 +164,30 @@ def test_a_worker_that_fails_leaves_nothing(
     (tmp_path / "in/b.csv.gz").write_bytes(b"\x1f\x8b not gzip")
     one = copy(dead=True)
     with pytest.raises(Exception, match=r"b\.csv\.gz"):
+        one.flow.run(batch(one.flow, 1, Position()))
+    assert one.staged() == []
+
+
+def test_a_part_that_is_lost_stops_the_batch(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    one = copy()
+    (sink,) = one.flow.sinks
+    offer = sink.arrow_write
+
+    def losing(*args: Any) -> ArrowWrite:
+        write = offer(*args)
+        assert write is not None
+
+        def staged() -> StagedWrite:
+            next((tmp_path / "out").rglob("part-*.parquet")).unlink()
+            return write.staged()
+
+        return replace(write, staged=staged)
+
+    monkeypatch.setattr(sink, "arrow_write", losing)
+    with pytest.raises(SourceError, match=f"read {LINES} records but wrote"):
         one.flow.run(batch(one.flow, 1, Position()))
     assert one.staged() == []
 

@@ -39,9 +39,8 @@ from headrace.sdk.delta import (
     staging_folder,
 )
 from headrace.sdk.deltalog import flush_commits
-from headrace.sdk.folders import fixed_folder, require_writable
+from headrace.sdk.folders import fixed_folder, require_writable, write_part
 from headrace.sdk.location import Location
-from headrace.sdk.parquet_parts import write_part
 from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.sqltext import quote
 from headrace_plugins.connectors.delta.columns import (
@@ -267,16 +266,26 @@ class DeltaTask(FrameSink):
 
     def _takes_as_is(self, plan: _Plan) -> bool:
         """Return whether the table takes files of the records' values as they are."""
-        if plan.table is None:
-            if self.settings.partition_by or turns_on_features(self.settings.properties):
-                return False
-        elif append_obstacle(plan.table) or plan.table.metadata().partition_columns:
-            return False
-        return not plan.fit.widened and all(
-            plan.fit.names.get(field["name"]) == field["name"]
-            and plan.fit.type_of(field["name"]) == field["type"]
-            for field in plan.columns.fields
+        return (
+            not self._partition_by(plan)
+            and self._is_plain(plan)
+            and all(
+                plan.fit.names.get(field["name"]) == field["name"]
+                and plan.fit.type_of(field["name"]) == field["type"]
+                for field in plan.columns.fields
+            )
         )
+
+    def _is_plain(self, plan: _Plan) -> bool:
+        """Return whether the table takes files that Headrace commits itself."""
+        if plan.table is None:
+            return not turns_on_features(self.settings.properties)
+        return not plan.fit.widened and append_obstacle(plan.table) is None
+
+    def _partition_by(self, plan: _Plan) -> Sequence[str]:
+        if plan.table is None:
+            return self.settings.partition_by
+        return plan.table.metadata().partition_columns
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
@@ -352,14 +361,8 @@ class DeltaTask(FrameSink):
         refusals = self._refusals(plan, batch)
         frame, seen = _observed(frame, refusals) if refusals else (frame, None)
         rows = frame.selectExpr(*plan.columns.select(plan.fit))
-        # Whether the table takes files just as they are.
-        if plan.table is None:
-            plain = not turns_on_features(self.settings.properties)
-            partition_by: Sequence[str] = self.settings.partition_by
-        else:
-            plain = not plan.fit.widened and append_obstacle(plan.table) is None
-            partition_by = plan.table.metadata().partition_columns
-        partition_by = partition_by if plain else ()
+        plain = self._is_plain(plan)
+        partition_by = self._partition_by(plan) if plain else ()
         for name in partition_by:
             if name not in rows.columns:
                 kind = ddl(plan.fit.type_of(name))

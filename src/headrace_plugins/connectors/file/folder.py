@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, SinkError, StagedWrite, StaleEpochError, Type
+from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location, sync
-from headrace.sdk.parquet_parts import write_part
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import ArrowWrite
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
