@@ -64,6 +64,7 @@ class Cases:
             "datagen to noop": (self.noop, self.noop_by_hand),
             "split to Parquet": (self.split, self.split_by_hand),
             "CSV to Parquet": (self.csv, self.csv_by_hand),
+            "JSON lines to Parquet": (self.json, self.json_by_hand),
             "Parquet to Delta": (self.delta, self.delta_by_hand),
         }
         return [self.compared(name, *both) for name, both in cases.items() if self.only in name]
@@ -92,6 +93,18 @@ class Cases:
         target = self.run.target()
         for group in self._groups("csv"):
             frame = self.run.runtime.spark.read.schema(SCHEMA).csv(group, header=True)
+            frame.write.mode("append").parquet(str(target))
+        remove(target)
+
+    def json(self) -> None:
+        """Copy files of JSON lines to Parquet."""
+        self._to_parquet(self._files("json") | {"schema": SCHEMA}, {"bytes": 1})
+
+    def json_by_hand(self) -> None:
+        """Do the same with Spark alone."""
+        target = self.run.target()
+        for group in self._groups("json"):
+            frame = self.run.runtime.spark.read.schema(SCHEMA).json(group)
             frame.write.mode("append").parquet(str(target))
         remove(target)
 
@@ -177,7 +190,7 @@ class Cases:
 
 
 def write_inputs(run: Bench, rows: int) -> None:
-    """Write the same rows as CSV and as Parquet, in five files each."""
+    """Write the same rows as CSV, as JSON lines and as Parquet, in five files each."""
     for piece in range(PIECES):
         first, last = piece * rows // PIECES, (piece + 1) * rows // PIECES
         frame = run.runtime.spark.range(first, last, 1, 1).selectExpr(
@@ -188,7 +201,7 @@ def write_inputs(run: Bench, rows: int) -> None:
             "date_add(DATE'2020-01-01', CAST(id % 1000 AS INT)) AS day",
             "timestamp_seconds(1700000000 + id % 100000) AS at",
         )
-        for kind in ("csv", "parquet"):
+        for kind in ("csv", "json", "parquet"):
             staged, folder = run.folder / "staged", run.folder / kind
             folder.mkdir(exist_ok=True)
             frame.write.mode("overwrite").option("header", "true").format(kind).save(

@@ -10,24 +10,47 @@ import pyarrow as pa
 TEXT = pa.string()
 
 
-def type_of(value: Any, conflict: pa.DataType = TEXT) -> pa.DataType:
-    """Return the type of a parsed value; see ``merged_type`` for ``conflict``."""
+EXACT = pa.decimal128(19, 0)
+"""Whole numbers of 64 bits that a float would round."""
+LARGE = pa.decimal128(38, 0)
+"""Whole numbers beyond 64 bits."""
+
+
+_FLOAT_EXACT = 2**53
+
+
+def type_of(value: Any, conflict: pa.DataType = TEXT, *, exact: bool = False) -> pa.DataType:
+    """Return the type of a parsed value; see ``merged_type`` for ``conflict``.
+
+    If it is to be ``exact``, whole numbers that a float would round are EXACT or LARGE, or
+    texts if they have more than 38 digits.
+    """
     match value:
         case None:
             return pa.null()
         case bool():
             return pa.bool_()
-        case int() if -(2**63) <= value < 2**63:
-            return pa.int64()
-        case int() | float():
+        case int():
+            return _whole(value, exact=exact)
+        case float():
             return pa.float64()
         case dict():
-            return pa.struct([(name, type_of(item, conflict)) for name, item in value.items()])
+            return pa.struct(
+                [(name, type_of(item, conflict, exact=exact)) for name, item in value.items()]
+            )
         case list():
-            items = (type_of(item, conflict) for item in value)
+            items = (type_of(item, conflict, exact=exact) for item in value)
             return pa.list_(reduce(partial(merged_type, conflict=conflict), items, pa.null()))
         case _:
             return TEXT
+
+
+def _whole(value: int, *, exact: bool) -> pa.DataType:
+    if -(2**63) <= value < 2**63:
+        return EXACT if exact and abs(value) > _FLOAT_EXACT else pa.int64()
+    if not exact:
+        return pa.float64()
+    return LARGE if abs(value) < 10**LARGE.precision else TEXT
 
 
 def merged_type(
@@ -46,6 +69,9 @@ def merged_type(
         return pa.struct(list(types.items()))
     if pa.types.is_list(old) and pa.types.is_list(new):
         return pa.list_(merged_type(old.value_type, new.value_type, conflict))
+    whole = [t for t in (pa.int64(), EXACT, LARGE) if t in (old, new)]
+    if len(whole) == len({old, new}):
+        return whole[-1]
     if all(pa.types.is_integer(t) or pa.types.is_floating(t) for t in (old, new)):
         return pa.float64()
     if all(pa.types.is_date(t) or pa.types.is_timestamp(t) for t in (old, new)):

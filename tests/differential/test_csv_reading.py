@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from tests.unit.plugins.file.test_csv_ends import read_slowly
+from tests.unit.plugins.file.test_record_ends import read_slowly
 from tests.unit.plugins.file.test_text_parts import read, without_spark  # noqa: F401 - a fixture
 
 from headrace.sdk.sparktypes import parse_ddl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,6 +121,24 @@ def test_a_large_file_arrives_once_however_often_its_batch_runs(
     again = copy()
     assert again.flow.run(replace(one, again=True, epoch=2)).written == LINES
     assert again.rows() == expected
+
+
+def test_json_lines_go_as_csv_does(copy: Start, tmp_path: Path) -> None:
+    lines = [json.dumps({"id": n, "name": f"line {n}\n", "more": [n]}) for n in range(LINES)]
+    lines[7] += lines[8]
+    lines[9] = '{"id": "9"}'
+    (tmp_path / "in/a.json").write_text("\n".join(lines))
+    one = copy(dead=True)
+    counts = one.flow.run(batch(one.flow, 1, Position()))
+    assert (counts.read, counts.written, counts.rejected) == (LINES, LINES - 2, 2)
+    good = [n for n in range(LINES) if n not in {7, 9}]
+    assert one.rows() == [{"id": n, "name": f"line {n}\n"} for n in good]
+    assert [write is not None for write in one.straight] == [True]
+    letters = Topics(Location.of(tmp_path / "topics")).get("dead")
+    files = sorted(Path(letters.location.local).rglob("*.parquet"))
+    headers = str([pq.read_table(file).to_pylist() for file in files])
+    assert "a.json, line 8" in headers
+    assert "`id` BIGINT: invalid value" in headers
 
 
 def test_bad_records_are_letters_with_their_lines(copy: Start, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import islice
@@ -25,7 +26,14 @@ from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.avro_container import container_metadata
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.listing import Group, spark_path
-from headrace_plugins.json_inference import TEXT, merged_type, type_of, without_times
+from headrace_plugins.json_inference import (
+    EXACT,
+    LARGE,
+    TEXT,
+    merged_type,
+    type_of,
+    without_times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -129,6 +137,9 @@ def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str
 VARIANT = pa.large_binary()
 """Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
 # Arrow reads these as numbers and Spark does not, or a number would lose them.
+_EXACT_DIGITS = 16
+_LONG = re.compile(rb"[0-9]{16}")
+"""What a whole number has that a float would round."""
 _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 
@@ -168,7 +179,11 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
     """
     if not sample.strip():
         return pa.struct([])
-    if not dialect.multiline:
+    if not dialect.multiline and sample.lstrip().startswith(b"["):
+        message = "it begins with an array; if it is one document, set multiline to true"
+        raise ValueError(message)
+    # Arrow makes floats of whole numbers beyond 64 bits, and crashes where null comes first.
+    if not dialect.multiline and sample.lstrip().startswith(b"{") and not _LONG.search(sample):
         try:
             read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
             parse = pa_json.ParseOptions(newlines_in_values=False)
@@ -182,14 +197,17 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
         rows = document if isinstance(document, list) else [document]
     else:
         rows = [row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict)]
-    types = (type_of(row, conflict) for row in rows)
+    types = (type_of(row, conflict, exact=True) for row in rows)
     merged = reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
     return merged if pa.types.is_struct(merged) else pa.struct([])
 
 
-def to_schema(types: pa.StructType) -> Schema:
-    """Return the schema of rows of these types; everything may be null."""
-    return from_arrow(pa.schema([_settled_field(field) for field in types]))
+def to_schema(types: pa.StructType, conflict: pa.DataType = TEXT) -> Schema:
+    """Return the schema of rows of these types; everything may be null.
+
+    Objects of which no field is known are ``conflict``.
+    """
+    return from_arrow(pa.schema([_settled_field(field, conflict) for field in types]))
 
 
 def grown(known: Schema, new: Schema) -> Schema:
@@ -242,6 +260,8 @@ def _checked(
             odd = pc.match_substring_regex(table.column(name), _NO_NUMBER)
             if pc.any(odd).as_py():
                 types[name] = pa.string()
+            else:
+                types[name] = _exact(table.column(name), types[name])
     if dialect.date_format:
         only_dates = dialect.arrow_convert()
         only_dates.timestamp_parsers = dialect.arrow_times()[-2:-1]
@@ -252,6 +272,18 @@ def _checked(
     return types
 
 
+def _exact(texts: pa.ChunkedArray, guess: pa.DataType) -> pa.DataType:
+    """Return the type of a column of numbers that rounds no whole one."""
+    whole = pc.match_substring_regex(texts, "^-?[0-9]+$")
+    digits = pc.max(pc.utf8_length(pc.if_else(whole, texts, ""))).as_py() or 0
+    if digits < _EXACT_DIGITS:
+        return guess
+    if pc.all(whole).as_py():
+        rounded = EXACT if pa.types.is_integer(guess) else LARGE
+        return rounded if digits <= LARGE.precision else TEXT
+    return TEXT
+
+
 def _json_line(line: bytes) -> Any:
     try:
         return json.loads(line)
@@ -259,22 +291,29 @@ def _json_line(line: bytes) -> Any:
         return None
 
 
-def _settled_field(field: pa.Field) -> pa.Field:
-    if field.type.equals(VARIANT):
+def _settled_field(field: pa.Field, conflict: pa.DataType) -> pa.Field:
+    kind = _settled(field.type, conflict)
+    if kind.equals(VARIANT):
         return to_arrow_field(field.name, Schema.variant(optional=True))
-    return pa.field(field.name, _settled(field.type))
+    return pa.field(field.name, kind)
 
 
-def _settled(arrow: pa.DataType) -> pa.DataType:
+def _settled(arrow: pa.DataType, conflict: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow) and arrow.num_fields:
-        return pa.struct([_settled_field(field) for field in arrow])
+        return pa.struct([_settled_field(field, conflict) for field in arrow])
+    if pa.types.is_struct(arrow):
+        return conflict
     if pa.types.is_list(arrow):
-        return pa.list_(_settled_field(arrow.value_field))
+        return pa.list_(_settled_field(arrow.value_field, conflict))
     if pa.types.is_timestamp(arrow):
         return pa.timestamp("us", "UTC")
+    if arrow in (EXACT, LARGE):
+        return pa.int64() if arrow == EXACT else arrow
     exact = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)
-    # What is unknown, and an object without fields, is a text that takes anything.
-    return arrow if any(test(arrow) for test in exact) else pa.string()
+    if arrow.equals(VARIANT) or any(test(arrow) for test in exact):
+        return arrow
+    # What is unknown is a text that takes anything.
+    return pa.string()
 
 
 _HEAD_BYTES = 1024 * 1024
@@ -406,8 +445,9 @@ class Columns:
     def _inferred(self, files: Sequence[FoundFile], size_bytes: int) -> Schema:
         types = pa.struct([])
         conflict = TEXT if self.format is Format.CSV else self.conflict
+        by_arrow = self.dialect.why_spark() is None
         infer = (
-            partial(infer_csv, breaks=self.dialect.by_arrow or self.dialect.multiline)
+            partial(infer_csv, breaks=by_arrow or self.dialect.multiline)
             if self.format is Format.CSV
             else partial(infer_json, conflict=conflict)
         )
@@ -416,7 +456,7 @@ class Columns:
             size = file.size_bytes + 1 if self.dialect.multiline else size_bytes
             rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
-            if self.format is Format.CSV and self.dialect.by_arrow:
+            if self.format is Format.CSV and by_arrow:
                 quoting = self.dialect.quoting
                 # A sample may end within a value that has line breaks.
                 if quoting.is_open(sample):
@@ -435,7 +475,7 @@ class Columns:
                     problem=f"{file.path} has a field without a name.",
                     fix="Name the field, or set format to text to move its lines as they are.",
                 )
-        return to_schema(types)
+        return to_schema(types, conflict)
 
 
 def _is_named(kind: pa.DataType) -> bool:

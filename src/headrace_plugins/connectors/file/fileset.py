@@ -33,7 +33,7 @@ from headrace_plugins.connectors.file.records import (
     text_records,
     variant_records,
 )
-from headrace_plugins.connectors.file.text_parts import csv_parts, is_read_by_arrow
+from headrace_plugins.connectors.file.text_parts import is_read_by_arrow, text_parts
 from headrace_plugins.json_inference import TEXT
 
 if TYPE_CHECKING:
@@ -213,15 +213,27 @@ class FileSet(FrameSource):
         self, spark: SparkSession, start: Position, end: Position
     ) -> ArrowParts | None:
         settings = self._settings
-        if settings.format is not Format.CSV or not settings.dialect.by_arrow:
-            return None
-        if settings.schema is not None and has_variant(settings.schema):
+        if self._why_spark() is not None:
             return None
         files = self._range(start, end)
         if not files or any(not is_read_by_arrow(file.path) for file in files):
             return None
         schema, groups = self._columns().groups(spark, files)
-        return csv_parts(spark, groups, schema, settings.dialect)
+        if has_variant(schema):
+            return None
+        is_csv = settings.format is Format.CSV
+        return text_parts(spark, groups, schema, settings.dialect, is_csv=is_csv)
+
+    def _why_spark(self) -> str | None:
+        """Return why Spark reads the files, as the settings say; None if Arrow does."""
+        settings = self._settings
+        if settings.format not in {Format.CSV, Format.JSON}:
+            return f"format is {settings.format.value}"
+        if settings.format is Format.JSON and settings.dialect.multiline:
+            return "multiline is true"
+        if settings.schema is not None and has_variant(settings.schema):
+            return "the schema has a VARIANT"
+        return settings.dialect.why_spark()
 
     @override
     def read_strict(

@@ -1,28 +1,20 @@
-"""The formats of files: known by names, written for Spark and Arrow, and lines read as rows."""
+"""The formats of files, known by names, and their dialects as Spark and Arrow take them."""
 
 from __future__ import annotations
 
 import codecs
-import io
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 
-from headrace.sdk import ConfigError, RecordError, Schema
-from headrace.sdk.arrow import conform, to_arrow
-from headrace.sdk.sqltext import quote, sql_type
-from headrace_plugins.connectors.file.csv_ends import CsvQuoting
+from headrace.sdk import ConfigError
+from headrace_plugins.connectors.file.record_ends import CsvQuoting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from headrace.sdk.config import Config
 
 
@@ -133,18 +125,20 @@ class Dialect:
 
     @property
     def quoting(self) -> CsvQuoting:
-        """Return how values of CSV are quoted, where `by_arrow`."""
+        """Return how values of CSV are quoted, where Arrow reads it."""
         return CsvQuoting(ord(self.delimiter), ord(self.quote))
 
-    @property
-    def by_arrow(self) -> bool:
-        """Return whether Arrow reads CSV as these keys say, and not Spark alone does."""
-        patterns = [each for each in (self.timestamp_format, self.date_format) if each]
-        return (
-            self.escape == self.quote
-            and self._is_cuttable
-            and all(_strptime(pattern) is not None for pattern in patterns)
-        )
+    def why_spark(self) -> str | None:
+        """Return which key Spark alone can read by; None if Arrow reads the file."""
+        if self.escape != self.quote:
+            return "escape is another character than quote"
+        if not self._is_cuttable:
+            return f"encoding is {self.encoding}"
+        patterns = {"timestamp.format": self.timestamp_format, "date.format": self.date_format}
+        for key, pattern in patterns.items():
+            if pattern and _strptime(pattern) is None:
+                return f"{key} is {pattern}"
+        return None
 
     @property
     def _is_cuttable(self) -> bool:
@@ -218,8 +212,18 @@ class Dialect:
 
     def arrow_times(self) -> list[Any]:
         """Return the patterns of times as Arrow takes them; ISO 8601 is always among them."""
-        both = (_strptime(p) for p in (self.timestamp_format, self.date_format) if p)
+        both = self.strptime_timestamp, self.strptime_date
         return [pattern for pattern in both if pattern] + [pa_csv.ISO8601]
+
+    @property
+    def strptime_timestamp(self) -> str | None:
+        """Return the pattern of timestamps as Arrow takes it; None for ISO 8601."""
+        return _strptime(self.timestamp_format) if self.timestamp_format else None
+
+    @property
+    def strptime_date(self) -> str | None:
+        """Return the pattern of dates as Arrow takes it; None for ISO 8601."""
+        return _strptime(self.date_format) if self.date_format else None
 
 
 def _character(config: Config, key: str) -> str | None:
@@ -249,263 +253,3 @@ def _strptime(pattern: str) -> str | None:
         else:
             return None
     return "".join(parts)
-
-
-TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
-_NAIVE = pa.timestamp("us")
-_ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
-_BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
-_RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
-_MISFIT = re.compile(
-    r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to .*?: (?=inv)|(?=Error))"
-    r"(.*)"
-)
-_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
-_READ_AS_TEXT = (pa.types.is_temporal, pa.types.is_decimal, pa.types.is_binary)
-
-
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A part of a block that is not a row.
-
-    Args:
-        line: The number of its first line in the block, from 0.
-    """
-
-    line: int
-    raw: bytes
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """The rows of a block, and the records that are none."""
-
-    rows: pa.RecordBatch
-    rejected: list[BadRecord] = field(default_factory=list)
-
-
-def text_lines(block: bytes, dialect: Dialect) -> Parsed:
-    """Return each line as a text, without its end."""
-    if not dialect.is_utf8:
-        block = block.decode(dialect.encoding, errors="replace").encode()
-    return _salvaged(block, _texts, TEXT)
-
-
-@dataclass(frozen=True, slots=True)
-class CsvLines:
-    """Reads CSV as rows of a schema; ``names`` are the file's columns, in order.
-
-    With ``quoting`` values in quotes may hold line breaks; without, each line is a record.
-    """
-
-    schema: Schema
-    names: Sequence[str]
-    dialect: Dialect
-    quoting: CsvQuoting | None = None
-    _zoned: set[str] = field(default_factory=set)
-    """The columns whose last times named a zone: Arrow takes one kind or the other."""
-    _blank: set[str] = field(default_factory=set)
-    """The columns, but for texts, that have nothing in quotes: it is null there."""
-
-    def read(self, block: bytes) -> Parsed:
-        """Return the rows of whole records, none of which is a header."""
-        split = _lines if self.quoting is None else self.quoting.records
-        target = to_arrow(self.schema)
-        return _salvaged(block, lambda records: self._parse(records, target), target, split)
-
-    def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
-        if not records.strip(b"\r\n"):
-            return Parsed(_none(target))
-        tried: set[str] = set()
-        while True:
-            try:
-                return Parsed(_batch(self._table(records, target), target, self.dialect))
-            except pa.ArrowInvalid as error:
-                if not self._learns(str(error), tried):
-                    raise self._named(error) from None
-
-    def _learns(self, error: str, tried: set[str]) -> bool:
-        """Return whether what an error says of a column lets it be read another way."""
-        zone, blank = _ZONE.match(error), _BLANK.match(error)
-        if zone is not None and (name := self.names[int(zone[1])]) not in tried:
-            tried.add(name)
-            self._zoned.symmetric_difference_update({name})
-            return True
-        if blank is not None and (name := self.names[int(blank[1])]) not in self._blank:
-            self._blank.add(name)
-            return True
-        return False
-
-    def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
-        blank = [name for name in target.names if name in self._blank]
-        others = [name for name in target.names if name not in self._blank]
-        if not blank:
-            return self._columns(records, target, others, blank=False)
-        # Arrow takes nothing in quotes for null in all columns or in none, texts included.
-        table = self._columns(records, target, blank, blank=True)
-        if others:
-            rest = self._columns(records, target, others, blank=False)
-            for name in others:
-                table = table.append_column(name, rest.column(name))
-        return table.select(target.names)
-
-    def _columns(
-        self, records: bytes, target: pa.Schema, names: Sequence[str], *, blank: bool
-    ) -> pa.Table:
-        types = {name: self._type(target.field(name)) for name in names}
-        return pa_csv.read_csv(
-            io.BytesIO(records),
-            pa_csv.ReadOptions(
-                column_names=list(self.names), block_size=len(records) + 1, use_threads=False
-            ),
-            self.dialect.arrow_parse(breaks=self.quoting is not None),
-            self.dialect.arrow_convert(
-                column_types=types,
-                include_columns=names,
-                include_missing_columns=True,
-                quoted_strings_can_be_null=blank,
-            ),
-        )
-
-    def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
-        """Return an error with the names of columns and types in place of Arrow's."""
-        found = _MISFIT.match(str(error))
-        if found is None:
-            return error
-        name = self.names[int(found[1])]
-        column = self.schema.field(name)
-        kind = "" if column is None else f" {sql_type(column.schema)}"
-        return pa.ArrowInvalid(f"{quote(name)}{kind}: {found[2]}")
-
-    def _type(self, column: pa.Field) -> pa.DataType:
-        if pa.types.is_timestamp(column.type):
-            return pa.timestamp("us", "UTC" if column.name in self._zoned else None)
-        # Arrow reads dates in other patterns as times only.
-        is_time = pa.types.is_date(column.type) and self.dialect.date_format
-        return _NAIVE if is_time else column.type
-
-
-@dataclass(frozen=True, slots=True)
-class JsonLines:
-    """Reads JSON objects, one a line, as rows of a schema."""
-
-    schema: Schema
-    dialect: Dialect
-
-    def read(self, block: bytes) -> Parsed:
-        """Return the rows of whole lines."""
-        target = to_arrow(self.schema)
-
-        def either(lines: bytes) -> Parsed:
-            # Times that name no zone, or else such that do: Arrow takes one kind at a time.
-            try:
-                return self._parse(lines, target, None)
-            except pa.ArrowInvalid as error:
-                try:
-                    return self._parse(lines, target, "UTC")
-                except pa.ArrowInvalid:
-                    raise error from None
-
-        return _salvaged(block, either, target)
-
-    def _parse(self, lines: bytes, target: pa.Schema, zone: str | None) -> Parsed:
-        if not lines.strip():
-            return Parsed(_none(target))
-        parse = pa_json.ParseOptions(
-            explicit_schema=pa.schema([(f.name, _json_type(f.type)) for f in target]),
-            unexpected_field_behavior="ignore",
-        )
-        read = pa_json.ReadOptions(block_size=len(lines) + 1, use_threads=False)
-        table = pa_json.read_json(io.BytesIO(lines), read, parse)
-        for number, column in enumerate(target):
-            if table.schema.field(number).type != _json_type(column.type):
-                continue
-            if any(test(column.type) for test in _READ_AS_TEXT):
-                values = self._from_text(table.column(number), column.type, zone)
-                table = table.set_column(number, column.name, values)
-        return Parsed(_batch(table, target, self.dialect))
-
-    def _from_text(
-        self, texts: pa.ChunkedArray, arrow: pa.DataType, zone: str | None
-    ) -> pa.ChunkedArray:
-        if pa.types.is_timestamp(arrow):
-            pattern = self.dialect.arrow_times()[0] if self.dialect.timestamp_format else None
-            if isinstance(pattern, str):
-                return pc.strptime(texts, format=pattern, unit="us")
-            return pc.cast(texts, pa.timestamp("us", zone))
-        return pc.cast(texts, arrow)
-
-
-def _texts(lines: bytes) -> Parsed:
-    whole = pa.array([lines.removesuffix(b"\n")], pa.binary()).cast(pa.string())
-    texts = pc.split_pattern(whole, "\n").flatten()
-    if b"\r" in lines:
-        texts = pc.replace_substring_regex(texts, "\r$", "")
-    return Parsed(pa.RecordBatch.from_arrays([texts], schema=TEXT))
-
-
-def _lines(block: bytes) -> list[bytes]:
-    return [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
-
-
-def _salvaged(
-    block: bytes,
-    parse: Callable[[bytes], Parsed],
-    schema: pa.Schema,
-    split: Callable[[bytes], list[bytes]] = _lines,
-) -> Parsed:
-    """Parse a block; if it fails, halve it until the records at fault stand alone."""
-    try:
-        return parse(block)
-    except _FAULTS:
-        pending = [split(block)]
-    parts: list[Parsed] = []
-    line = 0
-    while pending:
-        records = pending.pop()
-        part = b"".join(records)
-        try:
-            parts.append(parse(part))
-        except _FAULTS as error:
-            if len(records) > 1:
-                half = len(records) // 2
-                pending += [records[half:], records[:half]]
-                continue
-            bad = BadRecord(line, part.rstrip(b"\r\n"), _reason(error))
-            parts.append(Parsed(_none(schema), [bad]))
-        line += part.count(b"\n")
-    table = pa.Table.from_batches([part.rows for part in parts], schema).combine_chunks()
-    rows = next(iter(table.to_batches()), _none(schema))
-    return Parsed(rows, [bad for part in parts for bad in part.rejected])
-
-
-def _reason(error: Exception) -> str:
-    """Return what is wrong with a record that was parsed alone, without Arrow's own words."""
-    text = error.problem if isinstance(error, RecordError) else str(error).splitlines()[0]
-    found = _RAGGED.search(text)
-    return f"{found[2]} values instead of {found[1]}" if found else text
-
-
-def _none(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
-
-
-def _json_type(arrow: pa.DataType) -> pa.DataType:
-    return pa.string() if any(test(arrow) for test in _READ_AS_TEXT) else arrow
-
-
-def _batch(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBatch:
-    for number, column in enumerate(table.schema):
-        if not pa.types.is_timestamp(column.type):
-            continue
-        values = table.column(number)
-        if pa.types.is_date(target.field(column.name).type):
-            values = pc.cast(values, pa.date32())
-        elif column.type.tz is None and dialect.time_zone != "UTC":
-            values = pc.cast(
-                pc.assume_timezone(values, dialect.time_zone), pa.timestamp("us", "UTC")
-            )
-        table = table.set_column(number, column.name, values)
-    batches = table.combine_chunks().to_batches()
-    return conform(batches[0], target) if batches else _none(target)

@@ -17,14 +17,11 @@ from headrace_plugins.connectors.file.columns import (
     infer_json,
     to_schema,
 )
-from headrace_plugins.connectors.file.formats import (
-    CsvLines,
-    Format,
-    JsonLines,
-    Parsed,
-    text_lines,
-)
+from headrace_plugins.connectors.file.csv_lines import CsvLines
+from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
+from headrace_plugins.connectors.file.parsed import Parsed, text_lines
 from headrace_plugins.connectors.file.rotation import Generation, Siblings, base_path, is_packed
 from headrace_plugins.connectors.file.tail import Tail
 

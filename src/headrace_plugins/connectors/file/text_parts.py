@@ -10,8 +10,16 @@ import pyarrow as pa
 
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.location import Location
-from headrace_plugins.connectors.file.csv_ends import ChunkEnds, CsvQuoting
-from headrace_plugins.connectors.file.formats import BadRecord, CsvLines, Dialect, is_compressed
+from headrace_plugins.connectors.file.csv_lines import CsvLines
+from headrace_plugins.connectors.file.formats import Dialect, is_compressed
+from headrace_plugins.connectors.file.json_lines import JsonLines
+from headrace_plugins.connectors.file.parsed import BadRecord
+from headrace_plugins.connectors.file.record_ends import (
+    ChunkEnds,
+    CsvQuoting,
+    LineEnds,
+    RecordEnds,
+)
 from headrace_plugins.connectors.file.records import PLUGIN
 
 if TYPE_CHECKING:
@@ -63,11 +71,19 @@ class Piece:
     line: int = 1
 
 
-def csv_parts(
-    spark: SparkSession, groups: Sequence[Group], schema: Schema, dialect: Dialect
+def text_parts(
+    spark: SparkSession,
+    groups: Sequence[Group],
+    schema: Schema,
+    dialect: Dialect,
+    *,
+    is_csv: bool,
 ) -> ArrowParts:
-    """Return the rows of CSV files; those of large ones are cut at record ends by a job."""
-    quoting = dialect.quoting
+    """Return the rows of files of CSV or of JSON lines.
+
+    Large ones are cut at record ends, which a job looks for.
+    """
+    ends = dialect.quoting if is_csv else LineEnds()
     files = sorted(
         (
             (file, tuple(f.name for f in group.schema.fields))
@@ -83,14 +99,14 @@ def csv_parts(
         for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
     ]
     found: dict[str, list[tuple[Chunk, ChunkEnds]]] = {}
-    for chunk, ends in _looked_at(spark, chunks, quoting):
-        found.setdefault(chunk.path, []).append((chunk, ends))
+    for chunk, its_ends in _looked_at(spark, chunks, ends):
+        found.setdefault(chunk.path, []).append((chunk, its_ends))
     pieces = (
         piece
         for file, names in files
         for piece in _pieces(file.path, names, file.file.size_bytes, found.get(file.path, ()))
     )
-    reader = CsvReader(schema, dialect, quoting)
+    reader = TextReader(schema, dialect, ends)
     return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
 
 
@@ -105,17 +121,17 @@ def codec_of(path: str) -> str | None:
 
 
 def _looked_at(
-    spark: SparkSession, chunks: Sequence[Chunk], quoting: CsvQuoting
+    spark: SparkSession, chunks: Sequence[Chunk], ends: RecordEnds
 ) -> list[tuple[Chunk, ChunkEnds]]:
     if not chunks:
         return []
     size = _PART_BYTES // _CHUNK_BYTES
     groups = [chunks[n : n + size] for n in range(0, len(chunks), size)]
     job = spark.sparkContext.parallelize(groups, len(groups))
-    return job.flatMap(lambda some: [(each, _look(each, quoting)) for each in some]).collect()
+    return job.flatMap(lambda some: [(each, _look(each, ends)) for each in some]).collect()
 
 
-def _look(chunk: Chunk, quoting: CsvQuoting) -> ChunkEnds:
+def _look(chunk: Chunk, record_ends: RecordEnds) -> ChunkEnds:
     """Look at a chunk, moved so that it begins and ends beside no quote."""
     lead = min(chunk.start, 1)
     with Location.of(chunk.path).open_input() as file:
@@ -124,13 +140,13 @@ def _look(chunk: Chunk, quoting: CsvQuoting) -> ChunkEnds:
 
     def moved(at: int) -> int:
         last = min(at + _QUOTES, len(data))
-        while at < last and data[at] == quoting.quote:
+        while at < last and data[at] == record_ends.quote:
             at += 1
         return at
 
     begin = moved(lead) if lead else 0
     end = moved(chunk.end - chunk.start + lead)
-    ends = quoting.ends(data[begin:end], data[begin - 1] if begin else None)
+    ends = record_ends.ends(data[begin:end], data[begin - 1] if begin else None)
     shift = begin - lead
     first = [None if each is None else (each[0] + shift, each[1]) for each in ends.first]
     return ChunkEnds(ends.inside, (first[0], first[1]), ends.lines)
@@ -168,31 +184,31 @@ def _parts(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvReader:
-    """Reads pieces of CSV files, on executors."""
+class TextReader:
+    """Reads pieces of files of CSV or of JSON lines, on executors."""
 
     schema: Schema
     dialect: Dialect
-    quoting: CsvQuoting
+    ends: RecordEnds
 
     def read(
         self, pieces: Sequence[Piece]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the records that could not be read, each with the reason."""
         for piece in pieces:
-            csv = CsvLines(self.schema, piece.names, self.dialect, self.quoting)
+            lines = self._lines(piece)
             line, begins = piece.line, not piece.start
             for block, is_rest in self._blocks(piece):
                 records = block.removeprefix(_BOM) if begins else block
-                if begins and self.dialect.header:
-                    records = records[self.quoting.first_end(records) :]
+                if begins and isinstance(lines, CsvLines) and self.dialect.header:
+                    records = records[self.ends.first_end(records) :]
                 begins = False
                 first = line + block.count(b"\n") - records.count(b"\n")
-                if is_rest and self.quoting.is_open(records):
+                if is_rest and self.ends.is_open(records):
                     rejected = [BadRecord(0, records.rstrip(b"\r\n"), "A quote is not closed")]
-                    rows = csv.read(b"").rows
+                    rows = lines.read(b"").rows
                 else:
-                    rows, rejected = self._parsed(csv, records)
+                    rows, rejected = self._parsed(lines, records)
                 yield (
                     rows,
                     [
@@ -214,7 +230,7 @@ class CsvReader:
             with Location.of(piece.path).open_input() as file:
                 for data in _read(file, piece):
                     block = rest + data if rest else data
-                    end = len(block) if is_whole else self.quoting.whole(block)
+                    end = len(block) if is_whole else self.ends.whole(block)
                     if end:
                         yield block[:end], False
                     line, rest = line + block.count(b"\n", 0, end), block[end:]
@@ -226,26 +242,33 @@ class CsvReader:
         if len(rest) > _LONGEST_RECORD_BYTES:
             most = f"{_LONGEST_RECORD_BYTES // 1024**2} MiB"
             problem = f"The record in line {line} of {piece.path} is longer than {most}."
-            raise SourceError(
-                problem, fix="Close its quote, or set quote to another character."
-            )
+            is_csv = isinstance(self.ends, CsvQuoting)
+            fix = "Close its quote, or set quote to another character."
+            raise SourceError(problem, fix=fix if is_csv else "Divide it into lines.")
         if rest:
             yield rest, True
 
-    def _parsed(self, csv: CsvLines, records: bytes) -> tuple[pa.RecordBatch, list[BadRecord]]:
+    def _lines(self, piece: Piece) -> CsvLines | JsonLines:
+        if isinstance(self.ends, CsvQuoting):
+            return CsvLines(self.schema, piece.names, self.dialect, self.ends)
+        return JsonLines(self.schema, self.dialect)
+
+    def _parsed(
+        self, lines: CsvLines | JsonLines, records: bytes
+    ) -> tuple[pa.RecordBatch, list[BadRecord]]:
         bad: list[BadRecord] = []
         if not self.dialect.is_utf8:
             try:
                 records = records.decode(self.dialect.encoding).encode()
             except UnicodeDecodeError:
                 records, bad = self._decoded(records)
-        parsed = csv.read(records)
+        parsed = lines.read(records)
         return parsed.rows, [*bad, *parsed.rejected]
 
     def _decoded(self, block: bytes) -> tuple[bytes, list[BadRecord]]:
         """Return the records that can be decoded; empty lines stand for the others."""
         good, bad, line = [], [], 0
-        for record in self.quoting.records(block):
+        for record in self.ends.records(block):
             lines = record.count(b"\n")
             try:
                 good.append(record.decode(self.dialect.encoding).encode())

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError, Schema, SourceError
+from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file.columns import (
+    VARIANT,
     as_headed,
     grown,
     header_names,
@@ -47,7 +49,10 @@ def csv_types(text: str, dialect: Dialect = PLAIN) -> dict[str, str]:
         (["007", "8"], "string"),
         (["+5"], "string"),
         (["1.5", "nan"], "string"),
-        (["99999999999999999999"], "double"),
+        (["9223372036854775807", "9223372036854775808"], "decimal128(38, 0)"),
+        (["9223372036854775807", "1"], "decimal128(19, 0)"),
+        (["9007199254740993", "0.5"], "string"),
+        (["1" * 39], "string"),
         (["", ""], "null"),
     ],
 )
@@ -84,6 +89,41 @@ def test_json_lines_that_disagree_are_reconciled() -> None:
     assert columns(schema) == {"a": "STRING", "s": "STRUCT", "l": "ARRAY"}
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["9223372036854775807"], "INT64"),
+        (["1", "9223372036854775808"], "org.apache.kafka.connect.data.Decimal"),
+        (["1", "2.5"], "FLOAT64"),
+        (["9007199254740993", "0.5"], "STRING"),
+        (["1" * 39], "STRING"),
+        (["{}"], "STRING"),
+        (["{}", '{"x": 1}'], "STRUCT"),
+        (["null"], "STRING"),
+        (["[]"], "ARRAY"),
+    ],
+)
+def test_what_is_inferred_of_json_loses_nothing(values: list[str], expected: str) -> None:
+    lines = "".join(f'{{"a": {value}}}\n' for value in values).encode()
+    assert columns(to_schema(infer_json(lines, PLAIN))) == {"a": expected}
+
+
+def test_an_object_without_fields_stays_one_where_conflicts_are_variants() -> None:
+    found = infer_json(b'{"a": {}, "l": [{}]}\n', PLAIN, VARIANT)
+    assert to_schema(found, VARIANT) == parse_ddl("a VARIANT, l ARRAY<VARIANT>", field="s")
+
+
+@pytest.mark.parametrize("text", ["null\n", 'null\n{"a": 1}\n', "5\n", "\n\n"])
+def test_lines_that_are_no_objects_are_passed_over(text: str) -> None:
+    found = infer_json(text.encode(), PLAIN)
+    assert [field.name for field in found] == (["a"] if "a" in text else [])
+
+
+def test_an_array_is_said_to_be_a_document() -> None:
+    with pytest.raises(ValueError, match="set multiline to true"):
+        infer_json(b'[\n{"a": 1}]\n', PLAIN)
+
+
 def test_a_text_of_json_that_looks_like_a_time_stays_a_text() -> None:
     assert columns(to_schema(infer_json(b'{"at": "2024-01-01 00:00:00"}\n', PLAIN))) == {
         "at": "STRING"
@@ -93,7 +133,7 @@ def test_a_text_of_json_that_looks_like_a_time_stays_a_text() -> None:
 JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**40), 2**40)
+    | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False)
     | st.text(max_size=3),
     lambda inner: (

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from headrace.sdk import Schema, SourceError
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file import text_parts
-from headrace_plugins.connectors.file.csv_ends import ChunkEnds, CsvQuoting
 from headrace_plugins.connectors.file.formats import Dialect
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
-from headrace_plugins.connectors.file.text_parts import Chunk, csv_parts
+from headrace_plugins.connectors.file.record_ends import ChunkEnds, RecordEnds
+from headrace_plugins.connectors.file.text_parts import Chunk
 
 TEXTS = Schema.struct({name: Schema.string(optional=True) for name in ("a", "b")})
 Read = tuple[list[tuple[object, ...]], list[tuple[str, str]]]
@@ -25,9 +26,9 @@ Read = tuple[list[tuple[object, ...]], list[tuple[str, str]]]
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(
-        _spark: object, chunks: Sequence[Chunk], quoting: CsvQuoting
+        _spark: object, chunks: Sequence[Chunk], ends: RecordEnds
     ) -> list[tuple[Chunk, ChunkEnds]]:
-        return [(each, text_parts._look(each, quoting)) for each in chunks]
+        return [(each, text_parts._look(each, ends)) for each in chunks]
 
     monkeypatch.setattr(text_parts, "_looked_at", look)
 
@@ -41,7 +42,13 @@ def read(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_parts, "_CHUNK_BYTES", chunk)
         patch.setattr(text_parts, "_PART_BYTES", 2 * chunk)
-        parts = csv_parts(None, [group], schema, dialect or Dialect())  # type: ignore[arg-type]
+        parts = text_parts.text_parts(
+            None,  # type: ignore[arg-type]
+            [group],
+            schema,
+            dialect or Dialect(),
+            is_csv=".json" not in path.name,
+        )
         rows: list[tuple[object, ...]] = []
         rejected: list[tuple[str, str]] = []
         for part in parts.parts:
@@ -109,6 +116,15 @@ def test_each_column_of_times_may_name_zones_or_not(tmp_path: Path) -> None:
         ("2024-01-31 10:00:00+00:00", "2024-01-31 00:00:00+00:00")
     ] * 2
     assert rejected == []
+
+
+def test_a_decimal_with_too_many_digits_is_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text("a\n12.5\n123\n1.234\n")
+    rows, rejected = read(file, parse_ddl("a DECIMAL(4, 2)", field="schema"))
+    assert rows == [(Decimal("12.50"),)]
+    assert [raw for raw, _ in rejected] == ["123", "1.234"]
+    assert "does not fit in precision" in rejected[0][1]
 
 
 def test_a_row_of_blanks_is_a_row(tmp_path: Path) -> None:

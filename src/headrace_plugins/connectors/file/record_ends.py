@@ -1,4 +1,4 @@
-"""Where the records of CSV end: at line ends that are not in quotes.
+"""Where records of text files end: at line ends, of CSV those that are not in quotes.
 
 A file is looked at in chunks, each by itself, as many tasks read one file. Whether a chunk
 begins inside of quotes is known only when all before it were looked at, so each is looked at
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,31 @@ class ChunkEnds:
     inside: tuple[bool, bool]
     first: tuple[tuple[int, int] | None, tuple[int, int] | None]
     lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineEnds:
+    """Each line is a record; the methods are those of `CsvQuoting`."""
+
+    quote: ClassVar = None
+
+    def ends(self, chunk: bytes, _before: int | None) -> ChunkEnds:
+        end = chunk.find(b"\n") + 1
+        first = (end, 1) if end else None
+        return ChunkEnds((False, False), (first, first), chunk.count(b"\n"))
+
+    def records(self, block: bytes) -> list[bytes]:
+        *lines, rest = block.split(b"\n")
+        return [line + b"\n" for line in lines] + ([rest] if rest else [])
+
+    def first_end(self, block: bytes) -> int:
+        return block.find(b"\n") + 1 or len(block)
+
+    def whole(self, block: bytes) -> int:
+        return block.rfind(b"\n") + 1
+
+    def is_open(self, _block: bytes) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +145,9 @@ class CsvQuoting:
             elif (chunk[at - 1] if at else _LF if before is None else before) in begins:
                 inside = True
                 yield at
+
+
+RecordEnds = LineEnds | CsvQuoting
 
 
 def _ends(chunk: bytes, places: NDArray[np.int64], *, inside: bool) -> Iterator[int]:

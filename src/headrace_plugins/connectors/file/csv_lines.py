@@ -1,0 +1,129 @@
+"""Records of CSV read as rows of a schema, by Arrow."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.sqltext import quote, sql_type
+from headrace_plugins.connectors.file.parsed import Parsed, no_rows, salvaged, settled
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sdk import Schema
+    from headrace_plugins.connectors.file.formats import Dialect
+
+_NAIVE = pa.timestamp("us")
+_ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
+_BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
+_RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
+_MISFIT = re.compile(
+    r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to .*?: (?=inv)|(?=Error))"
+    r"(.*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLines:
+    """Reads CSV as rows of a schema; ``names`` are the file's columns, in order.
+
+    With ``quoting`` values in quotes may hold line breaks; without, each line is a record.
+    """
+
+    schema: Schema
+    names: Sequence[str]
+    dialect: Dialect
+    quoting: CsvQuoting | None = None
+    _zoned: set[str] = field(default_factory=set)
+    """The columns whose last times named a zone: Arrow takes one kind or the other."""
+    _blank: set[str] = field(default_factory=set)
+    """The columns, but for texts, that have nothing in quotes: it is null there."""
+
+    def read(self, block: bytes) -> Parsed:
+        """Return the rows of whole records, none of which is a header."""
+        ends = self.quoting or LineEnds()
+        target = to_arrow(self.schema)
+        return salvaged(
+            block, lambda records: self._parse(records, target), target, ends.records
+        )
+
+    def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
+        if not records.strip(b"\r\n"):
+            return Parsed(no_rows(target))
+        tried: set[str] = set()
+        while True:
+            try:
+                return Parsed(settled(self._table(records, target), target, self.dialect))
+            except pa.ArrowInvalid as error:
+                if not self._learns(str(error), tried):
+                    raise self._named(error) from None
+
+    def _learns(self, error: str, tried: set[str]) -> bool:
+        """Return whether what an error says of a column lets it be read another way."""
+        zone, blank = _ZONE.match(error), _BLANK.match(error)
+        if zone is not None and (name := self.names[int(zone[1])]) not in tried:
+            tried.add(name)
+            self._zoned.symmetric_difference_update({name})
+            return True
+        if blank is not None and (name := self.names[int(blank[1])]) not in self._blank:
+            self._blank.add(name)
+            return True
+        return False
+
+    def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
+        blank = [name for name in target.names if name in self._blank]
+        others = [name for name in target.names if name not in self._blank]
+        if not blank:
+            return self._columns(records, target, others, blank=False)
+        # Arrow takes nothing in quotes for null in all columns or in none, texts included.
+        table = self._columns(records, target, blank, blank=True)
+        if others:
+            rest = self._columns(records, target, others, blank=False)
+            for name in others:
+                table = table.append_column(name, rest.column(name))
+        return table.select(target.names)
+
+    def _columns(
+        self, records: bytes, target: pa.Schema, names: Sequence[str], *, blank: bool
+    ) -> pa.Table:
+        types = {name: self._type(target.field(name)) for name in names}
+        return pa_csv.read_csv(
+            io.BytesIO(records),
+            pa_csv.ReadOptions(
+                column_names=list(self.names), block_size=len(records) + 1, use_threads=False
+            ),
+            self.dialect.arrow_parse(breaks=self.quoting is not None),
+            self.dialect.arrow_convert(
+                column_types=types,
+                include_columns=names,
+                include_missing_columns=True,
+                quoted_strings_can_be_null=blank,
+            ),
+        )
+
+    def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
+        """Return an error with the names of columns and types in place of Arrow's."""
+        if (ragged := _RAGGED.search(str(error))) is not None:
+            return pa.ArrowInvalid(f"{ragged[2]} values instead of {ragged[1]}")
+        found = _MISFIT.match(str(error))
+        if found is None:
+            return error
+        name = self.names[int(found[1])]
+        column = self.schema.field(name)
+        kind = "" if column is None else f" {sql_type(column.schema)}"
+        return pa.ArrowInvalid(f"{quote(name)}{kind}: {found[2]}")
+
+    def _type(self, column: pa.Field) -> pa.DataType:
+        if pa.types.is_timestamp(column.type):
+            return pa.timestamp("us", "UTC" if column.name in self._zoned else None)
+        # Arrow reads dates in other patterns as times only.
+        is_time = pa.types.is_date(column.type) and self.dialect.date_format
+        return _NAIVE if is_time else column.type

@@ -1,0 +1,396 @@
+"""JSON objects, one a line, as rows: read by Arrow, and one by one where it fails."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from headrace.sdk.arrow import to_arrow
+from headrace.sdk.sqltext import quote, sql_type
+from headrace_plugins.connectors.file.parsed import (
+    FAULTS,
+    BadRecord,
+    Parsed,
+    no_rows,
+    salvaged,
+    settled,
+)
+from headrace_plugins.connectors.file.record_ends import LineEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.sdk import Schema
+    from headrace_plugins.connectors.file.formats import Dialect
+
+    _Value = Callable[[Any], Any]
+    """Makes a value from one of JSON; raises ValueError for one of another type."""
+
+_OPEN, _CLOSE, _CR = b"{}\r"
+_ROOM = 1024
+"""The parser wants a block larger than what it reads."""
+_SHOWN_CHARS = 80
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_UTC = pa.timestamp("us", "UTC")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(_DATE.pattern + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """Reads JSON objects, one a line, as rows of a schema.
+
+    Fields that the schema does not have are left out, and those that a line lacks are null. A
+    text takes any value, as its JSON; no other type takes what is not of it.
+    """
+
+    schema: Schema
+    dialect: Dialect
+    _zoned: set[str] = field(default_factory=set)
+    """The columns whose last times named a zone: Arrow takes one kind or the other."""
+
+    def read(self, block: bytes) -> Parsed:
+        """Return the rows of whole lines."""
+        target = to_arrow(self.schema)
+        parse = partial(self._parse, target) if self._is_arrows(target) else _refuse
+        return salvaged(
+            block, parse, target, LineEnds().records, partial(self._one_by_one, target)
+        )
+
+    def _is_arrows(self, target: pa.Schema) -> bool:
+        """Return whether Arrow reads all types; nested times it reads only as ISO 8601."""
+        patterns = self.dialect.timestamp_format or self.dialect.date_format
+        return not any(_is_beyond_arrow(f.type, patterns=bool(patterns)) for f in target)
+
+    def _parse(self, target: pa.Schema, lines: bytes) -> Parsed:
+        """Parse lines. Raises one of FAULTS if one may be no row, or not one alone."""
+        if not (count := _objects(lines)):
+            return Parsed(no_rows(target))
+        parse = pa_json.ParseOptions(
+            explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in target]),
+            unexpected_field_behavior="ignore",
+        )
+        read = pa_json.ReadOptions(block_size=len(lines) + _ROOM, use_threads=False)
+        table = pa_json.read_json(pa.BufferReader(lines), read, parse)
+        if table.num_rows != count:
+            message = "A line is not one object."
+            raise pa.ArrowInvalid(message)
+        for number, column in enumerate(target):
+            values = table.column(number)
+            if pa.types.is_timestamp(column.type):
+                values = self._times(column.name, values)
+            elif pa.types.is_date(column.type) and (pattern := self.dialect.strptime_date):
+                values = pc.strptime(values, format=pattern, unit="us")
+            elif pa.types.is_float32(column.type) and pc.any(pc.is_inf(values)).as_py():
+                message = "A number may be too large."
+                raise pa.ArrowInvalid(message)
+            table = table.set_column(number, column.name, values)
+        return Parsed(settled(table, target, self.dialect))
+
+    def _times(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        if (pattern := self.dialect.strptime_timestamp) is not None:
+            return pc.strptime(texts, format=pattern, unit="us")
+        zoned = name in self._zoned
+        try:
+            return pc.cast(texts, _UTC if zoned else pa.timestamp("us"))
+        except pa.ArrowInvalid:
+            values = pc.cast(texts, pa.timestamp("us") if zoned else _UTC)
+            self._zoned.symmetric_difference_update({name})
+            return values
+
+    def _one_by_one(self, target: pa.Schema, lines: list[bytes]) -> Parsed:
+        columns = {
+            f.name: (_maker(f.type, self.dialect), self.schema.field(f.name)) for f in target
+        }
+        rows, bad = [], []
+        for number, line in enumerate(lines):
+            if not line.strip():
+                continue
+            try:
+                rows.append(_row(line, columns))
+            except (ValueError, RecursionError) as error:
+                deep = "It is nested too deeply"
+                reason = deep if isinstance(error, RecursionError) else str(error)
+                bad.append(BadRecord(number, line.rstrip(b"\r\n"), reason))
+        return Parsed(pa.RecordBatch.from_pylist(rows, target), bad)
+
+
+def _refuse(_lines: bytes) -> Parsed:
+    message = "Arrow does not read these types."
+    raise pa.ArrowInvalid(message)
+
+
+def _objects(lines: bytes) -> int:
+    """Return how many lines are not blank; each is one object or several.
+
+    Raises ArrowInvalid for other lines: Arrow reads values wherever they end, and crashes
+    where the first is null. A brace at the end of a line and another at the beginning of the
+    next one close and open a record, as neither text nor array can hold that.
+    """
+    body = lines.strip(b" \t\r\n")
+    if not body:
+        return 0
+    if not body.isascii():
+        _require_utf8(body)
+    data = np.frombuffer(body, np.uint8)
+    breaks = np.flatnonzero(data == ord("\n"))
+    before = data[breaks - 1]
+    before = np.where(before == _CR, data[breaks - 2], before)
+    closed = data[-1] == _CLOSE and data[0] == _OPEN and bool((before == _CLOSE).all())
+    if closed and bool((data[breaks + 1] == _OPEN).all()):
+        return len(breaks) + 1
+    found = [line for line in map(bytes.strip, body.split(b"\n")) if line]
+    if all(line.startswith(b"{") and line.endswith(b"}") for line in found):
+        return len(found)
+    message = "A line is not an object."
+    raise pa.ArrowInvalid(message)
+
+
+def _require_utf8(data: bytes) -> None:
+    pa.array([data], pa.binary()).cast(pa.string())
+
+
+def _parsed_type(arrow: pa.DataType) -> pa.DataType:
+    """Return what a column is parsed as: times are texts first, at any depth."""
+    if pa.types.is_temporal(arrow):
+        return pa.string()
+    if pa.types.is_struct(arrow):
+        return pa.struct([(f.name, _parsed_type(f.type)) for f in arrow])
+    return pa.list_(_parsed_type(arrow.value_type)) if pa.types.is_list(arrow) else arrow
+
+
+def _is_beyond_arrow(arrow: pa.DataType, *, patterns: bool, nested: bool = False) -> bool:
+    if pa.types.is_binary(arrow) or pa.types.is_map(arrow):
+        return True
+    if pa.types.is_struct(arrow) or pa.types.is_list(arrow):
+        inner = [arrow.field(number).type for number in range(arrow.num_fields)]
+        return any(_is_beyond_arrow(each, patterns=patterns, nested=True) for each in inner)
+    if pa.types.is_temporal(arrow):
+        return nested and patterns
+    return nested and pa.types.is_float32(arrow)
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class _Object(dict[str, Any]):
+    """An object that may name a field twice."""
+
+    __slots__ = ("twice",)
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.twice = set()
+        if len(pairs) > len(self):
+            counts = Counter(name for name, _ in pairs)
+            self.twice = {name for name, count in counts.items() if count > 1}
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+)
+
+
+def _row(line: bytes, columns: Mapping[str, tuple[_Value, Any]]) -> dict[str, Any]:
+    """Return the values of one line. Raises ValueError with what is wrong with it."""
+    try:
+        tree = _DECODER.decode(line.strip(b" \t\r\n").decode())
+    except UnicodeDecodeError as error:
+        message = f"Invalid UTF-8: {error.reason}"
+        raise ValueError(message) from None
+    except json.JSONDecodeError as error:
+        message = f"Invalid JSON: {error.msg}, at character {error.pos + 1}"
+        raise ValueError(message) from None
+    if not isinstance(tree, _Object):
+        raise _invalid(tree, "Expected an object, got")
+    row = {}
+    for name, (make, column) in columns.items():
+        try:
+            row[name] = _own(tree, name, make)
+        except ValueError as error:
+            message = f"{quote(name)} {sql_type(column.schema)}: {error}"
+            raise ValueError(message) from None
+    return row
+
+
+def _own(tree: _Object, name: str, make: _Value) -> Any:
+    if name in tree.twice:
+        message = "two fields have this name"
+        raise ValueError(message)
+    value = tree.get(name)
+    return None if value is None else make(value)
+
+
+def _text(tree: Any) -> str:
+    """Return JSON, in which numbers are as they were."""
+    match tree:
+        case _Number():
+            return str(tree)
+        case dict():
+            return "{" + ",".join(f"{_text(k)}:{_text(v)}" for k, v in tree.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_text, tree)) + "]"
+        case _:
+            return json.dumps(tree, ensure_ascii=False)
+
+
+def _invalid(tree: Any, problem: str = "invalid value") -> ValueError:
+    text = _text(tree)
+    shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return ValueError(f"{problem} {shown}")
+
+
+def _maker(arrow: pa.DataType, dialect: Dialect) -> _Value:
+    """Return what makes a value of a type from one of JSON that is not null.
+
+    It raises ValueError for one that is not of the type.
+    """
+    return next(build(arrow, dialect) for test, build in _MAKERS if test(arrow))
+
+
+def _struct(fields: Mapping[str, _Value], tree: Any) -> dict[str, Any]:
+    if not isinstance(tree, _Object):
+        raise _invalid(tree)
+    return {name: _own(tree, name, make) for name, make in fields.items()}
+
+
+def _list(make: _Value, tree: Any) -> list[Any]:
+    if not isinstance(tree, list):
+        raise _invalid(tree)
+    return [None if item is None else make(item) for item in tree]
+
+
+def _map(make: _Value, tree: Any) -> list[tuple[str, Any]]:
+    if not isinstance(tree, _Object) or tree.twice:
+        raise _invalid(tree)
+    return [(key, None if item is None else make(item)) for key, item in tree.items()]
+
+
+def _integer(end: int, tree: Any) -> int:
+    if isinstance(tree, _Number) and _WHOLE.fullmatch(tree) and -end <= int(tree) < end:
+        return int(tree)
+    raise _invalid(tree)
+
+
+def _float(most: float, tree: Any) -> float:
+    if isinstance(tree, str) and tree in _NOT_FINITE:
+        return _NOT_FINITE[tree]
+    if not isinstance(tree, _Number):
+        raise _invalid(tree)
+    value = float(tree)
+    if math.isinf(value) or abs(value) > most:
+        raise _invalid(tree)
+    return value
+
+
+def _decimal(exact: Context, unit: Decimal, tree: Any) -> Decimal:
+    if isinstance(tree, str) and _DECIMAL.fullmatch(tree):
+        try:
+            return Decimal(tree).quantize(unit, context=exact)
+        except ArithmeticError:
+            pass
+    raise _invalid(tree)
+
+
+def _exact(arrow: pa.DataType) -> tuple[Context, Decimal]:
+    traps = [Inexact, InvalidOperation]
+    return Context(prec=arrow.precision, traps=traps), Decimal(1).scaleb(-arrow.scale)
+
+
+def _boolean(tree: Any) -> bool:
+    if not isinstance(tree, bool):
+        raise _invalid(tree)
+    return tree
+
+
+def _binary(tree: Any) -> bytes:
+    if not isinstance(tree, str) or isinstance(tree, _Number):
+        raise _invalid(tree)
+    try:
+        return base64.b64decode(tree, validate=True)
+    except ValueError:
+        raise _invalid(tree, "invalid Base64") from None
+
+
+def _string(tree: Any) -> str:
+    text = tree if isinstance(tree, str) else _text(tree)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = "a surrogate without its pair"
+        raise ValueError(message) from None
+    return str(text)
+
+
+def _time(arrow: pa.DataType, dialect: Dialect, tree: Any) -> Any:
+    if not isinstance(tree, str) or isinstance(tree, _Number):
+        raise _invalid(tree)
+    is_date = pa.types.is_date(arrow)
+    pattern = dialect.strptime_date if is_date else dialect.strptime_timestamp
+    if pattern is None and (found := _plain_time(tree, is_date=is_date)) is not None:
+        return found
+    texts = pa.array([tree], pa.string())
+    for kind in (pa.timestamp("us"), _UTC) if pa.types.is_timestamp(arrow) else (arrow,):
+        try:
+            values = (
+                pc.cast(texts, kind)
+                if pattern is None
+                else pc.strptime(texts, format=pattern, unit="us")
+            )
+            row = settled(pa.table({"": values}), pa.schema([("", arrow)]), dialect)
+            return row.column(0)[0].value
+        except FAULTS:
+            continue
+    raise _invalid(tree)
+
+
+def _plain_time(text: str, *, is_date: bool) -> Any:
+    """Return what most times look like; None for others, which Arrow reads, but no one fast."""
+    try:
+        if is_date and _DATE.fullmatch(text):
+            return date.fromisoformat(text)
+        if not is_date and _TIMESTAMP.fullmatch(text):
+            return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+    except ValueError:
+        pass
+    return None
+
+
+_MAKERS: tuple[
+    tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Dialect], _Value]], ...
+] = (
+    (
+        pa.types.is_struct,
+        lambda kind, dialect: partial(_struct, {f.name: _maker(f.type, dialect) for f in kind}),
+    ),
+    (pa.types.is_list, lambda kind, dialect: partial(_list, _maker(kind.value_type, dialect))),
+    (pa.types.is_map, lambda kind, dialect: partial(_map, _maker(kind.item_type, dialect))),
+    (pa.types.is_integer, lambda kind, _: partial(_integer, 2 ** (kind.bit_width - 1))),
+    (pa.types.is_float32, lambda _, __: partial(_float, _FLOAT32_MAX)),
+    (pa.types.is_floating, lambda _, __: partial(_float, math.inf)),
+    (pa.types.is_decimal, lambda kind, _: partial(_decimal, *_exact(kind))),
+    (pa.types.is_temporal, lambda kind, dialect: partial(_time, kind, dialect)),
+    (pa.types.is_boolean, lambda _, __: _boolean),
+    (pa.types.is_binary, lambda _, __: _binary),
+    (pa.types.is_string, lambda _, __: _string),
+)

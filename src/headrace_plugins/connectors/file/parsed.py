@@ -1,0 +1,148 @@
+"""Blocks of text parsed into rows, and the records of them that are no rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.sdk import RecordError
+from headrace.sdk.arrow import conform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace_plugins.connectors.file.formats import Dialect
+
+TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
+FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
+"""What parsers raise for a block that has a record which is not a row."""
+_FEW = 256
+"""How many records are parsed one by one where a parser can do that."""
+_MANY = 4096
+_FAN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A part of a block that is not a row.
+
+    Args:
+        line: The number of its first line in the block, from 0.
+    """
+
+    line: int
+    raw: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The rows of a block, and the records that are none."""
+
+    rows: pa.RecordBatch
+    rejected: list[BadRecord] = field(default_factory=list)
+
+
+def salvaged(
+    block: bytes,
+    parse: Callable[[bytes], Parsed],
+    schema: pa.Schema,
+    split: Callable[[bytes], list[bytes]],
+    one_by_one: Callable[[list[bytes]], Parsed] | None = None,
+) -> Parsed:
+    """Parse a block; if it fails, divide it until the records at fault stand alone.
+
+    ``one_by_one`` parses records where only few are left, and raises nothing.
+    """
+    try:
+        return parse(block)
+    except FAULTS as error:
+        pending = [split(block)]
+        if one_by_one is None and len(pending[0]) == 1:
+            return Parsed(no_rows(schema), [_bad(block, 0, error)])
+    parts: list[Parsed] = []
+    line = 0
+    while pending:
+        records = pending.pop()
+        part = b"".join(records)
+        try:
+            parts.append(parse(part))
+        except FAULTS as error:
+            if one_by_one is not None and len(records) <= _FEW:
+                parts.append(_moved(one_by_one(records), line))
+            elif len(records) == 1:
+                parts.append(Parsed(no_rows(schema), [_bad(part, line, error)]))
+            else:
+                fan = _FAN if len(records) > _MANY else 2
+                size = -(-len(records) // fan)
+                starts = range(0, len(records), size)
+                pending += [records[start : start + size] for start in reversed(starts)]
+                continue
+        line += part.count(b"\n")
+    table = pa.Table.from_batches([part.rows for part in parts], schema).combine_chunks()
+    rows = next(iter(table.to_batches()), no_rows(schema))
+    return Parsed(rows, [bad for part in parts for bad in part.rejected])
+
+
+def _bad(record: bytes, line: int, error: Exception) -> BadRecord:
+    text = error.problem if isinstance(error, RecordError) else str(error).splitlines()[0]
+    text = text.removeprefix("In chunk 0: Invalid: ")
+    return BadRecord(line, record.rstrip(b"\r\n"), text)
+
+
+def _moved(part: Parsed, line: int) -> Parsed:
+    bad = [BadRecord(line + each.line, each.raw, each.reason) for each in part.rejected]
+    return Parsed(part.rows, bad)
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+
+
+def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBatch:
+    """Return a table as one batch of a schema; times that name no zone are of the dialect's."""
+    for number, column in enumerate(table.schema):
+        if not pa.types.is_timestamp(column.type):
+            continue
+        values = table.column(number)
+        if pa.types.is_date(target.field(column.name).type):
+            values = pc.cast(values, pa.date32())
+        elif column.type.tz is None and dialect.time_zone != "UTC":
+            values = pc.cast(
+                pc.assume_timezone(values, dialect.time_zone), pa.timestamp("us", "UTC")
+            )
+        table = table.set_column(number, column.name, values)
+    for column in table.itercolumns():
+        if _has_decimals(column.type):
+            # Arrow's parsers look at the digits behind the point, and not at those before it.
+            column.validate(full=True)
+    batches = table.combine_chunks().to_batches()
+    return conform(batches[0], target) if batches else no_rows(target)
+
+
+def _has_decimals(arrow: pa.DataType) -> bool:
+    inner = (arrow.field(number).type for number in range(arrow.num_fields))
+    return pa.types.is_decimal(arrow) or any(map(_has_decimals, inner))
+
+
+def text_lines(block: bytes, dialect: Dialect) -> Parsed:
+    """Return each line as a text, without its end."""
+    if not dialect.is_utf8:
+        block = block.decode(dialect.encoding, errors="replace").encode()
+    return salvaged(block, _texts, TEXT, _lines)
+
+
+def _texts(lines: bytes) -> Parsed:
+    whole = pa.array([lines.removesuffix(b"\n")], pa.binary()).cast(pa.string())
+    texts = pc.split_pattern(whole, "\n").flatten()
+    if b"\r" in lines:
+        texts = pc.replace_substring_regex(texts, "\r$", "")
+    return Parsed(pa.RecordBatch.from_arrays([texts], schema=TEXT))
+
+
+def _lines(block: bytes) -> list[bytes]:
+    return [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
