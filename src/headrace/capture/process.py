@@ -52,10 +52,11 @@ class HostProcess:
             undo.pop_all()
         self._channel = Channel(ours)
         self._output = cast("IO[bytes]", self._process.stdout)
-        self._threads = [
-            threading.Thread(target=self._listen, name=f"host-{self.pid}", daemon=True),
-            threading.Thread(target=self._log_output, name=f"host-out-{self.pid}", daemon=True),
-        ]
+        self._output_thread = threading.Thread(
+            target=self._log_output, name=f"host-out-{self.pid}", daemon=True
+        )
+        listener = threading.Thread(target=self._listen, name=f"host-{self.pid}", daemon=True)
+        self._threads = [self._output_thread, listener]
         for thread in self._threads:
             thread.start()
 
@@ -93,6 +94,8 @@ class HostProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()  # it closed the line and lives on
             self._process.wait()
+        # Its last words say why it ended; a child of its own may keep the pipe open.
+        self._output_thread.join(_LAST_WORDS_SECONDS)
         self._gone(self)
 
     def _log_output(self) -> None:
@@ -119,6 +122,7 @@ def _started(
         )
 
 
+_LAST_WORDS_SECONDS = 1.0
 _HIDDEN = str(Password(""))
 _SHORTEST_SECRET = 4
 """Shorter texts are everywhere; hiding them would show more than it hides."""
