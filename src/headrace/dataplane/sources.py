@@ -171,6 +171,8 @@ class FrameReader:
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         arrow = self._source.arrow_parts(spark, start, end)
+        if arrow is not None and not arrow.parts:
+            return SourceFrame(None)
         frame = None
         if arrow is not None:
             frame = frame_of_parts(spark, arrow)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from headrace.sdk import ConfigError, DataLostError, Position, ReadLimit, SourceError
+from headrace.sdk import DataLostError, Position, ReadLimit, SourceError
 
 pytestmark = pytest.mark.spark
 
@@ -314,15 +314,6 @@ def test_parquet_files_of_several_shapes_make_one(source: Source, tmp_path: Path
         {"a": 1, "s": {"x": 1, "y": None}, "b": None},
         {"a": 2**40, "s": {"x": 2, "y": "z"}, "b": "x"},
     ]
-
-
-def test_parquet_in_nanoseconds_is_told_before_spark_fails(
-    source: Source, tmp_path: Path
-) -> None:
-    at = pa.array([datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("ns"))
-    pq.write_table(pa.table({"at": at}), tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match="nanoseconds"):
-        source(tmp_path).rows()
 
 
 def test_avro_files_are_read_with_their_own_schema_and_evolve(

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
-from headrace_plugins.connectors.file.parsed import Parsed, no_rows, salvaged, settled
+from headrace_plugins.connectors.file.parsed import (
+    Parsed,
+    cut_to_micros,
+    no_rows,
+    salvaged,
+    settled,
+)
 from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
 
 if TYPE_CHECKING:
@@ -61,7 +68,8 @@ class CsvLines:
         tried: set[str] = set()
         while True:
             try:
-                return Parsed(settled(self._table(records, target), target, self.dialect))
+                table = self._cut(self._table(records, target), target)
+                return Parsed(settled(table, target, self.dialect))
             except pa.ArrowInvalid as error:
                 if not self._learns(str(error), tried):
                     raise self._named(error) from None
@@ -109,6 +117,21 @@ class CsvLines:
             ),
         )
 
+    def _cut(self, table: pa.Table, target: pa.Schema) -> pa.Table:
+        """Return times of what was read as texts, as they may have too many digits."""
+        if not self.dialect.truncates:
+            return table
+        for number, column in enumerate(target):
+            if pa.types.is_timestamp(column.type):
+                texts = cut_to_micros(table.column(number))
+                texts = pc.if_else(pc.equal(texts, ""), None, texts)
+                try:
+                    values = pc.cast(texts, _NAIVE)
+                except pa.ArrowInvalid:
+                    values = pc.cast(texts, column.type)
+                table = table.set_column(number, column.name, values)
+        return table
+
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
         """Return an error with the names of columns and types in place of Arrow's."""
         if (ragged := _RAGGED.search(str(error))) is not None:
@@ -122,6 +145,8 @@ class CsvLines:
         return pa.ArrowInvalid(f"{quote(name)}{kind}: {found[2]}")
 
     def _type(self, column: pa.Field) -> pa.DataType:
+        if pa.types.is_timestamp(column.type) and self.dialect.truncates:
+            return pa.string()
         if pa.types.is_timestamp(column.type):
             return pa.timestamp("us", "UTC" if column.name in self._zoned else None)
         # Arrow reads dates in other patterns as times only.

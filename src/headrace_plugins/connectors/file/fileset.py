@@ -24,9 +24,11 @@ from headrace.sdk import (
 )
 from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
-from headrace_plugins.connectors.file.columns import VARIANT, Columns
+from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.inference import VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile, NumberedFile
+from headrace_plugins.connectors.file.parquet_parts import parquet_parts
 from headrace_plugins.connectors.file.records import (
     group_records,
     no_records,
@@ -216,18 +218,23 @@ class FileSet(FrameSource):
         if self._why_spark() is not None:
             return None
         files = self._range(start, end)
-        if not files or any(not is_read_by_arrow(file.path) for file in files):
+        is_parquet = settings.format is Format.PARQUET
+        if not is_parquet and any(not is_read_by_arrow(file.path) for file in files):
             return None
-        schema, groups = self._columns().groups(spark, files)
-        if has_variant(schema):
+        schema, groups = self._columns().groups(spark, files) if files else (None, [])
+        if schema is None or has_variant(schema):
             return None
+        if is_parquet:
+            if not any(group.by_arrow for group in groups):
+                return None
+            return parquet_parts(groups, schema, truncates=settings.dialect.truncates)
         is_csv = settings.format is Format.CSV
         return text_parts(spark, groups, schema, settings.dialect, is_csv=is_csv)
 
     def _why_spark(self) -> str | None:
         """Return why Spark reads the files, as the settings say; None if Arrow does."""
         settings = self._settings
-        if settings.format not in {Format.CSV, Format.JSON}:
+        if settings.format not in {Format.CSV, Format.JSON, Format.PARQUET}:
             return f"format is {settings.format.value}"
         if settings.format is Format.JSON and settings.dialect.multiline:
             return "multiline is true"
@@ -261,6 +268,8 @@ class FileSet(FrameSource):
         if not files:
             return no_records(spark, columns.known())
         schema, groups = columns.groups(spark, files)
+        if not groups:
+            return no_records(spark, schema)
         frames = [
             group_records(
                 spark,

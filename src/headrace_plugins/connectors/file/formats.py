@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.csv as pa_csv
 
 from headrace.sdk import ConfigError
-from headrace_plugins.connectors.file.record_ends import CsvQuoting
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
 
 if TYPE_CHECKING:
     from headrace.sdk.config import Config
@@ -103,6 +103,8 @@ class Dialect:
     date_format: str | None = None
     time_zone: str = "UTC"
     multiline: bool = False
+    truncates: bool = False
+    """Whether times are cut that have more digits than microseconds."""
 
     @classmethod
     def from_config(cls, config: Config, *, tabs: bool = False) -> Dialect:
@@ -121,18 +123,25 @@ class Dialect:
             date_format=config.find_str("date.format"),
             time_zone=config.get_str("time.zone"),
             multiline=bool(config.get("multiline", False)),
+            truncates=config.get("timestamp.nanos") == "truncate",
         )
 
     @property
-    def quoting(self) -> CsvQuoting:
-        """Return how values of CSV are quoted, where Arrow reads it."""
+    def ends(self) -> RecordEnds:
+        """Return where records of CSV end."""
+        if self.why_spark() is not None and not self.multiline:
+            return LineEnds()
         return CsvQuoting(ord(self.delimiter), ord(self.quote))
 
     def why_spark(self) -> str | None:
         """Return which key Spark alone can read by; None if Arrow reads the file."""
         if self.escape != self.quote:
             return "escape is another character than quote"
-        if not self._is_cuttable:
+        if not (self.delimiter + self.quote).isascii():
+            return "delimiter or quote is not ASCII"
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
             return f"encoding is {self.encoding}"
         patterns = {"timestamp.format": self.timestamp_format, "date.format": self.date_format}
         for key, pattern in patterns.items():
@@ -141,16 +150,14 @@ class Dialect:
         return None
 
     @property
-    def _is_cuttable(self) -> bool:
+    def is_cuttable(self) -> bool:
         """Return whether line ends and quotes are where their bytes are in an encoded text."""
-        if not (self.delimiter + self.quote).isascii():
-            return False
         if self.is_utf8:
             return True
         signs = f"\n\r{self.delimiter}{self.quote}"
         try:
             same = signs.encode(self.encoding) == signs.encode("ascii")
-        except (LookupError, UnicodeError):
+        except UnicodeError:
             return False
         name = codecs.lookup(self.encoding).name
         # A second byte of these is 0x30 or higher, and no other sign of ours.

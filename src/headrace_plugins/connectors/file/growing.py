@@ -9,16 +9,16 @@ import pyarrow as pa
 from typing_extensions import override
 
 from headrace.sdk import CapturedBatch, CaptureSource, Position, Schema
-from headrace_plugins.connectors.file.columns import (
-    as_headed,
+from headrace_plugins.connectors.file.columns import as_headed
+from headrace_plugins.connectors.file.csv_lines import CsvLines
+from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.inference import (
     grown,
     header_names,
     infer_csv,
     infer_json,
     to_schema,
 )
-from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
 from headrace_plugins.connectors.file.parsed import Parsed, text_lines

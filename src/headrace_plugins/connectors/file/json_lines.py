@@ -24,6 +24,7 @@ from headrace_plugins.connectors.file.parsed import (
     FAULTS,
     BadRecord,
     Parsed,
+    cut_to_micros,
     no_rows,
     salvaged,
     settled,
@@ -107,6 +108,8 @@ class JsonLines:
     def _times(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         if (pattern := self.dialect.strptime_timestamp) is not None:
             return pc.strptime(texts, format=pattern, unit="us")
+        if self.dialect.truncates:
+            texts = cut_to_micros(texts)
         zoned = name in self._zoned
         try:
             return pc.cast(texts, _UTC if zoned else pa.timestamp("us"))
@@ -350,6 +353,8 @@ def _time(arrow: pa.DataType, dialect: Dialect, tree: Any) -> Any:
     if pattern is None and (found := _plain_time(tree, is_date=is_date)) is not None:
         return found
     texts = pa.array([tree], pa.string())
+    if dialect.truncates and not is_date:
+        texts = cut_to_micros(texts)
     for kind in (pa.timestamp("us"), _UTC) if pa.types.is_timestamp(arrow) else (arrow,):
         try:
             values = (

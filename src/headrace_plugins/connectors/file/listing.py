@@ -273,10 +273,23 @@ class NumberedFile:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files that are read with the same schema: the columns in the files, in their order."""
+    """Files that are read with the same schema: the columns in the files, in their order.
+
+    Args:
+        schema: The columns; what a file lacks is null.
+        files: In the order of their numbers.
+        by_arrow: Whether Spark does not read some column of them as it is.
+        avro: What Spark reads Avro with, in place of the writer's schema.
+        absent: The fields of Avro that are null in all records.
+        millis: The fields of Avro that count milliseconds, where the schema has microseconds.
+    """
 
     schema: Schema
     files: tuple[NumberedFile, ...]
+    by_arrow: bool = False
+    avro: str | None = None
+    absent: frozenset[str] = frozenset()
+    millis: frozenset[str] = frozenset()
 
 
 def spark_path(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -122,6 +122,11 @@ def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBa
             column.validate(full=True)
     batches = table.combine_chunks().to_batches()
     return conform(batches[0], target) if batches else no_rows(target)
+
+
+def cut_to_micros(texts: Any) -> Any:
+    """Return texts of times without the digits of seconds that microseconds do not have."""
+    return pc.replace_substring_regex(texts, r"([.][0-9]{6})[0-9]+", r"\1")
 
 
 def _has_decimals(arrow: pa.DataType) -> bool:

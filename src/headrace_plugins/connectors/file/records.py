@@ -72,8 +72,10 @@ def group_records(
     job fails at a malformed row, instead of giving each an ``error``.
     """
     checked = fmt in {Format.CSV, Format.JSON}
-    ddl = _ddl(_readable(group.schema, target, fmt))
+    ddl = _ddl(_readable(group, target, fmt))
     reader = spark.read.format(fmt.value)
+    if group.avro is not None:
+        reader = reader.option("avroSchema", group.avro)
     if checked:
         options = dialect.spark_csv() if fmt is Format.CSV else dialect.spark_json()
         reader = reader.options(**options, enforceSchema="true")
@@ -88,7 +90,7 @@ def group_records(
         # Always true, and uses all columns; see ``_error``.
         nulls = ", ".join(f"CAST({quote(f.name)} IS NULL AS INT)" for f in group.schema.fields)
         frame = frame.where(f"greatest(0, 0, {nulls}) < 2")
-    columns = [f"named_struct({_pairs(group.schema, target, fmt)}) AS value"]
+    columns = [f"named_struct({_pairs(group, target, fmt)}) AS value"]
     if checked:
         columns.append(f"{_error(group.schema, target)} AS error")
     return frame.selectExpr(*columns, f"{position_sql(group.files)} AS position")
@@ -141,8 +143,9 @@ def _uri(path: str) -> str:
     )
 
 
-def _readable(found: Schema, target: Schema, fmt: Format) -> Schema:
+def _readable(group: Group, target: Schema, fmt: Format) -> Schema:
     """Return the types to read with: the file's own, but for nested ones the target's."""
+    found = group.schema
     if fmt not in {Format.PARQUET, Format.AVRO}:
         return found
     fields = {}
@@ -150,17 +153,20 @@ def _readable(found: Schema, target: Schema, fmt: Format) -> Schema:
         same = target.field(field.name)
         nested = field.schema.type in {Type.STRUCT, Type.ARRAY, Type.MAP}
         fields[field.name] = same.schema if same and nested else field.schema
-    return found.with_fields(fields)
+    fields |= dict.fromkeys(group.millis, Schema.int32(optional=True))
+    return found.with_fields({n: kind for n, kind in fields.items() if n not in group.absent})
 
 
-def _pairs(found: Schema, target: Schema, fmt: Format) -> str:
-    read = _readable(found, target, fmt)
+def _pairs(group: Group, target: Schema, fmt: Format) -> str:
+    read = _readable(group, target, fmt)
     pairs = []
     for field in target.fields:
         kind = sql_type(field.schema)
         have = read.field(field.name)
         if have is None:
             sql = f"CAST(NULL AS {kind})"
+        elif field.name in group.millis:
+            sql = f"CAST(CAST({quote(field.name)} AS BIGINT) * 1000 AS {kind})"
         elif _kind(have.schema) == _kind(field.schema):
             sql = quote(field.name)
         else:

@@ -146,6 +146,12 @@ class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
         "Spark has to read, as escape, encoding or a pattern of times says, only with this.",
         default=False,
     )
+    timestamp_nanos: str = setting(
+        "What happens to times with more digits than microseconds, which Spark does not hold: "
+        "reject makes bad records of them, and truncate cuts the digits off.",
+        default="reject",
+        validator=ValidString("reject", "truncate"),
+    )
     max_files: int = setting(
         "Mode set: the most files of a batch.", default=1000, validator=Range(at_least=1)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ def text_parts(
 
     Large ones are cut at record ends, which a job looks for.
     """
-    ends = dialect.quoting if is_csv else LineEnds()
+    ends = dialect.ends if is_csv else LineEnds()
     files = sorted(
         (
             (file, tuple(f.name for f in group.schema.fields))
@@ -95,7 +96,9 @@ def text_parts(
     chunks = [
         Chunk(file.path, start, min(start + _CHUNK_BYTES, file.file.size_bytes))
         for file, _ in files
-        if file.file.size_bytes > 2 * _CHUNK_BYTES and codec_of(file.path) is None
+        if file.file.size_bytes > 2 * _CHUNK_BYTES
+        and codec_of(file.path) is None
+        and dialect.is_cuttable
         for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
     ]
     found: dict[str, list[tuple[Chunk, ChunkEnds]]] = {}
@@ -228,7 +231,7 @@ class TextReader:
         is_whole = not piece.is_last and piece.end - piece.start <= _LONGEST_RECORD_BYTES
         try:
             with Location.of(piece.path).open_input() as file:
-                for data in _read(file, piece):
+                for data in self._read(file, piece):
                     block = rest + data if rest else data
                     end = len(block) if is_whole else self.ends.whole(block)
                     if end:
@@ -236,7 +239,7 @@ class TextReader:
                     line, rest = line + block.count(b"\n", 0, end), block[end:]
                     if len(rest) > _LONGEST_RECORD_BYTES:
                         break
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             problem = f"{piece.path} cannot be read: {error}"
             raise SourceError(problem, fix="Repair or delete the file.") from error
         if len(rest) > _LONGEST_RECORD_BYTES:
@@ -248,6 +251,15 @@ class TextReader:
         if rest:
             yield rest, True
 
+    def _read(self, file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
+        if self.dialect.is_cuttable:
+            yield from _read(file, piece)
+            return
+        decoder = codecs.getincrementaldecoder(self.dialect.encoding)()
+        for data in _read(file, piece):
+            yield decoder.decode(data).encode()
+        yield decoder.decode(b"", final=True).encode()
+
     def _lines(self, piece: Piece) -> CsvLines | JsonLines:
         if isinstance(self.ends, CsvQuoting):
             return CsvLines(self.schema, piece.names, self.dialect, self.ends)
@@ -257,7 +269,7 @@ class TextReader:
         self, lines: CsvLines | JsonLines, records: bytes
     ) -> tuple[pa.RecordBatch, list[BadRecord]]:
         bad: list[BadRecord] = []
-        if not self.dialect.is_utf8:
+        if not self.dialect.is_utf8 and self.dialect.is_cuttable:
             try:
                 records = records.decode(self.dialect.encoding).encode()
             except UnicodeDecodeError:

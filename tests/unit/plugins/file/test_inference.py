@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.sparktypes import parse_ddl
-from headrace_plugins.connectors.file.columns import (
+from headrace_plugins.connectors.file.columns import as_headed
+from headrace_plugins.connectors.file.formats import Dialect
+from headrace_plugins.connectors.file.inference import (
     VARIANT,
-    as_headed,
     grown,
     header_names,
     infer_csv,
     infer_json,
     to_schema,
 )
-from headrace_plugins.connectors.file.formats import Dialect
 from headrace_plugins.json_inference import merged_type
 
 PLAIN = Dialect()
@@ -120,7 +120,7 @@ def test_lines_that_are_no_objects_are_passed_over(text: str) -> None:
 
 
 def test_an_array_is_said_to_be_a_document() -> None:
-    with pytest.raises(ValueError, match="set multiline to true"):
+    with pytest.raises(ConfigError, match="Set multiline to true"):
         infer_json(b'[\n{"a": 1}]\n', PLAIN)
 
 

@@ -1,0 +1,297 @@
+"""What columns texts have, inferred from samples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from functools import partial, reduce
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+
+from headrace.sdk import ConfigError, Schema, SourceError
+from headrace.sdk.arrow import from_arrow, to_arrow_field
+from headrace.sdk.location import Location
+from headrace.sdk.schema_evolution import evolve
+from headrace_plugins.json_inference import (
+    EXACT,
+    LARGE,
+    TEXT,
+    merged_type,
+    type_of,
+    without_times,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.listing import FoundFile
+
+
+SAMPLE_BYTES = 4 * 1024 * 1024
+"""Enough for 10,000 lines of 400 bytes; Arrow infers types from it in 20 ms."""
+_CODECS = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_sample(
+    path: str, dialect: Dialect, *, rows: int, size_bytes: int = SAMPLE_BYTES
+) -> bytes:
+    """Return whole lines from the beginning of a file, decompressed as its name says.
+
+    There are at most ``rows``, the header included, and ``size_bytes`` before decoding: a first
+    line that is longer is cut. Raises SourceError if it cannot be read or decoded.
+    """
+    codec = _CODECS.get(PurePosixPath(path).suffix)
+    try:
+        with Location.of(path).open_input() as file:
+            stream = file if codec is None else pa.CompressedInputStream(file, codec)
+            raw = bytes(stream.read(size_bytes))
+    except OSError as error:
+        raise SourceError(
+            problem=f"{path} cannot be read: {error}", fix="Repair or delete the file."
+        ) from error
+    data = raw.removeprefix(_BOM)
+    if not dialect.is_utf8:
+        try:
+            # The last character may be cut in two.
+            data = data.decode(dialect.encoding, errors="ignore").encode()
+        except LookupError as error:
+            raise SourceError(
+                problem=f"{path} cannot be decoded: unknown encoding {dialect.encoding!r}.",
+                fix="Set encoding to a name such as UTF-8 or ISO-8859-1.",
+            ) from error
+    if len(raw) == size_bytes and (end := data.rfind(b"\n")) >= 0:
+        data = data[: end + 1]
+    return b"".join(islice(io.BytesIO(data), rows))
+
+
+_HEAD_BYTES = 64 * 1024
+_TEXT = Schema.string(optional=True)
+
+
+def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
+    """Return the names in the header of a CSV file, and whether there are rows below it.
+
+    A file of blanks has neither.
+    """
+    head = read_sample(path, dialect, rows=_HEAD_BYTES, size_bytes=_HEAD_BYTES)
+    end = dialect.ends.first_end(head)
+    return header_names(head[:end], dialect), bool(head[end:].strip())
+
+
+def is_blank(file: FoundFile, dialect: Dialect) -> bool:
+    """Return whether a text file has nothing but blanks; a large one is taken for more."""
+    if file.size_bytes > _HEAD_BYTES:
+        return False
+    return not read_sample(file.path, dialect, rows=_HEAD_BYTES).strip()
+
+
+def header_names(line: bytes, dialect: Dialect) -> list[str]:
+    """Return the names in a header; a column without one is called as Spark calls it."""
+    doubled = dialect.escape == dialect.quote
+    text = line.decode(errors="replace").rstrip("\r\n")
+    rows = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote,
+        doublequote=doubled,
+        escapechar=None if doubled else dialect.escape,
+    )
+    names = next(iter(rows), [])
+    return [name or f"_c{number}" for number, name in enumerate(names)]
+
+
+VARIANT = pa.large_binary()
+"""Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
+# Arrow reads these as numbers and Spark does not, or a number would lose them.
+_EXACT_DIGITS = 16
+_LONG = re.compile(rb"[0-9]{16}")
+"""What a whole number has that a float would round."""
+_NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
+
+
+def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.StructType:
+    """Return the columns of CSV; records that do not fit the others are left out.
+
+    With ``breaks`` values in quotes may hold line breaks; without, each line is a record.
+
+    Whole numbers with leading zeros, such as postcodes, stay texts. Raises ConfigError if two
+    columns have the same name.
+    """
+    if not sample.strip():
+        return pa.struct([])
+    if dialect.header and not sample.endswith((b"\n", b"\r")):
+        sample += b"\n"
+    table = _csv(sample, dialect, dialect.arrow_convert(), breaks=breaks)
+    names = [
+        name if dialect.header and name else f"_c{number}"
+        for number, name in enumerate(table.column_names)
+    ]
+    types = dict(zip(names, table.schema.types, strict=True))
+    if len(types) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(
+            problem=f"Two columns of the CSV files are called {twice!r}.",
+            fix="Declare a schema, whose names stand for the columns in their order.",
+            field="schema",
+        )
+    checked = _checked(types, names, table.column_names, sample, dialect, breaks=breaks)
+    return pa.struct(list(checked.items()))
+
+
+def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) -> pa.StructType:
+    """Return the fields of JSON objects, one a line, or in one document if multiline.
+
+    Values of one field that share no shape give ``conflict``.
+
+    A text stays a text, even if it looks like a time: JSON says what is what.
+    """
+    if not sample.strip():
+        return pa.struct([])
+    if not dialect.multiline and sample.lstrip().startswith(b"["):
+        raise ConfigError(
+            problem="A line of the JSON files is an array, and not an object.",
+            fix="Set multiline to true if each file is one document.",
+            field="multiline",
+        )
+    # Arrow makes floats of whole numbers beyond 64 bits, and crashes where null comes first.
+    if not dialect.multiline and sample.lstrip().startswith(b"{") and not _LONG.search(sample):
+        try:
+            read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
+            parse = pa_json.ParseOptions(newlines_in_values=False)
+            table = pa_json.read_json(io.BytesIO(sample), read, parse)
+            return without_times(pa.struct(list(table.schema)))
+        except pa.ArrowInvalid:
+            # A line is malformed, or a field has several types: look at each line.
+            pass
+    if dialect.multiline:
+        document = json.loads(sample)
+        rows = document if isinstance(document, list) else [document]
+    else:
+        rows = [row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict)]
+    types = (type_of(row, conflict, exact=True) for row in rows)
+    merged = reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
+    return merged if pa.types.is_struct(merged) else pa.struct([])
+
+
+def to_schema(types: pa.StructType, conflict: pa.DataType = TEXT) -> Schema:
+    """Return the schema of rows of these types; everything may be null.
+
+    Objects of which no field is known are ``conflict``.
+    """
+    return from_arrow(pa.schema([_settled_field(field, conflict) for field in types]))
+
+
+def grown(known: Schema, new: Schema) -> Schema:
+    """Return ``known`` with what ``new`` adds.
+
+    Types are widened where the SDK can; where there is no common type the known one stays,
+    and values that do not fit it are rejected one by one.
+    """
+    fields = {field.name: field.schema for field in known.fields}
+    for field in new.fields:
+        before = fields.get(field.name)
+        try:
+            # A column does not become a VARIANT later: its target could not follow.
+            if before is not None and field.schema.name == Schema.variant().name:
+                continue
+            optional = field.schema.replaced(optional=True)
+            fields[field.name] = optional if before is None else evolve(before, optional)
+        except ConfigError:
+            continue
+    return known.with_fields(fields)
+
+
+def _csv(
+    sample: bytes, dialect: Dialect, convert: pa_csv.ConvertOptions, *, breaks: bool
+) -> pa.Table:
+    read = pa_csv.ReadOptions(
+        autogenerate_column_names=not dialect.header,
+        block_size=len(sample) + 1,
+        use_threads=False,
+    )
+    parse = dialect.arrow_parse(breaks=breaks, invalid_row_handler=lambda _: "skip")
+    return pa_csv.read_csv(io.BytesIO(sample), read, parse, convert)
+
+
+def _checked(
+    types: dict[str, pa.DataType],
+    names: Sequence[str],
+    arrow_names: Sequence[str],
+    sample: bytes,
+    dialect: Dialect,
+    *,
+    breaks: bool,
+) -> dict[str, pa.DataType]:
+    """Take back guesses of Arrow's that lose something, and separate dates from times."""
+    texts = dialect.arrow_convert(column_types=dict.fromkeys(arrow_names, pa.string()))
+    numbers = [n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)]
+    if numbers:
+        table = _csv(sample, dialect, texts, breaks=breaks).rename_columns(list(names))
+        for name in numbers:
+            odd = pc.match_substring_regex(table.column(name), _NO_NUMBER)
+            if pc.any(odd).as_py():
+                types[name] = pa.string()
+            else:
+                types[name] = _exact(table.column(name), types[name])
+    if dialect.date_format:
+        only_dates = dialect.arrow_convert()
+        only_dates.timestamp_parsers = dialect.arrow_times()[-2:-1]
+        found = _csv(sample, dialect, only_dates, breaks=breaks).schema.types
+        for name, arrow in zip(names, found, strict=True):
+            if pa.types.is_timestamp(arrow):
+                types[name] = pa.date32()
+    return types
+
+
+def _exact(texts: pa.ChunkedArray, guess: pa.DataType) -> pa.DataType:
+    """Return the type of a column of numbers that rounds no whole one."""
+    whole = pc.match_substring_regex(texts, "^-?[0-9]+$")
+    digits = pc.max(pc.utf8_length(pc.if_else(whole, texts, ""))).as_py() or 0
+    if digits < _EXACT_DIGITS:
+        return guess
+    if pc.all(whole).as_py():
+        rounded = EXACT if pa.types.is_integer(guess) else LARGE
+        return rounded if digits <= LARGE.precision else TEXT
+    return TEXT
+
+
+def _json_line(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _settled_field(field: pa.Field, conflict: pa.DataType) -> pa.Field:
+    kind = _settled(field.type, conflict)
+    if kind.equals(VARIANT):
+        return to_arrow_field(field.name, Schema.variant(optional=True))
+    return pa.field(field.name, kind)
+
+
+def _settled(arrow: pa.DataType, conflict: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return pa.struct([_settled_field(field, conflict) for field in arrow])
+    if pa.types.is_struct(arrow):
+        return conflict
+    if pa.types.is_list(arrow):
+        return pa.list_(_settled_field(arrow.value_field, conflict))
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", "UTC")
+    if arrow in (EXACT, LARGE):
+        return pa.int64() if arrow == EXACT else arrow
+    exact = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date)
+    if arrow.equals(VARIANT) or any(test(arrow) for test in exact):
+        return arrow
+    # What is unknown is a text that takes anything.
+    return pa.string()

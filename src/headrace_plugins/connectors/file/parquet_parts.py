@@ -1,0 +1,147 @@
+"""Parquet files of columns that Spark does not read, or not as they are, read by Arrow.
+
+Such are columns of nothing but nulls, half floats, times of day, nanoseconds, and names that
+differ in case only. Each part is some row groups of a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.sdk import ArrowParts, Schema, SourceError
+from headrace.sdk.arrow import conform, to_arrow
+from headrace.sdk.location import Location
+from headrace_plugins.connectors.file.records import PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from headrace_plugins.connectors.file.listing import Group
+
+_ROW_GROUPS = 4
+_BATCH_ROWS = 64 * 1024
+_MICRO = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Some row groups of a file."""
+
+    path: str
+    numbers: tuple[int, ...]
+
+
+def parquet_parts(groups: Iterable[Group], schema: Schema, *, truncates: bool) -> ArrowParts:
+    """Return the rows of Parquet files in their order.
+
+    A row with a time that microseconds do not hold is rejected, unless it ``truncates``.
+    """
+    files = sorted((file for group in groups for file in group.files), key=lambda f: f.number)
+    parts = [part for file in files for part in _parts(file.path)]
+    return ArrowParts(schema, parts, ParquetReader(schema, truncates=truncates).read, PLUGIN)
+
+
+def needs_arrow(file: pq.ParquetFile) -> bool:
+    """Return whether Spark does not read some column of a file as it is."""
+    int96 = {
+        column.path
+        for number in range(len(file.schema))
+        if (column := file.schema.column(number)).physical_type == "INT96"
+    }
+    return _is_odd(pa.struct(list(file.schema_arrow)), "", int96)
+
+
+def _is_odd(arrow: pa.DataType, path: str, int96: set[str]) -> bool:
+    fields = [arrow.field(number) for number in range(arrow.num_fields)]
+    names = Counter(field.name.lower() for field in fields)
+    if pa.types.is_struct(arrow) and len(names) < len(fields):
+        return True
+    if pa.types.is_timestamp(arrow):
+        # Spark reads the nanoseconds of INT96, which Hive and Impala write.
+        return arrow.unit == "ns" and path not in int96
+    odd = (pa.types.is_null, pa.types.is_float16, pa.types.is_time)
+    if any(test(arrow) for test in odd):
+        return True
+    return any(_is_odd(f.type, f"{path}.{f.name}".strip("."), int96) for f in fields)
+
+
+def _parts(path: str) -> Iterator[RowGroups]:
+    with Location.of(path).open_input() as file:
+        count = pq.read_metadata(file).num_row_groups
+    for start in range(0, count, _ROW_GROUPS):
+        yield RowGroups(path, tuple(range(start, min(start + _ROW_GROUPS, count))))
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetReader:
+    """Reads row groups, on executors."""
+
+    schema: Schema
+    truncates: bool
+
+    def read(self, part: RowGroups) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
+        """Yield rows, and those that would lose something, each with the reason."""
+        target = to_arrow(self.schema)
+        try:
+            with (
+                Location.of(part.path).open_input() as file,
+                pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as source,
+            ):
+                batches = source.iter_batches(_BATCH_ROWS, row_groups=part.numbers)
+                for batch in batches:
+                    good, rejected = (batch, []) if self.truncates else _divided(batch)
+                    yield (
+                        conform(good, target),
+                        [(raw, f"{reason}. {part.path}.") for raw, reason in rejected],
+                    )
+        except (OSError, pa.ArrowInvalid) as error:
+            problem = f"{part.path} cannot be read: {error}"
+            raise SourceError(problem, fix="Repair or delete the file.") from error
+
+
+def _divided(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[str, str]]]:
+    """Return the rows whose times microseconds hold, and the others with the reason."""
+    bad = np.zeros(batch.num_rows, bool)
+    for column in batch.columns:
+        if (lost := _lost(column)) is not None:
+            bad |= lost
+    if not bad.any():
+        return batch, []
+    reason = "A time has nanoseconds; set timestamp.nanos to truncate to cut them off"
+    rows = batch.filter(pa.array(bad)).to_pylist()
+    rejected = [(json.dumps(row, default=str), reason) for row in rows]
+    return batch.filter(pa.array(~bad)), rejected
+
+
+def _lost(values: pa.Array) -> NDArray[np.bool_] | None:
+    """Return which values have nanoseconds, at any depth; None if the type has none."""
+    kind = values.type
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        if kind.unit != "ns":
+            return None
+        count = np.asarray(pc.fill_null(values.view(pa.int64()), 0))
+        return np.asarray(count % _MICRO != 0)
+    if pa.types.is_struct(kind):
+        parts = [_lost(values.field(number)) for number in range(kind.num_fields)]
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        return np.asarray(np.logical_or.reduce(found) & np.asarray(values.is_valid()))
+    if not hasattr(kind, "value_field") or pa.types.is_map(kind):
+        return None
+    items = _lost(pc.list_flatten(values))
+    if items is None:
+        return None
+    lost = np.zeros(len(values), bool)
+    lost[np.asarray(pc.list_parent_indices(values))[items]] = True
+    return lost

@@ -1,0 +1,245 @@
+"""Files of other programs are read as they are, or refused with what to do."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.integration.file.conftest import Reading
+
+from headrace.sdk import ConfigError, HeadraceError, SourceError
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("source", ["arrow"], indirect=True)]
+
+Source = Callable[..., Reading]
+UTC = dt.UTC
+NANOS = 1_700_000_000_123_456_789
+AT = dt.datetime.fromisoformat("2023-11-14T22:13:20.123456")
+
+
+def read(source: Source, path: Path, **keys: str) -> tuple[list[Any], list[str]]:
+    """Return the rows, and why others are rejected."""
+    frame = source(path, **keys).step()
+    found = [] if frame is None else frame.collect()
+    bad = [row.error.message for row in found if "error" in row and row.error]
+    return [
+        tuple(r.value.asDict(recursive=True).values()) for r in found if r.value and not bad
+    ], bad
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", []),
+        (b"id,name", []),
+        (b"id,name\n", []),
+        (b"\n\n", []),
+        (b"\xef\xbb\xbfid,name\n1,x", [(1, "x")]),
+        (b"id,name\r1,a\r2,b\r", [(1, "a"), (2, "b")]),
+        (b'"i\nd",name\n1,a\n', [(1, "a")]),
+        (b"Name,name\n1,2\n", [(1, 2)]),
+    ],
+)
+def test_csv_of_odd_forms(
+    source: Source, tmp_path: Path, data: bytes, expected: list[Any]
+) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    assert read(source, tmp_path) == (expected, [])
+
+
+def test_a_file_without_rows_teaches_no_types(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n")
+    reading = source(tmp_path)
+    assert reading.rows() == []
+    (tmp_path / "b.csv").write_text("id,name\n1,x\n")
+    assert reading.rows() == [{"id": 1, "name": "x"}]
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16-LE", "UTF-32"])
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_wide_encodings_are_read_whole(
+    source: Source, tmp_path: Path, encoding: str, name: str
+) -> None:
+    text = (
+        'id,name\n1,"\u00fc\n\u8ba2"\n'
+        if name == "a.csv"
+        else '{"id":1,"name":"\u00fc\\n\u8ba2"}\n'
+    )
+    (tmp_path / name).write_text(text, encoding=encoding)
+    assert read(source, tmp_path, encoding=encoding) == ([(1, "\u00fc\n\u8ba2")], [])
+
+
+def test_utf_16_is_recognized_where_it_is_not_set(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n", encoding="utf-16")
+    with pytest.raises(SourceError, match="Set encoding to UTF-16"):
+        source(tmp_path).step()
+
+
+def test_a_schema_names_columns_that_the_header_names_twice(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,id\n1,2\n")
+    with pytest.raises(ConfigError, match="Declare a schema"):
+        source(tmp_path).step()
+    assert read(source, tmp_path, schema="id INT, other INT") == ([(1, 2)], [])
+
+
+def test_an_array_of_json_is_to_be_read_as_a_document(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"a":1},{"a":2}]\n')
+    with pytest.raises(ConfigError, match="Set multiline to true"):
+        source(tmp_path).step()
+    assert read(source, tmp_path, multiline="true") == ([(1,), (2,)], [])
+
+
+def parquet(tmp_path: Path, **columns: pa.Array) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), folder / f"{len(list(folder.iterdir()))}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (pa.nulls(1), None),
+        (pa.array(np.array([1.5], np.float16)), 1.5),
+        (pa.array([3_723_004], pa.time32("ms")), 3_723_004_000),
+        (pa.array([3_723_000_004], pa.time64("us")), 3_723_000_004),
+        (pa.array([NANOS // 1000 * 1000], pa.timestamp("ns")), AT),
+        (pa.array([2**64 - 1], pa.uint64()), Decimal(2**64 - 1)),
+        (pa.array([{"n": None}], pa.struct([("n", pa.null())])), {"n": None}),
+        (pa.array([[1.5]], pa.list_(pa.float16())), [1.5]),
+        (pa.array(["x"]).dictionary_encode(), "x"),
+        (pa.array([b"x"], pa.large_binary()), b"x"),
+    ],
+)
+def test_parquet_of_odd_types(
+    source: Source, tmp_path: Path, array: pa.Array, expected: Any
+) -> None:
+    folder = parquet(tmp_path, a=array, id=pa.array([7]))
+    assert read(source, folder) == ([(expected, 7)], [])
+
+
+def test_names_of_parquet_may_differ_in_case_only(source: Source, tmp_path: Path) -> None:
+    folder = parquet(tmp_path, Name=pa.array([1]), name=pa.array([2]))
+    assert read(source, folder) == ([(1, 2)], [])
+
+
+def test_int96_of_hive_is_read_by_spark(source: Source, tmp_path: Path) -> None:
+    table = pa.table({"t": pa.array([NANOS // 1000 * 1000], pa.timestamp("ns"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert read(source, tmp_path) == ([(AT,)], [])
+    odd = table.append_column("n", pa.nulls(1))
+    pq.write_table(odd, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
+    assert read(source, tmp_path) == ([(AT, None), (AT, None)], [])
+
+
+def test_pandas_writes_nanoseconds_and_columns_of_none(source: Source, tmp_path: Path) -> None:
+    times = pd.to_datetime(["2024-01-01", None])
+    frame = pd.DataFrame({"i": [1, 2], "t": times, "n": [None, None]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    rows, bad = read(source, tmp_path)
+    assert rows == [(1, dt.datetime.fromisoformat("2024-01-01"), None), (2, None, None)]
+    assert bad == []
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_nanoseconds_are_rejected_or_cut(source: Source, tmp_path: Path, nested: bool) -> None:
+    times = pa.array([NANOS, NANOS - 789, None], pa.timestamp("ns"))
+    if nested:
+        times = pa.ListArray.from_arrays([0, 1, 3, 3], times)
+    folder = parquet(tmp_path, t=times)
+    reading = source(folder)
+    frame = reading.step()
+    assert frame is not None
+    bad = [row.error for row in frame.collect() if row.error]
+    assert [error.message.partition(";")[0] for error in bad] == ["A time has nanoseconds"]
+    assert "789" in bad[0].raw
+    rows, bad = read(source, folder, timestamp_nanos="truncate")
+    assert (len(rows), bad) == (3, [])
+    assert rows[0] == (([AT] if nested else AT),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "t\n2023-11-14T22:13:20.123456789Z\n2023-11-14 22:13:20.1234567\n"),
+        (
+            "a.json",
+            '{"t":"2023-11-14T22:13:20.123456789Z"}\n{"t":"2023-11-14 22:13:20.1234567"}\n',
+        ),
+    ],
+)
+def test_nanoseconds_of_texts_are_rejected_or_cut(
+    source: Source, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    reading = source(tmp_path, schema="t TIMESTAMP")
+    frame = reading.step()
+    assert frame is not None
+    assert len([row for row in frame.collect() if row.error]) == 2
+    keys = {"schema": "t TIMESTAMP", "timestamp_nanos": "truncate"}
+    assert read(source, tmp_path, **keys) == ([(AT,), (AT,)], [])
+
+
+def avro(path: Path, rows: list[dict[str, Any]], **fields: Any) -> None:
+    named = [{"name": name, "type": kind} for name, kind in fields.items()]
+    with path.open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "r", "fields": named}, rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ({"type": "int", "logicalType": "time-millis"}, dt.time(1, 2, 3), 3_723_000_000),
+        (["null", {"type": "int", "logicalType": "time-millis"}], None, None),
+        ({"type": "long", "logicalType": "time-micros"}, dt.time(1, 2, 3, 4), 3_723_000_004),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, AT, AT),
+        ({"type": "long", "logicalType": "timestamp-micros"}, AT.replace(tzinfo=UTC), AT),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, NANOS, NANOS),
+        ("null", None, None),
+        (["null", "int", "string"], "x", {"member0": None, "member1": "x"}),
+        ({"type": "fixed", "name": "f", "size": 2}, b"ab", b"ab"),
+    ],
+)
+def test_avro_of_odd_types(
+    source: Source, tmp_path: Path, kind: Any, value: Any, expected: Any
+) -> None:
+    avro(tmp_path / "a.avro", [{"id": 1, "a": value}], a=kind, id="long")
+    assert read(source, tmp_path) == ([(expected, 1)], [])
+
+
+@pytest.mark.parametrize(
+    ("problem", "make"),
+    [
+        ("differ in case only", lambda path: avro(path / "a.avro", [], A="int", a="int")),
+        (
+            "no counterpart",
+            lambda path: pq.write_table(
+                pa.table({"d": pa.array([1], pa.duration("us"))}), path / "a.parquet"
+            ),
+        ),
+        (
+            "does not fit into Spark's decimals",
+            lambda path: pq.write_table(
+                pa.table({"d": pa.array([Decimal(10)], pa.decimal256(50))}), path / "a.parquet"
+            ),
+        ),
+        ("has a field without a name", lambda path: (path / "a.json").write_text('{"":1}\n')),
+    ],
+)
+def test_what_spark_cannot_hold_is_refused(
+    source: Source, tmp_path: Path, problem: str, make: Callable[[Path], Any]
+) -> None:
+    make(tmp_path)
+    with pytest.raises(HeadraceError, match=problem):
+        source(tmp_path).step()
