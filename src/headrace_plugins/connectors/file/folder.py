@@ -10,10 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
+from pyspark.sql.types import BinaryType
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, SinkError, StagedWrite, StaleEpochError, Type
@@ -21,16 +23,18 @@ from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import ArrowWrite
+from headrace.sdk.sqltext import quote as quote_name
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.writing import (
     HOUSEKEEPING,
+    TIMES,
     PathSink,
     line_sql,
     nested_field,
-    no_row,
-    no_tombstones,
-    tombstone_error,
+    refusal_error,
+    refusals,
+    stopping,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 
 _NAME_CHARS = 120
+_READ_BYTES = 8 * 1024 * 1024
 _OF_ARROW = {"none", "gzip", "snappy", "zstd"}
 """How Arrow compresses as Spark does."""
 _ATTEMPT = re.compile(r"\d+-(\d+)")
@@ -135,11 +140,13 @@ def checked_below(named: str, folder: Location, state: Location) -> Location:
     return place
 
 
-_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+CODECS = {
+    Format.PARQUET: dict.fromkeys(("none", "snappy", "gzip", "zstd")) | {"lz4": "lz4_raw"},
+    Format.AVRO: {"none": "uncompressed", "snappy": None, "deflate": None}
+    | {"bzip2": None, "zstd": "zstandard"},
 }
-"""How times are written: Spark's own formats have milliseconds only."""
+"""How formats are compressed, and what Spark calls that if it is another word."""
+TEXT_CODECS = ("none", "gzip", "bzip2", "zstd", "lz4", "snappy", "deflate")
 
 
 class FolderSink(PathSink):
@@ -175,12 +182,14 @@ class FolderSink(PathSink):
         try:
             writer.save(staging.spark_path)
         except PySparkException as error:
-            if (known := tombstone_error(error)) is not None:
+            if (known := refusal_error(error, refusals(settings, batch.schema))) is not None:
                 raise known from error
             raise
         found = [
             e.location for e in staging.walk() if not e.is_folder and e.name.startswith("part-")
         ]
+        if self._is_zstd_text:
+            found = _compressed(frame.sparkSession, found)
         files = tuple(sorted(map(_as_json, found) if whole else found, key=str))
         if seen is None:
             return _staged_parquet(root, mark, files)
@@ -213,8 +222,7 @@ class FolderSink(PathSink):
 
     @override
     def refusals(self, frame: DataFrame, batch: SinkBatch) -> Sequence[Refusal]:
-        takes_all = self._settings.format is Format.TEXT or not batch.schema.optional
-        return () if takes_all else (no_row(),)
+        return refusals(self._settings, batch.schema)
 
     @override
     def write_mark(self, spark: SparkSession, mark: Mark, topic: str) -> StagedWrite | None:
@@ -232,14 +240,15 @@ class FolderSink(PathSink):
         if settings.format is Format.TEXT:
             frame = frame.selectExpr(line_sql(schema))
         else:
-            if schema.optional:
-                frame = frame.where(no_tombstones(settings.format))
+            frame = stopping(frame, refusals(settings, schema))
             if has_variant(schema) and settings.format in {Format.CSV, Format.AVRO}:
                 # Spark writes no VARIANT there.
                 frame = frame.selectExpr(f"{texts_of_variants('value', schema)} AS value")
             if settings.format is Format.JSON and schema.name == VARIANT:
                 frame = frame.selectExpr(line_sql(schema))
             frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
+            if settings.format is Format.CSV:
+                frame = _without_bytes(frame)
         if settings.format is Format.PARQUET:
             return frame, None
         seen = Observation()
@@ -269,12 +278,19 @@ class FolderSink(PathSink):
         # An empty file _SUCCESS in a folder that is about to vanish serves nobody.
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
         if settings.format is Format.CSV:
-            options |= _TIMES | settings.dialect.spark_csv()
+            options |= TIMES | settings.dialect.spark_csv()
         elif settings.format is Format.JSON:
-            options |= _TIMES | settings.dialect.spark_json()
-        if settings.compression is not None:
-            options["compression"] = settings.compression
+            options |= TIMES | settings.dialect.spark_json()
+        if settings.compression is not None and not self._is_zstd_text:
+            name = CODECS.get(settings.format, {}).get(settings.compression)
+            options["compression"] = name or settings.compression
         return options
+
+    @property
+    def _is_zstd_text(self) -> bool:
+        """Return whether files are compressed as Spark cannot."""
+        is_text = self._settings.format not in {Format.PARQUET, Format.AVRO}
+        return is_text and self._settings.compression == "zstd"
 
 
 @dataclass(frozen=True)
@@ -387,3 +403,37 @@ def _as_json(file: Location) -> Location:
     renamed = file.parent / file.name.replace(".txt", ".json", 1)
     file.move_to(renamed)
     return renamed
+
+
+def _without_bytes(frame: DataFrame) -> DataFrame:
+    """Return columns of bytes as Base64, as in JSON; Spark's CSV has a form that none reads."""
+    columns = [
+        f"base64({quote_name(f.name)}) AS {quote_name(f.name)}"
+        if isinstance(f.dataType, BinaryType)
+        else quote_name(f.name)
+        for f in frame.schema.fields
+    ]
+    return frame.selectExpr(*columns)
+
+
+def _compressed(spark: SparkSession, files: Sequence[Location]) -> list[Location]:
+    """Compress staged files by a job; return those that are there then."""
+
+    def compress(path: str) -> str:
+        packed = f"{path}.zst"
+        with (
+            Location.of(path).open_input() as source,
+            Location.of(packed).open_output() as file,
+            pa.CompressedOutputStream(file, "zstd") as to,
+        ):
+            while data := source.read(_READ_BYTES):
+                to.write(data)
+        return packed
+
+    if not files:
+        return []
+    paths = [str(file) for file in files]
+    packed = spark.sparkContext.parallelize(paths, len(paths)).map(compress).collect()
+    for file in files:
+        file.delete()
+    return [Location.of(path) for path in packed]

@@ -283,10 +283,22 @@ def _list(make: _Value, tree: Any) -> list[Any]:
     return [None if item is None else make(item) for item in tree]
 
 
-def _map(make: _Value, tree: Any) -> list[tuple[str, Any]]:
+def _map(key_of: _Value, make: _Value, tree: Any) -> list[tuple[Any, Any]]:
     if not isinstance(tree, _Object) or tree.twice:
         raise _invalid(tree)
-    return [(key, None if item is None else make(item)) for key, item in tree.items()]
+    pairs = tree.items()
+    return [(key_of(key), None if item is None else make(item)) for key, item in pairs]
+
+
+def _key_maker(arrow: pa.DataType, dialect: Dialect) -> _Value:
+    """Return what makes a key: JSON has texts only, in which numbers are as they would be."""
+    make = _maker(arrow, dialect)
+    if pa.types.is_boolean(arrow):
+        return lambda name: make({"true": True, "false": False}.get(name, name))
+    is_number = any(
+        test(arrow) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    )
+    return (lambda name: make(_Number(name))) if is_number else make
 
 
 def _integer(end: int, tree: Any) -> int:
@@ -389,7 +401,14 @@ _MAKERS: tuple[
         lambda kind, dialect: partial(_struct, {f.name: _maker(f.type, dialect) for f in kind}),
     ),
     (pa.types.is_list, lambda kind, dialect: partial(_list, _maker(kind.value_type, dialect))),
-    (pa.types.is_map, lambda kind, dialect: partial(_map, _maker(kind.item_type, dialect))),
+    (
+        pa.types.is_map,
+        lambda kind, dialect: partial(
+            _map,
+            _key_maker(kind.key_type, dialect),
+            _maker(kind.item_type, dialect),
+        ),
+    ),
     (pa.types.is_integer, lambda kind, _: partial(_integer, 2 ** (kind.bit_width - 1))),
     (pa.types.is_float32, lambda _, __: partial(_float, _FLOAT32_MAX)),
     (pa.types.is_floating, lambda _, __: partial(_float, math.inf)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, DeliveryGuarantee, SinkConnector
-from headrace_plugins.connectors.file.folder import FolderSink
+from headrace_plugins.connectors.file.folder import CODECS, TEXT_CODECS, FolderSink
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.linefile import LineFileSink
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, FileSinkSettings, location_of
@@ -49,6 +49,14 @@ class FileSink(SinkConnector):
                 problem=f"{settings.fixed_folder} is a file.",
                 fix="Choose a folder, or set mode to append.",
                 field="path",
+            )
+        known = CODECS.get(settings.format, TEXT_CODECS)
+        if settings.compression is not None and settings.compression not in known:
+            yield ConfigError(
+                problem=f"Files of {settings.format.value} are not compressed by "
+                f"{settings.compression}.",
+                fix=f"Choose one of: {', '.join(known)}.",
+                field="compression",
             )
         if settings.partition_by and settings.format is Format.TEXT:
             yield ConfigError(

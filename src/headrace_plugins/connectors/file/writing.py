@@ -5,28 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Counting, FrameSink, RecordError, Refusal, Schema, Type
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
-from headrace.sdk.sqltext import literal
+from headrace.sdk.sqltext import literal, quote
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
     from headrace.sdk import TaskContext
     from headrace.sdk.config import Config
     from headrace.sdk.location import Location
 
 
-NO_VALUE = "HEADRACE-NO-VALUE"
+_REFUSED = "HEADRACE-REFUSED"
 TOPIC = "${topic}"
 HOUSEKEEPING = "_headrace"
 """A subfolder that readers pass over, as its name begins with an underscore."""
 _RESERVED = {HOUSEKEEPING, "_delta_log"}
 """Folders whose files decide what is in a target: no record becomes such a file."""
+TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How times are written: Spark's own formats have milliseconds only."""
+_TIMES_SQL = ", ".join(literal(text) for pair in TIMES.items() for text in pair)
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 
@@ -106,7 +116,7 @@ def line_sql(schema: Schema) -> str:
     file sink.
     """
     if (schema.name == VARIANT and schema.is_logical) or schema.type in _NESTED:
-        text = "to_json(value)"
+        text = f"to_json(value, map({_TIMES_SQL}))"
     elif schema.type is Type.STRING:
         text = "value"
     elif schema.type is Type.BYTES:
@@ -116,27 +126,47 @@ def line_sql(schema: Schema) -> str:
     return f"coalesce({text}, 'null') AS value"
 
 
-def no_tombstones(format_: Format) -> str:
-    """Return a condition that stops the batch at a record without a value."""
-    text = literal(f"{NO_VALUE} {format_.value}")
-    return f"IF(value IS NULL, CAST(raise_error({text}) AS BOOLEAN), true)"
+def refusals(settings: SinkSettings, schema: Schema) -> list[Refusal]:
+    """Return what files of a format cannot hold."""
+    found = []
+    if schema.optional and settings.format is not Format.TEXT:
+        found.append(
+            Refusal(
+                condition="value IS NULL",
+                problem="A record without a value (a tombstone) cannot be written as a row of "
+                "a file.",
+                fix="Drop such records: a transform Filter with the predicate "
+                "RecordIsTombstone.",
+            )
+        )
+    names = [f.name for f in schema.fields if f.name not in settings.partition_by]
+    if settings.format is Format.CSV and not settings.dialect.null_value and len(names) <= 1:
+        column = "".join(f".{quote(name)}" for name in names)
+        found.append(
+            Refusal(
+                condition=f"value{column} IS NULL",
+                problem="CSV of one column has no row for null: its line would be empty.",
+                fix="Set null.value, such as NULL.",
+            )
+        )
+    return found
 
 
-def tombstone_error(error: PySparkException) -> RecordError | None:
-    """Return what an error of Spark means if ``no_tombstones`` raised it."""
-    if NO_VALUE not in str(error):
-        return None
-    refusal = no_row()
-    return RecordError(problem=refusal.problem, fix=refusal.fix)
+def stopping(frame: DataFrame, refusals: Sequence[Refusal]) -> DataFrame:
+    """Return a frame whose job fails at the first record that is refused."""
+    for number, refusal in enumerate(refusals):
+        text = literal(f"{_REFUSED} {number}.")
+        error = f"CAST(raise_error({text}) AS BOOLEAN)"
+        frame = frame.where(f"IF({refusal.condition}, {error}, true)")
+    return frame
 
 
-def no_row() -> Refusal:
-    """Return what files of rows refuse."""
-    return Refusal(
-        condition="value IS NULL",
-        problem="A record without a value (a tombstone) cannot be written as a row of a file.",
-        fix="Drop such records: a transform Filter with the predicate RecordIsTombstone.",
-    )
+def refusal_error(error: PySparkException, refusals: Sequence[Refusal]) -> RecordError | None:
+    """Return what an error of Spark means if ``stopping`` raised it."""
+    for number, refusal in enumerate(refusals):
+        if f"{_REFUSED} {number}." in str(error):
+            return RecordError(problem=refusal.problem, fix=refusal.fix)
+    return None
 
 
 def nested_field(schema: Schema) -> str | None:

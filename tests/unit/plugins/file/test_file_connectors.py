@@ -161,6 +161,8 @@ def test_a_set_of_files_is_a_frame_source(config: Parse, tmp_path: Path) -> None
     [
         ({"mode": "append", "format": "parquet"}, "format"),
         ({"mode": "append", "compression": "gzip"}, "compression"),
+        ({"format": "avro", "compression": "gzip"}, "compression"),
+        ({"format": "parquet", "compression": "bzip2"}, "compression"),
         ({"format": "text", "partition.by": "a"}, "partition.by"),
         ({"quote": "ab"}, "quote"),
     ],

@@ -69,6 +69,8 @@ def value_of(kind: str, value: str, **keys: Any) -> Any:
         ("ARRAY<BIGINT>", "[1, null]", [1, None]),
         ("ARRAY<BIGINT>", '[1, "x"]', '! `a` ARRAY<BIGINT>: invalid value "x"'),
         ("MAP<STRING, BIGINT>", '{"k": 1}', [("k", 1)]),
+        ("MAP<BIGINT, STRING>", '{"1": "x"}', [(1, "x")]),
+        ("MAP<BIGINT, STRING>", '{"k": "x"}', "! `a` MAP<BIGINT, STRING>: invalid value k"),
         ("STRUCT<b: BIGINT>", '{"b": 1, "c": 2}', {"b": 1}),
         ("STRUCT<b: BIGINT>", "{}", {"b": None}),
         ("STRUCT<b: FLOAT>", '{"b": 1e39}', "! `a` STRUCT<`b`: FLOAT>: invalid value 1e39"),
