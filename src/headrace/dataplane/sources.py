@@ -32,6 +32,7 @@ from headrace.sdk import (
     Split,
     SplitSource,
     StreamSplitSource,
+    Type,
 )
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.expressions import ERROR_TYPE
@@ -198,23 +199,27 @@ class FrameReader:
 
 def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
     """Return the rows of Arrow parts as records; those that are none have an error."""
-    schema, read, plugin = to_arrow(arrow.schema), arrow.read, arrow.plugin
-    value = T.StructType.fromJson(to_spark_json(arrow.schema))
+    is_row = arrow.schema.type is Type.STRUCT
+    rows_of = arrow.schema if is_row else Schema.struct({"value": arrow.schema})
+    schema, read, plugin = to_arrow(rows_of), arrow.read, arrow.plugin
+    columns = T.StructType.fromJson(to_spark_json(rows_of))
+    value = columns if is_row else columns["value"].dataType
     error = T.StructType.fromDDL(ERROR_TYPE.removeprefix("struct<").removesuffix(">"))
     types = T.StructType(
-        [T.StructField("value", value, nullable=False), T.StructField("error", error)]
+        [T.StructField("value", value, nullable=not is_row), T.StructField("error", error)]
     )
 
     def rows(part: Any) -> Iterator[pa.RecordBatch]:
         for batch, rejected in read(part):
             if batch.num_rows:
-                yield _records(conform(batch, schema), pa.nulls(batch.num_rows, _ERROR))
+                good = conform(batch, schema)
+                yield _records(good, pa.nulls(batch.num_rows, _ERROR), is_row=is_row)
             if rejected:
                 errors = [_rejection(plugin, *each) for each in rejected]
                 none = pa.RecordBatch.from_arrays(
                     [pa.nulls(len(errors), field.type) for field in schema], schema.names
                 )
-                yield _records(none, pa.array(errors, _ERROR))
+                yield _records(none, pa.array(errors, _ERROR), is_row=is_row)
 
     return over_parts(spark, arrow.parts, rows, types)
 
@@ -234,7 +239,9 @@ def _rejection(plugin: str, raw: str, reason: str) -> dict[str, str]:
     }
 
 
-def _records(rows: pa.RecordBatch, errors: pa.Array) -> pa.RecordBatch:
+def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.RecordBatch:
+    if not is_row:
+        return pa.RecordBatch.from_arrays([rows.column(0), errors], ["value", "error"])
     value = pa.StructArray.from_arrays(
         rows.columns, fields=[pa.field(f.name, f.type) for f in rows.schema]
     )

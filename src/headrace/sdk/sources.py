@@ -93,7 +93,7 @@ class ArrowParts:
     """The rows of a range as Arrow, in parts that executors read.
 
     Args:
-        schema: Of the rows, a STRUCT.
+        schema: Of the rows, a STRUCT; or of the one column that they have.
         parts: What each Spark partition reads, in the order of the rows; they are pickled.
         read: Yields the rows of a part, and with them texts that are no rows, each with the
             reason; it is pickled too.

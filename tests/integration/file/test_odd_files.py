@@ -243,3 +243,27 @@ def test_what_spark_cannot_hold_is_refused(
     make(tmp_path)
     with pytest.raises(HeadraceError, match=problem):
         source(tmp_path).step()
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [(b"one\n\xff\xfe\nthree\n", "UTF-8"), (b"one\n\xff\xff\nthree\n", "GB18030")],
+)
+def test_a_line_of_text_that_cannot_be_decoded_is_rejected(
+    source: Source, tmp_path: Path, data: bytes, encoding: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(data)
+    frame = source(tmp_path, encoding=encoding).step()
+    assert frame is not None
+    found = frame.collect()
+    assert [row.value for row in found if not row.error] == ["one", "three"]
+    (bad,) = [row.error for row in found if row.error]
+    assert bad.message.startswith(f"Invalid {encoding}")
+    assert "a.txt" in bad.message
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "GB18030", "ISO-8859-1"])
+def test_lines_of_text_are_decoded(source: Source, tmp_path: Path, encoding: str) -> None:
+    lines = ["\u00fc", "", "x\u00e9"]
+    (tmp_path / "a.txt").write_text("\n".join(lines), encoding=encoding)
+    assert source(tmp_path, encoding=encoding).rows() == lines

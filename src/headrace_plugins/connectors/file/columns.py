@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.sdk import Schema, SourceError
+from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
@@ -27,6 +26,7 @@ from headrace_plugins.connectors.file.inference import (
     read_header,
     read_sample,
     to_schema,
+    undecodable,
 )
 from headrace_plugins.connectors.file.listing import Group, spark_path
 from headrace_plugins.connectors.file.parquet_parts import needs_arrow
@@ -277,6 +277,13 @@ class Columns:
             size = file.size_bytes + 1 if self.dialect.multiline else size_bytes
             rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
+            is_array = self.format is Format.JSON and sample.lstrip().startswith(b"[")
+            if is_array and not self.dialect.multiline:
+                raise ConfigError(
+                    problem=f"{file.path} begins with an array, and not with an object.",
+                    fix="Set multiline to true if each file is one document.",
+                    field="multiline",
+                )
             if self.format is Format.CSV and by_arrow:
                 quoting = self.dialect.ends
                 # A sample may end within a value that has line breaks.
@@ -286,25 +293,13 @@ class Columns:
                 found = infer(sample, self.dialect)
                 types = merged_type(types, found, conflict)
             except (pa.ArrowInvalid, ValueError) as error:
-                raise SourceError(
-                    problem=f"The columns of {file.path} cannot be inferred: {error}",
-                    fix=self._fix(file.path),
-                ) from error
+                raise undecodable(file.path, self.dialect, error) from error
             if not _is_named(found):
                 raise SourceError(
                     problem=f"{file.path} has a field without a name.",
                     fix="Name the field, or set format to text to move its lines as they are.",
                 )
         return to_schema(types, conflict)
-
-    def _fix(self, path: str) -> str:
-        with Location.of(path).open_input() as file:
-            if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
-                return "Set encoding to UTF-16."
-        return (
-            "Declare a schema, repair the file, or set encoding if it is not "
-            f"{self.dialect.encoding}."
-        )
 
 
 def _is_named(kind: pa.DataType) -> bool:

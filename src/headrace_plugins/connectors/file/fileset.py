@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ArrowParts,
+    ConfigError,
     FrameSource,
     Lag,
     Position,
@@ -27,7 +28,7 @@ from headrace.sdk.struct_exprs import has_variant
 from headrace_plugins.connectors.file.columns import Columns
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import VARIANT
-from headrace_plugins.connectors.file.listing import FoundFile, NumberedFile
+from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
 from headrace_plugins.connectors.file.parquet_parts import parquet_parts
 from headrace_plugins.connectors.file.records import (
     group_records,
@@ -221,21 +222,27 @@ class FileSet(FrameSource):
         is_parquet = settings.format is Format.PARQUET
         if not is_parquet and any(not is_read_by_arrow(file.path) for file in files):
             return None
-        schema, groups = self._columns().groups(spark, files) if files else (None, [])
-        if schema is None or has_variant(schema):
+        if settings.format is Format.TEXT:
+            groups = [Group(Schema.string(), tuple(files))]
+            return text_parts(spark, groups, Schema.string(), settings.dialect, Format.TEXT)
+        if not files:
+            return None
+        schema, groups = self._columns().groups(spark, files)
+        if has_variant(schema):
             return None
         if is_parquet:
             if not any(group.by_arrow for group in groups):
                 return None
             return parquet_parts(groups, schema, truncates=settings.dialect.truncates)
-        is_csv = settings.format is Format.CSV
-        return text_parts(spark, groups, schema, settings.dialect, is_csv=is_csv)
+        return text_parts(spark, groups, schema, settings.dialect, settings.format)
 
     def _why_spark(self) -> str | None:
         """Return why Spark reads the files, as the settings say; None if Arrow does."""
         settings = self._settings
-        if settings.format not in {Format.CSV, Format.JSON, Format.PARQUET}:
-            return f"format is {settings.format.value}"
+        if settings.format is Format.AVRO:
+            return "format is avro"
+        if settings.format is Format.TEXT and settings.dialect.is_utf8:
+            return "format is text, in UTF-8"
         if settings.format is Format.JSON and settings.dialect.multiline:
             return "multiline is true"
         if settings.schema is not None and has_variant(settings.schema):
@@ -262,8 +269,16 @@ class FileSet(FrameSource):
             if not files:
                 kind = settings.schema if whole else None
                 return no_records(spark, kind or Schema.string())
-            records = variant_records if whole else text_records
-            return records(spark, files, settings.dialect)
+            if whole:
+                return variant_records(spark, files, settings.dialect)
+            if not settings.dialect.is_utf8:
+                raise ConfigError(
+                    problem=f"Lines in {settings.dialect.encoding} are not read of files that "
+                    "are compressed by lz4, snappy or deflate.",
+                    fix="Compress them by gzip, bzip2 or zstd, or write them in UTF-8.",
+                    field="encoding",
+                )
+            return text_records(spark, files)
         columns = self._columns()
         if not files:
             return no_records(spark, columns.known())

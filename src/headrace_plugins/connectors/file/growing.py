@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,10 +19,17 @@ from headrace_plugins.connectors.file.inference import (
     infer_csv,
     infer_json,
     to_schema,
+    undecodable,
 )
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
-from headrace_plugins.connectors.file.parsed import Parsed, text_lines
+from headrace_plugins.connectors.file.parsed import (
+    BadRecord,
+    Parsed,
+    TextLines,
+    decoded,
+)
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
 from headrace_plugins.connectors.file.rotation import Generation, Siblings, base_path, is_packed
 from headrace_plugins.connectors.file.tail import Tail
 
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import TaskContext
     from headrace_plugins.connectors.file.listing import Listing, Share
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
     from headrace_plugins.connectors.file.settings import SourceSettings
     from headrace_plugins.connectors.file.tail import Block
 
@@ -52,6 +61,7 @@ class Followed:
         offsets: Where each log stood, by its path; see ``Tail``.
         rotate_wait: How many seconds a rotated file must have been quiet to be finished.
         clock: Gives seconds that only grow.
+        ends: Where records end.
     """
 
     def __init__(
@@ -62,7 +72,9 @@ class Followed:
         *,
         rotate_wait: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
+        ends: RecordEnds | None = None,
     ) -> None:
+        self._ends = ends
         self._listing = listing
         self._share = share
         self._stored = {path: each for path, each in offsets.items() if listing.covers(path)}
@@ -149,6 +161,7 @@ class Followed:
             siblings=self._siblings,
             begins_with=lambda each: each in self._found,
             has_current=has_current,
+            ends=self._ends,
         )
         self._offsets[path] = tail.offsets
 
@@ -230,6 +243,7 @@ class GrowingFiles(CaptureSource):
             offsets,
             rotate_wait=settings.keys.rotate_wait_ms / 1000,
             clock=self._clock,
+            ends=self._ends,
         )
         if self._schema is None:
             self._schema = context.schemas.get(settings.path)
@@ -262,35 +276,60 @@ class GrowingFiles(CaptureSource):
         return None
 
     def _parsed(self, block: Block, path: str) -> Parsed:
-        if self._settings.format is Format.TEXT:
-            return text_lines(block.lines, self._settings.dialect)
-        if self._settings.format is Format.JSON:
-            return self._json(block)
-        return self._csv(block, path)
+        settings = self._settings
+        is_text = settings.format is Format.TEXT
+        lines, bad = decoded(block.lines, settings.dialect, self._ends, empty=not is_text)
+        match settings.format:
+            case Format.TEXT:
+                parsed = TextLines().read(lines)
+            case Format.JSON:
+                parsed = self._json(lines)
+            case _:
+                parsed = self._csv(lines, block, path)
+        return Parsed(parsed.rows, [*bad, *parsed.rejected])
 
-    def _json(self, block: Block) -> Parsed:
-        dialect = self._settings.dialect
-        if self._settings.schema is None and block.lines.strip():
-            self._learn(to_schema(infer_json(block.lines, dialect)))
-        return JsonLines(self._known(), dialect).read(block.lines)
+    @property
+    def _ends(self) -> RecordEnds:
+        is_csv = self._settings.format is Format.CSV
+        return self._settings.dialect.ends if is_csv else LineEnds()
 
-    def _csv(self, block: Block, path: str) -> Parsed:
+    def _json(self, lines: bytes) -> Parsed:
         dialect = self._settings.dialect
-        lines = block.lines
-        header = block.header if dialect.header else b""
+        if self._settings.schema is None and lines.strip():
+            self._learn(to_schema(infer_json(lines, dialect)))
+        return JsonLines(self._known(), dialect).read(lines)
+
+    def _csv(self, lines: bytes, block: Block, path: str) -> Parsed:
+        dialect, ends = self._settings.dialect, self._ends
+        header = decoded(block.header, dialect, ends)[0] if dialect.header else b""
+        try:
+            header.decode()
+        except UnicodeDecodeError as error:
+            raise undecodable(path, dialect, error) from error
         if dialect.header and block.begins:
-            lines = lines[lines.index(b"\n") + 1 :]
+            lines = lines[ends.first_end(lines) :]
+        whole = ends.whole(lines)
+        lines, rest = lines[:whole], lines[whole:]
+        parsed = self._records(lines, header, path)
+        if not rest:
+            return parsed
+        bad = BadRecord(lines.count(b"\n"), rest.rstrip(b"\r\n"), "A quote is not closed")
+        return Parsed(parsed.rows, [*parsed.rejected, bad])
+
+    def _records(self, lines: bytes, header: bytes, path: str) -> Parsed:
+        dialect = self._settings.dialect
         if not lines.strip():
             return Parsed(pa.RecordBatch.from_pydict({}))
+        infer = partial(infer_csv, breaks=isinstance(self._ends, CsvQuoting))
         names = header_names(header, dialect) if header else None
         if self._schema is None:
-            self._learn(to_schema(infer_csv(header + lines, dialect)))
+            self._learn(to_schema(infer(header + lines, dialect)))
         parsed = self._csv_lines(names, path).read(lines)
         if self._settings.schema is None:
             strangers = [n for n in names or () if self._known().field(n) is None]
             if strangers or parsed.rejected:
                 before = self._known()
-                self._learn(to_schema(infer_csv(header + lines, dialect)))
+                self._learn(to_schema(infer(header + lines, dialect)))
                 if self._known() != before:
                     return self._csv_lines(names, path).read(lines)
         return parsed
@@ -301,7 +340,9 @@ class GrowingFiles(CaptureSource):
             declared = self._settings.schema is not None
             headed = as_headed(names, schema, renames=declared, path=path)
         in_file = [field.name for field in headed.fields]
-        return CsvLines(schema, in_file, self._settings.dialect)
+        ends = self._ends
+        quoting = ends if isinstance(ends, CsvQuoting) else None
+        return CsvLines(schema, in_file, self._settings.dialect, quoting)
 
     def _learn(self, found: Schema) -> None:
         schema = found if self._schema is None else grown(self._schema, found)

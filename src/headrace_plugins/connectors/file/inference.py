@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -20,6 +21,7 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
+from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
     EXACT,
     LARGE,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from headrace_plugins.connectors.file.formats import Dialect
     from headrace_plugins.connectors.file.listing import FoundFile
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 
 SAMPLE_BYTES = 4 * 1024 * 1024
@@ -85,7 +88,21 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
     """
     head = read_sample(path, dialect, rows=_HEAD_BYTES, size_bytes=_HEAD_BYTES)
     end = dialect.ends.first_end(head)
-    return header_names(head[:end], dialect), bool(head[end:].strip())
+    try:
+        return header_names(head[:end], dialect), bool(head[end:].strip())
+    except UnicodeDecodeError as error:
+        raise undecodable(path, dialect, error) from error
+
+
+def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
+    """Return what is wrong with a file whose columns cannot be found out."""
+    with Location.of(path).open_input() as file:
+        is_wide = file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
+    fix = f"Declare a schema, repair the file, or set encoding if it is not {dialect.encoding}."
+    return SourceError(
+        problem=f"The columns of {path} cannot be inferred: {error}",
+        fix="Set encoding to UTF-16." if is_wide else fix,
+    )
 
 
 def is_blank(file: FoundFile, dialect: Dialect) -> bool:
@@ -96,9 +113,12 @@ def is_blank(file: FoundFile, dialect: Dialect) -> bool:
 
 
 def header_names(line: bytes, dialect: Dialect) -> list[str]:
-    """Return the names in a header; a column without one is called as Spark calls it."""
+    """Return the names in a header; a column without one is called as Spark calls it.
+
+    Raises UnicodeDecodeError if it is not in UTF-8.
+    """
     doubled = dialect.escape == dialect.quote
-    text = line.decode(errors="replace").rstrip("\r\n")
+    text = line.decode().rstrip("\r\n")
     rows = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=dialect.delimiter,
@@ -129,6 +149,7 @@ def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.St
     """
     if not sample.strip():
         return pa.struct([])
+    sample = _valid(sample, LineEnds() if not breaks else dialect.ends, header=dialect.header)
     if dialect.header and not sample.endswith((b"\n", b"\r")):
         sample += b"\n"
     table = _csv(sample, dialect, dialect.arrow_convert(), breaks=breaks)
@@ -157,12 +178,6 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
     """
     if not sample.strip():
         return pa.struct([])
-    if not dialect.multiline and sample.lstrip().startswith(b"["):
-        raise ConfigError(
-            problem="A line of the JSON files is an array, and not an object.",
-            fix="Set multiline to true if each file is one document.",
-            field="multiline",
-        )
     # Arrow makes floats of whole numbers beyond 64 bits, and crashes where null comes first.
     if not dialect.multiline and sample.lstrip().startswith(b"{") and not _LONG.search(sample):
         try:
@@ -209,6 +224,25 @@ def grown(known: Schema, new: Schema) -> Schema:
         except ConfigError:
             continue
     return known.with_fields(fields)
+
+
+def _valid(sample: bytes, ends: RecordEnds, *, header: bool) -> bytes:
+    """Return a sample without the records that are not in UTF-8, which no row has."""
+    try:
+        sample.decode()
+    except UnicodeDecodeError:
+        records = ends.records(sample)
+        names = [records.pop(0)] if header else []
+        return b"".join([*names, *filter(_is_utf8, records)])
+    return sample
+
+
+def _is_utf8(record: bytes) -> bool:
+    try:
+        record.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _csv(

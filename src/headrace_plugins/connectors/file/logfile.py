@@ -19,10 +19,14 @@ from typing import IO, TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
+
 
 EDGE_BYTES = 256
 """How much of a file's beginning, and of what was read last, identifies it."""
 HEADER_BYTES = 64 * 1024
+_LONGEST_QUOTED_BYTES = 1024 * 1024
+"""How long the end of a quote is waited for."""
 _OPENERS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
     ".gz": lambda raw: cast("IO[bytes]", gzip.GzipFile(fileobj=raw)),
     ".bz2": lambda raw: cast("IO[bytes]", bz2.BZ2File(raw)),
@@ -248,8 +252,10 @@ class LogFile:
             raise ReplacedFileError
         return status
 
-    def lines(self, size_bytes: int, max_lines: int | None) -> bytes:
-        """Return the next whole lines, or nothing. ``advance`` goes on behind them.
+    def lines(self, size_bytes: int, max_lines: int | None, ends: RecordEnds) -> bytes:
+        """Return the next whole records, or nothing. ``advance`` goes on behind them.
+
+        A record whose quote is not closed for very long is given as its first line.
 
         Raises:
             ReplacedFileError: The path has another file, or the file was emptied.
@@ -268,7 +274,9 @@ class LogFile:
         length = size_bytes
         while True:
             data = self.peek(length)
-            end = data.rfind(b"\n") + 1
+            end = ends.whole(data)
+            if not end and len(data) > _LONGEST_QUOTED_BYTES:
+                end = data.find(b"\n") + 1
             if end or len(data) < length:
                 break
             length *= 2
@@ -276,7 +284,9 @@ class LogFile:
             self._seen = (status.st_size, status.st_mtime_ns)
             self._partial = data[:EDGE_BYTES]
             return b""
-        return data[: _end_of_lines(data, max_lines, end)]
+        if max_lines is None:
+            return data[:end]
+        return b"".join(ends.records(data[:end])[:max_lines])
 
     def peek(self, size_bytes: int) -> bytes:
         """Return the next bytes, whether or not they end a line."""
@@ -293,10 +303,10 @@ class LogFile:
         size = os.fstat(descriptor).st_size
         return self.peek(max(0, size - self.offset.position))
 
-    def header(self) -> bytes:
-        """Return the first line."""
+    def header(self, ends: RecordEnds) -> bytes:
+        """Return the first record."""
         head = self._head(self.open(), HEADER_BYTES)
-        return head.partition(b"\n")[0] + b"\n"
+        return head[: ends.first_end(head)]
 
     def advance(self, data: bytes) -> None:
         """Go on behind ``data``, which was read from here."""
@@ -404,19 +414,6 @@ class LogFile:
 
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
-
-
-def _end_of_lines(data: bytes, max_lines: int | None, end: int) -> int:
-    """Return where the last of so many lines ends."""
-    if max_lines is None:
-        return end
-    place = 0
-    for _ in range(max_lines):
-        found = data.find(b"\n", place)
-        if found < 0:
-            return place
-        place = found + 1
-    return place
 
 
 _MOST = 512

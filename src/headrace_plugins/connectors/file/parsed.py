@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecordError)
@@ -134,11 +135,37 @@ def _has_decimals(arrow: pa.DataType) -> bool:
     return pa.types.is_decimal(arrow) or any(map(_has_decimals, inner))
 
 
-def text_lines(block: bytes, dialect: Dialect) -> Parsed:
-    """Return each line as a text, without its end."""
-    if not dialect.is_utf8:
-        block = block.decode(dialect.encoding, errors="replace").encode()
-    return salvaged(block, _texts, TEXT, _lines)
+def decoded(
+    block: bytes, dialect: Dialect, ends: RecordEnds, *, empty: bool = True
+) -> tuple[bytes, list[BadRecord]]:
+    """Return records in UTF-8; ``empty`` lines may stand for those that cannot be decoded.
+
+    A text in an encoding that cannot be cut is decoded before.
+    """
+    if dialect.is_utf8 or not dialect.is_cuttable:
+        return block, []
+    try:
+        return block.decode(dialect.encoding).encode(), []
+    except UnicodeDecodeError:
+        good, bad, line = [], [], 0
+    for record in ends.records(block):
+        lines = record.count(b"\n")
+        try:
+            good.append(record.decode(dialect.encoding).encode())
+        except UnicodeDecodeError as error:
+            reason = f"Invalid {dialect.encoding}: {error.reason}"
+            bad.append(BadRecord(line, record.rstrip(b"\r\n"), reason))
+            good.append(b"\n" * lines if empty else b"")
+        line += lines
+    return b"".join(good), bad
+
+
+class TextLines:
+    """Reads each line as a text, without its end."""
+
+    def read(self, block: bytes) -> Parsed:
+        """Return the texts of whole lines."""
+        return salvaged(block, _texts, TEXT, _lines) if block else Parsed(no_rows(TEXT))
 
 
 def _texts(lines: bytes) -> Parsed:

@@ -29,13 +29,17 @@ _SHOWN_DDL_CHARS = 300
 _FILES_A_BUCKET = 4
 
 
-def text_records(
-    spark: SparkSession, files: Sequence[NumberedFile], dialect: Dialect
-) -> DataFrame:
-    """Return one record for each line, whose value is a STRING."""
-    reader = spark.read.option("encoding", dialect.encoding)
-    frame = reader.text([spark_path(file.path) for file in files])
-    return frame.selectExpr("value", f"{position_sql(files)} AS position")
+def text_records(spark: SparkSession, files: Sequence[NumberedFile]) -> DataFrame:
+    """Return one record for each line of files in UTF-8, whose value is a STRING."""
+    frame = spark.read.text([spark_path(file.path) for file in files])
+    # Spark keeps bytes that are not UTF-8 in a text.
+    raw = f"IF(is_valid_utf8(value), NULL, make_valid_utf8(value)) AS {_RAW}"
+    frame = frame.selectExpr("*", raw)
+    # Not by _metadata, which would be read for each row.
+    bad, file = f"{_RAW} IS NOT NULL", "input_file_name()"
+    error = _rejection(bad, "Invalid UTF-8. File: ", file)
+    value = f"IF({_RAW} IS NULL, value, NULL) AS value"
+    return frame.selectExpr(value, f"{error} AS error", f"{position_sql(files)} AS position")
 
 
 def variant_records(
@@ -194,10 +198,10 @@ def _error(found: Schema, target: Schema) -> str:
     return _rejection(bad, f"The input does not fit the columns {shown}. File: ")
 
 
-def _rejection(bad: str, message: str) -> str:
+def _rejection(bad: str, message: str, file: str = "_metadata.file_path") -> str:
     return (
         f"IF({bad}, named_struct('stage', 'TASK_POLL', 'plugin', {literal(PLUGIN)}, "
         f"'exception', 'RecordError', "
-        f"'message', concat({literal(message)}, _metadata.file_path), 'raw', {_RAW}), "
+        f"'message', concat({literal(message)}, {file}), 'raw', {_RAW}), "
         f"CAST(NULL AS {ERROR_TYPE}))"
     )

@@ -200,7 +200,8 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
             fix="Set mode to set.",
             field="format",
         )
-    if settings.dialect.encoding.upper().startswith(("UTF-16", "UTF16", "UTF-32", "UTF32")):
+    known = not list(_wrong_encoding(settings.dialect.encoding))
+    if known and not settings.dialect.is_cuttable:
         yield ConfigError(
             problem=f"The end of a line cannot be found in {settings.dialect.encoding}.",
             fix="Write the file in UTF-8, or set mode to set.",
@@ -214,7 +215,8 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
         )
     if settings.dialect.multiline:
         yield ConfigError(
-            problem="In a growing file each line stands for itself.",
-            fix="Set multiline to false, or mode to set.",
+            problem="A growing file has no end, and so is no document.",
+            fix="Set multiline to false, or mode to set. Values of CSV in quotes may hold line "
+            "breaks without it.",
             field="multiline",
         )

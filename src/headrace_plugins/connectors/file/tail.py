@@ -17,12 +17,14 @@ from headrace_plugins.connectors.file.logfile import (
     TooManyOpenFilesError,
     UnreadableFileError,
 )
+from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.rotation import Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace_plugins.connectors.file.logfile import LogFile
+    from headrace_plugins.connectors.file.record_ends import RecordEnds
 
 
 log = structlog.get_logger(__name__)
@@ -37,7 +39,7 @@ times the wait."""
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines of a file."""
+    """Whole records of a file."""
 
     lines: bytes
     """The last one is a line feed."""
@@ -65,6 +67,7 @@ class Tail:
         rotate_wait: How many seconds a rotated file must have been quiet to be finished.
         begins_with: Whether a rotated file is read too that is there at the first start.
         has_current: Whether there is a file at the path; see ``Generations``.
+        ends: Where records end.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Tail:
         siblings: Siblings | None = None,
         begins_with: Callable[[str], bool] = lambda _: False,
         has_current: bool = True,
+        ends: RecordEnds | None = None,
     ) -> None:
         self.path = path
         self.generations = Generations(
@@ -95,6 +99,7 @@ class Tail:
         reads = [int(offset.get("reads", 0)) for offset in self._stored.values()]
         self._reads = max(reads, default=0)
         self._wait = rotate_wait
+        self._ends = ends or LineEnds()
         self._clock = clock
         self._look_at: float | None = None
         self._beside_at: float | None = None
@@ -230,7 +235,7 @@ class Tail:
         """Return the next lines of a file, or else whether it is finished."""
         before = file.seen_bytes
         try:
-            lines = file.lines(size_bytes, max_lines)
+            lines = file.lines(size_bytes, max_lines, self._ends)
             if file.seen_bytes != before:
                 file.changed_at = self._clock()
             if lines:
@@ -268,7 +273,7 @@ class Tail:
             return None, True
         parts = [(file, rest)]
         for number, each in enumerate(later, start=1):
-            lines = each.lines(size_bytes, max_lines)
+            lines = each.lines(size_bytes, max_lines, self._ends)
             if lines:
                 return self._block([*parts, (each, lines)]), True
             if not self._is_final(each, later[number:]):
@@ -285,7 +290,7 @@ class Tail:
         lines = b"".join(data for _, data in parts)
         if last is not None and not lines.endswith(b"\n"):
             lines += b"\n"
-        header = lines.partition(b"\n")[0] + b"\n" if begins else first.header()
+        header = lines[: self._ends.first_end(lines)] if begins else first.header(self._ends)
         for file, data in parts:
             file.advance(data)
         ended = [file for file, _ in parts[:-1]]

@@ -12,9 +12,9 @@ import pyarrow as pa
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.formats import Dialect, is_compressed
+from headrace_plugins.connectors.file.formats import Dialect, Format, is_compressed
 from headrace_plugins.connectors.file.json_lines import JsonLines
-from headrace_plugins.connectors.file.parsed import BadRecord
+from headrace_plugins.connectors.file.parsed import BadRecord, TextLines, decoded
 from headrace_plugins.connectors.file.record_ends import (
     ChunkEnds,
     CsvQuoting,
@@ -77,14 +77,13 @@ def text_parts(
     groups: Sequence[Group],
     schema: Schema,
     dialect: Dialect,
-    *,
-    is_csv: bool,
+    format_: Format,
 ) -> ArrowParts:
-    """Return the rows of files of CSV or of JSON lines.
+    """Return the rows of files of CSV or of JSON lines, or the lines of texts.
 
     Large ones are cut at record ends, which a job looks for.
     """
-    ends = dialect.ends if is_csv else LineEnds()
+    ends = dialect.ends if format_ is Format.CSV else LineEnds()
     files = sorted(
         (
             (file, tuple(f.name for f in group.schema.fields))
@@ -109,7 +108,7 @@ def text_parts(
         for file, names in files
         for piece in _pieces(file.path, names, file.file.size_bytes, found.get(file.path, ()))
     )
-    reader = TextReader(schema, dialect, ends)
+    reader = TextReader(schema, dialect, ends, format_)
     return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
 
 
@@ -188,11 +187,12 @@ def _parts(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Reads pieces of files of CSV or of JSON lines, on executors."""
+    """Reads pieces of files of CSV, of JSON lines or of texts, on executors."""
 
     schema: Schema
     dialect: Dialect
     ends: RecordEnds
+    format: Format
 
     def read(
         self, pieces: Sequence[Piece]
@@ -260,36 +260,20 @@ class TextReader:
             yield decoder.decode(data).encode()
         yield decoder.decode(b"", final=True).encode()
 
-    def _lines(self, piece: Piece) -> CsvLines | JsonLines:
+    def _lines(self, piece: Piece) -> CsvLines | JsonLines | TextLines:
         if isinstance(self.ends, CsvQuoting):
             return CsvLines(self.schema, piece.names, self.dialect, self.ends)
-        return JsonLines(self.schema, self.dialect)
+        if self.format is Format.JSON:
+            return JsonLines(self.schema, self.dialect)
+        return TextLines()
 
     def _parsed(
-        self, lines: CsvLines | JsonLines, records: bytes
+        self, lines: CsvLines | JsonLines | TextLines, records: bytes
     ) -> tuple[pa.RecordBatch, list[BadRecord]]:
-        bad: list[BadRecord] = []
-        if not self.dialect.is_utf8 and self.dialect.is_cuttable:
-            try:
-                records = records.decode(self.dialect.encoding).encode()
-            except UnicodeDecodeError:
-                records, bad = self._decoded(records)
+        is_text = isinstance(lines, TextLines)
+        records, bad = decoded(records, self.dialect, self.ends, empty=not is_text)
         parsed = lines.read(records)
         return parsed.rows, [*bad, *parsed.rejected]
-
-    def _decoded(self, block: bytes) -> tuple[bytes, list[BadRecord]]:
-        """Return the records that can be decoded; empty lines stand for the others."""
-        good, bad, line = [], [], 0
-        for record in self.ends.records(block):
-            lines = record.count(b"\n")
-            try:
-                good.append(record.decode(self.dialect.encoding).encode())
-            except UnicodeDecodeError as error:
-                reason = f"Invalid {self.dialect.encoding}: {error.reason}"
-                bad.append(BadRecord(line, record.rstrip(b"\r\n"), reason))
-                good.append(b"\n" * lines)
-            line += lines
-        return b"".join(good), bad
 
 
 def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:

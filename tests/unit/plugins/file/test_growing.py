@@ -397,3 +397,93 @@ def test_a_csv_file_without_rows_gives_nothing(
     path = tmp_path / "a.csv"
     path.write_text(f"id\n{text}")
     assert poll(follow(path)) is None
+
+
+def test_a_value_in_quotes_may_have_line_breaks_and_come_in_parts(
+    follow: Follow, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,name\n1,"a\nb"\n2,"c')
+    task = follow(path, format="csv")
+    assert rows(task) == [{"id": 1, "name": "a\nb"}]
+    add(path, "\nd\n")
+    assert rows(task) == []
+    add(path, '"\n3,e\n')
+    assert rows(task) == [{"id": 2, "name": "c\nd\n"}, {"id": 3, "name": "e"}]
+
+
+def test_batches_of_so_many_records_are_not_cut_within_quotes(
+    follow: Follow, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,name\n1,"a\nb"\n2,"c\nd"\n')
+    task = follow(path, format="csv", batch_size="2")
+    sizes = []
+    while (batch := poll(task)) is not None:
+        sizes.append(batch.values.num_rows)
+    assert sizes == [1, 1]
+
+
+def test_a_quote_that_is_not_closed_for_long_is_a_bad_record(
+    follow: Follow, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,name\n1,x\n2,"open\n')
+    task = follow(path, format="csv")
+    assert rows(task) == [{"id": 1, "name": "x"}]
+    add(path, "3,y\n" * 400_000)
+    batch = poll(task)
+    assert batch is not None
+    assert [(bad[0], bad[1]) for bad in batch.rejected] == [
+        (b'2,"open', "A quote is not closed")
+    ]
+    assert len(rows(task)) == 400_000
+
+
+def test_a_line_with_an_invalid_byte_is_rejected_and_the_others_go_on(
+    follow: Follow, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,name\n1,x\n2,\xff\n3,y\n")
+    batch = poll(follow(path, format="csv"))
+    assert batch is not None
+    assert batch.values.to_pylist() == [{"id": 1, "name": "x"}, {"id": 3, "name": "y"}]
+    assert [bad[0] for bad in batch.rejected] == [b"2,\xff"]
+
+
+@pytest.mark.parametrize(
+    ("format_", "data", "expected"),
+    [
+        ("csv", "name,n\n\u00fc,1\n", [{"name": "\u00fc", "n": 1}]),
+        ("json", '{"name":"\u00fc"}\n', [{"name": "\u00fc"}]),
+        ("text", "\u00fc\n", [{"value": "\u00fc"}]),
+    ],
+)
+def test_each_format_is_decoded(
+    follow: Follow, tmp_path: Path, format_: str, data: str, expected: Any
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(data, encoding="latin-1")
+    found = rows(follow(path, format=format_, encoding="ISO-8859-1"))
+    assert [{k: v for k, v in row.items() if k in expected[0]} for row in found] == expected
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "GB18030"])
+def test_a_text_line_that_cannot_be_decoded_is_rejected(
+    follow: Follow, tmp_path: Path, encoding: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n\xff\xff\n\nthree\n")
+    batch = poll(follow(path, format="text", encoding=encoding))
+    assert batch is not None
+    assert batch.values.column(0).to_pylist() == ["one", "", "three"]
+    assert [bad[0] for bad in batch.rejected] == [b"\xff\xff"]
+
+
+def test_a_line_of_json_that_is_an_array_is_rejected(follow: Follow, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text('[1]\n{"a":1}\n')
+    batch = poll(follow(path, format="json"))
+    assert batch is not None
+    assert batch.values.to_pylist() == [{"a": 1}]
+    assert len(batch.rejected) == 1

@@ -119,11 +119,6 @@ def test_lines_that_are_no_objects_are_passed_over(text: str) -> None:
     assert [field.name for field in found] == (["a"] if "a" in text else [])
 
 
-def test_an_array_is_said_to_be_a_document() -> None:
-    with pytest.raises(ConfigError, match="Set multiline to true"):
-        infer_json(b'[\n{"a": 1}]\n', PLAIN)
-
-
 def test_a_text_of_json_that_looks_like_a_time_stays_a_text() -> None:
     assert columns(to_schema(infer_json(b'{"at": "2024-01-01 00:00:00"}\n', PLAIN))) == {
         "at": "STRING"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.sdk import Schema, SourceError
 from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file import text_parts
-from headrace_plugins.connectors.file.formats import Dialect
+from headrace_plugins.connectors.file.formats import Dialect, Format
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
 from headrace_plugins.connectors.file.record_ends import ChunkEnds, RecordEnds
 from headrace_plugins.connectors.file.text_parts import Chunk
@@ -47,7 +47,7 @@ def read(
             [group],
             schema,
             dialect or Dialect(),
-            is_csv=".json" not in path.name,
+            Format.JSON if ".json" in path.name else Format.CSV,
         )
         rows: list[tuple[object, ...]] = []
         rejected: list[tuple[str, str]] = []
