@@ -23,7 +23,7 @@ Connector = Annotated[
     typer.Option("--connector", help="Which connector, if the files describe several."),
 ]
 Stage = dict[str, Any]
-"""As a server writes headrace.dataplane.Stage: its name, fields and records."""
+"""As a server writes headrace.dataplane.Stage: its name, fields, records and reader."""
 
 
 def preview(
@@ -45,7 +45,10 @@ def preview(
         name, definition = _chosen({d.name: d for _, d in checked.definitions}, connector)
         with terminal.status(f"reading {rows} records of {name}"):
             found = runtime.preview(definition, rows)
-    stages = [{"name": s.name, "fields": s.fields, "records": s.records} for s in found]
+    stages = [
+        {"name": s.name, "fields": s.fields, "records": s.records, "reader": s.reader}
+        for s in found
+    ]
     show_stages(terminal, name, stages)
     return 0
 
@@ -123,6 +126,7 @@ def summary(stage: Stage) -> str:
     parts = ["1 record" if len(records) == 1 else f"{len(records)} records"]
     parts += [f"{dropped} dropped here"] if dropped else []
     parts += [f"{rejected} rejected here"] if rejected else []
+    parts += [f"read by {reader}"] if (reader := stage.get("reader")) else []
     return ", ".join(parts)
 
 

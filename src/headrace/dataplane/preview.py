@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -99,11 +99,13 @@ class Stage:
         fields: Name and type of the value's fields, or ``value`` for a scalar.
         records: ``{"key", "value", "dropped", "error"}`` of each; dropped and error only
             where they apply, once and not again at later stages.
+        reader: What reads the source, and why, where it may be one thing or another.
     """
 
     name: str
     fields: dict[str, str]
     records: list[dict[str, Any]]
+    reader: str | None = None
 
 
 def preview(
@@ -131,7 +133,8 @@ def preview(
         frame = spark.createDataFrame(few.collect(), few.schema)
         frames = chain_frames(record_frame(frame, topic), steps)
         names = ["source", *(step.transform.alias for step in steps)]
-        return [_stage(name, records) for name, records in zip(names, frames, strict=True)]
+        stages = [_stage(name, records) for name, records in zip(names, frames, strict=True)]
+        return [replace(stages[0], reader=data.reader), *stages[1:]]
 
 
 def _data(

@@ -128,6 +128,7 @@ class SourceFrame:
         topic: The topic that the records came with; None for the task's own.
         only_sink: What marks call the one sink that they go to; None for all.
         arrow: The same records as Arrow, where executors read them in Python.
+        reader: What reads them, and why, for a person who looks at a preview.
     """
 
     frame: DataFrame | None
@@ -137,6 +138,7 @@ class SourceFrame:
     topic: str | None = None
     only_sink: str | None = None
     arrow: ArrowParts | None = None
+    reader: str | None = None
 
 
 class SourceReader(Protocol):
@@ -183,7 +185,9 @@ class FrameReader:
             frame = self._source.read(spark, start, end)
         size = self._source.size_bytes(start, end) or 0
         rows = self._source.rows(start, end)
-        return SourceFrame(frame, size_bytes=size, rows=rows, arrow=arrow)
+        return SourceFrame(
+            frame, size_bytes=size, rows=rows, arrow=arrow, reader=self._source.reader
+        )
 
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
         """Raise ToleranceExceededError if a strict job failed for a bad record."""

@@ -109,6 +109,9 @@ class ArrowParts:
 class FrameSource(ReplayableSource):
     """Reads what Spark reads natively, as a DataFrame."""
 
+    reader: str | None = None
+    """What reads the last range, and why, for a person who looks at a preview."""
+
     @abstractmethod
     def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
         """Return the records after ``start`` up to and including ``end``.

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.integration.file.conftest import Reading
 
-from headrace.sdk import ConfigError, HeadraceError, SourceError
+from headrace.dataplane import FrameReader
+from headrace.sdk import ConfigError, HeadraceError, ReadLimit, SourceError
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("source", ["arrow"], indirect=True)]
 
@@ -267,3 +268,36 @@ def test_lines_of_text_are_decoded(source: Source, tmp_path: Path, encoding: str
     lines = ["\u00fc", "", "x\u00e9"]
     (tmp_path / "a.txt").write_text("\n".join(lines), encoding=encoding)
     assert source(tmp_path, encoding=encoding).rows() == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "reader"),
+    [
+        ("a.csv", {}, "Arrow"),
+        ("a.json", {}, "Arrow"),
+        ("a.csv", {"escape": "!"}, "Spark, as escape is another character than quote"),
+        (
+            "a.csv",
+            {"delimiter": "\u00a7", "schema": "id INT"},
+            "Spark, as delimiter or quote is not ASCII",
+        ),
+        ("a.csv", {"date_format": "d.M.yy"}, "Spark, as date.format is d.M.yy"),
+        (
+            "a.json.lz4",
+            {"schema": "id INT"},
+            "Spark, as files are compressed by lz4, snappy or deflate",
+        ),
+        ("a.json", {"multiline": "true"}, "Spark, as multiline is true"),
+        ("a.json", {"schema": "id VARIANT"}, "Spark, as the schema has a VARIANT"),
+        ("a.txt", {}, "Spark, as format is text, in UTF-8"),
+    ],
+)
+def test_who_reads_a_file_is_known(
+    source: Source, tmp_path: Path, name: str, keys: dict[str, str], reader: str
+) -> None:
+    text = '{"id": 1}\n' if "json" in name else "id\n1\n"
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    reading = source(tmp_path, **keys)
+    end = reading.task.latest(reading.at, ReadLimit())
+    found = FrameReader(reading.task).read(reading.spark, reading.at, end).reader
+    assert str(found).startswith(reader)

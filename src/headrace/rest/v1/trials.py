@@ -124,6 +124,9 @@ class StageShown(Shown):
     name: str = Field(description="`source`, or the name of the transform before.")
     fields: dict[str, str] = Field(description="The fields of the value, with their types.")
     records: list[RecordShown]
+    reader: str | None = Field(
+        description="What reads the source, and why, where it may be one thing or another."
+    )
 
 
 class Preview(BaseModel):

@@ -215,26 +215,37 @@ class FileSet(FrameSource):
     def arrow_parts(
         self, spark: SparkSession, start: Position, end: Position
     ) -> ArrowParts | None:
+        found = self._by_arrow(spark, start, end)
+        reader = f"Spark, as {found}" if isinstance(found, str) else "Arrow"
+        if reader != self.reader:
+            log.debug("who reads the files", reader=reader, path=self._settings.path)
+        self.reader = reader
+        return None if isinstance(found, str) else found
+
+    def _by_arrow(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> ArrowParts | str:
+        """Return the rows as Arrow, or why Spark reads them."""
         settings = self._settings
-        if self._why_spark() is not None:
-            return None
+        if (why := self._why_spark()) is not None:
+            return why
         files = self._range(start, end)
         is_parquet = settings.format is Format.PARQUET
+        if not files:
+            return "there is nothing to read"
         if not is_parquet and any(not is_read_by_arrow(file.path) for file in files):
-            return None
+            return "files are compressed by lz4, snappy or deflate"
         if settings.format is Format.TEXT:
             groups = [Group(Schema.string(), tuple(files))]
             return text_parts(spark, groups, Schema.string(), settings.dialect, Format.TEXT)
-        if not files:
-            return None
         schema, groups = self._columns().groups(spark, files)
         if has_variant(schema):
-            return None
-        if is_parquet:
-            if not any(group.by_arrow for group in groups):
-                return None
-            return parquet_parts(groups, schema, truncates=settings.dialect.truncates)
-        return text_parts(spark, groups, schema, settings.dialect, settings.format)
+            return "the schema has a VARIANT"
+        if not is_parquet:
+            return text_parts(spark, groups, schema, settings.dialect, settings.format)
+        if not any(group.by_arrow for group in groups):
+            return "format is parquet, and it knows all types"
+        return parquet_parts(groups, schema, truncates=settings.dialect.truncates)
 
     def _why_spark(self) -> str | None:
         """Return why Spark reads the files, as the settings say; None if Arrow does."""
