@@ -106,8 +106,12 @@ def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
 
 
 def is_blank(file: FoundFile, dialect: Dialect) -> bool:
-    """Return whether a text file has nothing but blanks; a large one is taken for more."""
-    if file.size_bytes > _HEAD_BYTES:
+    """Return whether a text file has nothing but blanks.
+
+    A large one, and one that Spark alone can unpack, is taken for more.
+    """
+    packed = PurePosixPath(file.path).suffix in {".lz4", ".snappy", ".deflate"}
+    if packed or file.size_bytes > _HEAD_BYTES:
         return False
     return not read_sample(file.path, dialect, rows=_HEAD_BYTES).strip()
 
