@@ -60,6 +60,7 @@ from headrace_plugins.connectors.delta.table import (
     Upkeep,
     Vacuum,
     append_obstacle,
+    check_folder,
     check_partition_columns,
     fields_of,
     open_table,
@@ -81,20 +82,11 @@ if TYPE_CHECKING:
 
 TOPIC = "${topic}"
 _FOLDER_NAME = re.compile(r"(?!\.{1,2}$)[\w. -]+")
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def _property(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name.strip(), value.strip()
-
-
-def _check_path(name: str, value: object) -> None:
-    if not value:
-        raise invalid(name, value, "Must be a folder", fix="Give the path of a folder.")
-    if _ESCAPE.search(Location.of(str(value), field=name).path):
-        problem = "Must not contain a percent sign before two hexadecimal digits"
-        raise invalid(name, value, problem, fix="Choose another folder: deltalake decodes it.")
 
 
 def _check_properties(name: str, value: object) -> None:
@@ -110,7 +102,7 @@ class DeltaSettings(Settings, group="Delta"):
         "The table's folder: a path or a file:/// URL, which driver and executors reach by "
         "the same path. "
         f"{TOPIC} in it stands for the topic, for a table each.",
-        validator=Lambda(_check_path, "a folder"),
+        validator=Lambda(check_folder, "a folder"),
         importance=Importance.HIGH,
         meaning=Meaning.PATH,
     )

@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.sdk import ConfigError, HeadraceError, Mark, RetriableError, SinkError, deltalog
+from headrace.sdk.config import invalid
 from headrace.sdk.delta import QUIET, newest_change, staging_folder
 from headrace.sdk.deltalog import (
     LOG,
@@ -30,6 +31,7 @@ from headrace.sdk.deltalog import (
     newest_commit,
 )
 from headrace.sdk.durability import durability, set_durability
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta.columns import required
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.sdk.location import Location
     from headrace_plugins.connectors.delta.columns import Fit
 
 
@@ -76,7 +77,17 @@ _FEATURE_PROPERTIES = (
 OWN_VALUES = ("delta.generationExpression", "delta.identity.", "CURRENT_DEFAULT")
 """How the metadata of a column begins that has values where none are written."""
 _BINDING_METADATA = ("delta.invariants", *OWN_VALUES)
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PARTITION_TYPES = {"boolean", "byte", "short", "integer", "long", "string", "date"}
+
+
+def check_folder(name: str, value: object) -> None:
+    """Raise ConfigError for a path that cannot be a table's folder: a validator of a key."""
+    if not value:
+        raise invalid(name, value, "Must be a folder", fix="Give the path of a folder.")
+    if _ESCAPE.search(Location.of(str(value), field=name).path):
+        problem = "Must not contain a percent sign before two hexadecimal digits"
+        raise invalid(name, value, problem, fix="Choose another folder: deltalake decodes it.")
 
 
 def open_table(path: Location) -> DeltaTable | None:

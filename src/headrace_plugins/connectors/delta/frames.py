@@ -1,0 +1,337 @@
+"""Frames of a table's files and of its change feed, made by Delta's own library.
+
+Delta's streaming source reads the files of a commit by ``DeltaLog.createDataFrame``, which
+knows deletion vectors, column mapping and whatever else a table may have. The same is done
+here, with the definition and the files that ``TableHistory`` has found: nothing is looked up
+again, so that a range gives the same rows whatever was committed since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from headrace.sdk import ConfigError, Schema, SetupError, SourceError
+from headrace.sdk.sparktypes import from_spark_json
+from headrace.sdk.sqltext import literal, quote, sql_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.sdk.location import Location
+    from headrace_plugins.connectors.delta.history import DataFile, Definition
+
+VERSION, MILLIS, NUMBER = "__headrace_version", "__headrace_millis", "__headrace_number"
+"""Columns beside the table's: of a row's commit and file, as partition columns, which cost
+nothing."""
+_NO = False
+"""Not a stream, no coarse changes, no catalog: Java's arguments have no names here."""
+_ADDED = (VERSION, MILLIS, NUMBER)
+_NO_COLUMN_ID = 2_000_000_000
+TYPE, COMMIT, TIME = "_change_type", "_commit_version", "_commit_timestamp"
+"""Delta's columns of the change feed."""
+_RETYPED = ('"timestamp_ntz"', '"void"')
+"""Types that records do not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFile:
+    """A file of a range.
+
+    Args:
+        number: Where it stands in its version, or in the snapshot.
+    """
+
+    file: DataFile
+    version: int
+    millis: int
+    number: int
+
+
+class SparkTable:
+    """A table as Spark reads it. Used by one thread at a time."""
+
+    def __init__(self, spark: SparkSession, location: Location, table: str) -> None:
+        """Read the table of an id. Raises SetupError if the session has no delta-spark."""
+        if "DeltaSparkSessionExtension" not in (spark.conf.get("spark.sql.extensions") or ""):
+            raise SetupError(
+                problem="Delta tables are read by delta-spark, which the session lacks.",
+                fix="Start Spark with the feature delta.",
+            )
+        self._spark, self._location = spark, location
+        java: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to Java
+        self._scala = java.scala
+        self._java = java.java
+        self._delta = java.org.apache.spark.sql.delta
+        self._session: Any = spark._jsparkSession  # noqa: SLF001 - the same
+        logs = self._delta.DeltaLog
+        self._log = logs.forTable(self._session, location.spark_path)
+        if self._log.unsafeVolatileTableId() != table:
+            # Delta keeps what it knows of a table, also of one that was there before.
+            logs.invalidateCache(self._session, self._log.dataPath())
+            self._log = logs.forTable(self._session, location.spark_path)
+        self._snapshot: tuple[int, Any] | None = None
+
+    def rows(self, definition: Definition, files: Sequence[PlacedFile]) -> DataFrame:
+        """Return the rows of files, with the columns that say where each is from."""
+        missing = {each.version: [f for f in files if f.file.action is None] for each in files}
+        actions = self._actions(files) if any(missing.values()) else {}
+        added = self._java.util.ArrayList()
+        for each in files:
+            action = dict(each.file.action or actions[each.file.path])
+            values = (str(each.version), str(each.millis), str(each.number))
+            action["partitionValues"] = {
+                **action["partitionValues"],
+                **dict(zip(_ADDED, values, strict=True)),
+            }
+            added.add(self._action("add", action))
+        sequence = self._scala.jdk.javaapi.CollectionConverters.asScala(added).toSeq()
+        none = self._scala.Option.empty()
+        with _told(self._location):
+            state = self._state(_with_columns(definition))
+            frame = self._log.createDataFrame(state, sequence, _NO, none)
+        return DataFrame(frame, self._spark)
+
+    def changes(self, definition: Definition, first: int, last: int) -> DataFrame:
+        """Return the change feed of versions, both included, that have the same columns."""
+        none, some = self._scala.Option.empty(), self._scala.Option.apply
+        with _told(self._location):
+            frame = self._delta.commands.cdc.CDCReader.changesToBatchDF(
+                self._log,
+                first,
+                last,
+                self._session,
+                none,
+                some(self._state(definition)),
+                _NO,
+                some(self._state(definition)),
+            )
+        return DataFrame(frame, self._spark)
+
+    def forget_snapshot(self) -> None:
+        """Free what a snapshot takes, once it was read."""
+        if self._snapshot is not None:
+            self._snapshot[1].uncache()
+            self._snapshot = None
+
+    def _actions(self, files: Sequence[PlacedFile]) -> dict[str, Mapping[str, Any]]:
+        """Return the actions of files of a snapshot, by their paths; a job may run."""
+        (version,) = {each.version for each in files if each.file.action is None}
+        if self._snapshot is None or self._snapshot[0] != version:
+            none = self._scala.Option.empty()
+            with _told(self._location):
+                found = self._log.getSnapshotAt(version, none, none, _NO)
+            self._snapshot = version, found
+        paths = [each.file.path for each in files if each.file.action is None]
+        state = DataFrame(self._snapshot[1].allFiles().toDF(), self._spark)
+        columns = ", ".join(c for c in state.columns if c not in ("stats", "tags"))
+        chosen = state.where(state["path"].isin(paths)).selectExpr(
+            f"to_json(struct({columns}), map('ignoreNullFields', 'false'))"
+        )
+        with _told(self._location):
+            actions = [json.loads(row[0]) for row in chosen.collect()]
+        return {action["path"]: action for action in actions}
+
+    def _state(self, definition: Definition) -> Any:
+        """Return a snapshot that has a definition, and looks at nothing."""
+        return self._delta.DummySnapshot(
+            self._log.logPath(),
+            self._log,
+            self._action("metaData", definition.metadata),
+            self._scala.Option.empty(),
+            self._scala.Option.apply(self._action("protocol", definition.protocol)),
+        )
+
+    def _action(self, kind: str, body: Mapping[str, Any]) -> Any:
+        return self._delta.actions.Action.fromJson(json.dumps({kind: body}))
+
+
+def _with_columns(definition: Definition) -> Definition:
+    """Add the columns that say where a row is from."""
+    added = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": _NO_COLUMN_ID + number,
+                "delta.columnMapping.physicalName": name,
+            },
+        }
+        for number, name in enumerate(_ADDED)
+    ]
+    schema = {"type": "struct", "fields": [*definition.fields, *added]}
+    partitions = [*definition.metadata["partitionColumns"], *_ADDED]
+    metadata = {
+        **definition.metadata,
+        "schemaString": json.dumps(schema),
+        "partitionColumns": partitions,
+    }
+    return type(definition)(metadata, definition.protocol)
+
+
+@contextmanager
+def _told(location: Location) -> Iterator[None]:
+    """Raise what Delta's library says as an error of the source."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        java = getattr(error, "java_exception", None)
+        message = str(error if java is None else java.getMessage()).strip()
+        problem = f"Delta cannot read {location}: {message.splitlines()[0] or 'no reason'}"
+        raise SourceError(problem) from error
+
+
+def columns_of(definition: Definition) -> dict[str, str]:
+    """Return the SQL of a table's columns, by their names, in types that records have."""
+    columns = {}
+    for field in definition.fields:
+        sql = quote(field["name"])
+        if any(name in json.dumps(field["type"]) for name in _RETYPED):
+            schema = from_spark_json({"type": "struct", "fields": [field]}).fields[0].schema
+            sql = f"CAST({sql} AS {sql_type(schema)})"
+        columns[field["name"]] = sql
+    return columns
+
+
+def schema_of(definition: Definition) -> Schema:
+    """Return the schema of a table's rows. Raises ConfigError for a type that records lack."""
+    return from_spark_json({"type": "struct", "fields": definition.fields})
+
+
+def struct_sql(columns: Mapping[str, str]) -> str:
+    """Return SQL of a struct of columns."""
+    return f"struct({', '.join(f'{sql} AS {quote(name)}' for name, sql in columns.items())})"
+
+
+def key_sql(columns: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """Return the key as a column of a frame of records; nothing without names."""
+    found = {name.lower(): (name, sql) for name, sql in columns.items()}
+    missing = [name for name in names if name.lower() not in found]
+    if missing:
+        raise ConfigError(
+            problem=f"The table has no column {missing[0]}.",
+            fix=f"Choose from {', '.join(columns)}.",
+            field="key.fields",
+        )
+    parts = dict(found[name.lower()] for name in names)
+    return [f"{struct_sql(parts)} AS key"] if parts else []
+
+
+_IN_FILE = (
+    f"array({VERSION}, {NUMBER}, input_file_block_start(), monotonically_increasing_id())"
+)
+"""The place of a row that was read from a file of the table."""
+
+
+def row_records(frame: DataFrame, definition: Definition, key: Sequence[str]) -> DataFrame:
+    """Return the rows of files as records."""
+    columns = columns_of(definition)
+    return frame.selectExpr(
+        f"{struct_sql(columns)} AS value",
+        *key_sql(columns, key),
+        f"timestamp_millis({MILLIS}) AS timestamp",
+        f"{_IN_FILE} AS position",
+    )
+
+
+def feed_records(frame: DataFrame, definition: Definition, key: Sequence[str]) -> DataFrame:
+    """Return the rows of a change feed as records, with Delta's columns of it."""
+    columns = columns_of(definition)
+    feed = {name: name for name in (TYPE, COMMIT, TIME)}
+    return frame.selectExpr(
+        f"{struct_sql(columns | feed)} AS value",
+        *key_sql(columns, key),
+        f"{TIME} AS timestamp",
+        f"{_place(frame)} AS position",
+    )
+
+
+def with_feed(frame: DataFrame) -> DataFrame:
+    """Return the rows of a snapshot in the form of a change feed: as inserted."""
+    time = f"timestamp_millis({MILLIS}) AS {TIME}"
+    return frame.selectExpr("*", f"'insert' AS {TYPE}", f"{VERSION} AS {COMMIT}", time)
+
+
+_RANK = f"""CASE {TYPE} WHEN 'delete' THEN 0 WHEN 'update_preimage' THEN 1
+WHEN 'update_postimage' THEN 2 ELSE 3 END"""
+"""In which order the rows of a commit are applied."""
+_IN_FEED = f"array({COMMIT}, CAST({_RANK} AS BIGINT), monotonically_increasing_id())"
+_OVER = f"OVER (PARTITION BY {COMMIT}, key ORDER BY rank)"
+
+
+def change_records(
+    frame: DataFrame,
+    definition: Definition,
+    key: Sequence[str],
+    table: str,
+    *,
+    snapshot: bool = False,
+) -> DataFrame:
+    """Return the rows of a change feed as changes: before, after, op, source, ts.
+
+    The feed has a row before and a row after each update, apart. With a key they come
+    together, and an update of the key itself is a deletion and an insertion, as of Debezium.
+    Without one nothing tells which rows belong together: updates have the row after only.
+    """
+    columns = columns_of(definition)
+    keyed = key_sql(columns, key)
+    rows = frame.selectExpr(
+        f"{struct_sql(columns)} AS row",
+        *(TYPE, COMMIT, TIME),
+        f"{_RANK} AS rank",
+        f"{_place(frame)} AS position",
+        *keyed,
+    )
+    before, op = f"IF({TYPE} = 'delete', row, NULL)", "'u'"
+    if snapshot:
+        pass
+    elif keyed:
+        rows = rows.selectExpr(
+            "*",
+            f"lag(struct({TYPE} AS type, row)) {_OVER} AS earlier",
+            f"lead({TYPE}) {_OVER} AS later",
+        ).where(f"NOT ({TYPE} = 'update_preimage' AND later <=> 'update_postimage')")
+        paired = f"{TYPE} = 'update_postimage' AND earlier.type <=> 'update_preimage'"
+        before = f"CASE WHEN {_IS_GONE} THEN row WHEN {paired} THEN earlier.row END"
+        op = f"IF({paired}, 'u', 'c')"
+    else:
+        rows = rows.where(f"{TYPE} <> 'update_preimage'")
+    inserted = "r" if snapshot else "c"
+    op = f"CASE WHEN {_IS_GONE} THEN 'd' WHEN {TYPE} = 'insert' THEN '{inserted}' ELSE {op} END"
+    source = struct_sql(
+        {
+            "connector": "'delta'",
+            "table": literal(table),
+            "version": COMMIT,
+            "timestamp": TIME,
+            "snapshot": str(snapshot).lower(),
+        }
+    )
+    change = {
+        "before": before,
+        "after": f"IF({_IS_GONE}, NULL, row)",
+        "op": op,
+        "source": source,
+        "ts": TIME,
+    }
+    return rows.selectExpr(
+        f"{struct_sql(change)} AS value",
+        *(["key"] if keyed else []),
+        f"{TIME} AS timestamp",
+        "position",
+    )
+
+
+def _place(frame: DataFrame) -> str:
+    return _IN_FILE if NUMBER in frame.columns else _IN_FEED
+
+
+_IS_GONE = f"{TYPE} IN ('delete', 'update_preimage')"

@@ -1,0 +1,343 @@
+"""A table's log as a source reads it: its versions, their times, and what each has changed.
+
+``deltalake`` gives the state at a version, whatever form its checkpoints have. The commits
+after it are read one by one from their JSON, as the transaction log protocol has them
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md): only they say which files are
+new.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from headrace.sdk import ConfigError, DataLostError
+from headrace.sdk.deltalog import LOG, actions_in, commit_file
+from headrace.sdk.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+_MAPPING = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
+_COMMIT_TIMES = "delta.enableInCommitTimestamps"
+_SINCE = "delta.inCommitTimestampEnablementVersion"
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that a version has.
+
+    Args:
+        path: As the log has it: percent-encoded, and relative to the table as a rule.
+        rows: How many rows it has; 0 where its statistics do not say.
+        action: What the log says of it; nothing for one of a snapshot.
+    """
+
+    path: str
+    size_bytes: int
+    rows: int
+    action: Mapping[str, Any] | None = None
+
+    def location(self, table: Location) -> Location:
+        """Return where it is; in a shallow clone, that is in another table."""
+        if ":/" in self.path:
+            return Location.of(self.path)
+        path = unquote(self.path)
+        return replace(table, path=path) if path.startswith("/") else table / path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one version has changed.
+
+    What a rewrite of the same rows added and removed, such as OPTIMIZE, is left out.
+
+    Args:
+        millis: When it was committed, in milliseconds since 1970, as Delta has it.
+        changes: The files of the change data feed, where it needs files of its own.
+        metadata: The table's new metadata, where they changed; the log's own form.
+        protocol: The same for its protocol.
+    """
+
+    version: int
+    millis: int
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    changes: tuple[DataFile, ...]
+    metadata: Mapping[str, Any] | None
+    protocol: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a table is at a version: the log's own ``metaData`` and ``protocol``."""
+
+    metadata: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+
+    @property
+    def table(self) -> str:
+        """Return what tells the table from another that is made at the same place later."""
+        return str(self.metadata["id"])
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """Return the columns, as Spark's JSON."""
+        return list(json.loads(self.metadata["schemaString"])["fields"])
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.metadata.get("configuration") or {}
+
+    def after(self, commit: Commit) -> Definition:
+        """Return what it is after a commit."""
+        metadata = commit.metadata or self.metadata
+        return Definition(metadata, commit.protocol or self.protocol)
+
+    def lost_columns(self, later: Definition) -> list[str]:
+        """Return what a later definition no longer has, or has under another name."""
+        mapped = all(each.properties.get(_MAPPING, "none") != "none" for each in (self, later))
+        return list(_lost(self.fields, later.fields, "", mapped=mapped))
+
+
+def _lost(old: Any, new: Any, path: str, *, mapped: bool) -> Iterator[str]:
+    """Yield the paths of fields that are gone; types are the schema evolution's concern."""
+    if isinstance(old, list) and isinstance(new, list):
+
+        def of(field: Mapping[str, Any]) -> str:
+            physical = (field.get("metadata") or {}).get(_PHYSICAL) if mapped else None
+            return str(physical or field["name"]).lower()
+
+        there = {of(field): field for field in new}
+        for field in old:
+            where, found = f"{path}{field['name']}", there.get(of(field))
+            if found is None:
+                yield f"{where} was dropped"
+            elif found["name"].lower() != field["name"].lower():
+                yield f"{where} was renamed to {found['name']}"
+            else:
+                yield from _lost(field["type"], found["type"], f"{where}.", mapped=mapped)
+    elif isinstance(old, dict) and isinstance(new, dict):
+        for part in ("fields", "elementType", "keyType", "valueType"):
+            if part in old and part in new:
+                yield from _lost(old[part], new[part], path, mapped=mapped)
+
+
+class TableHistory:
+    """The versions of one table. Used by one thread at a time."""
+
+    def __init__(self, location: Location) -> None:
+        """Read the log of the table in a folder, when it is asked for."""
+        self.location = location
+        self._newest, self._identity = -1, ""
+        self._times: list[int] = []
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._definitions: list[tuple[int, Definition]] = []
+        """Since which versions the table has been as it is; known from the first of them..."""
+        self._defined = -1
+        """... to this one."""
+        self._times.clear()
+        self._snapshot: tuple[int, pa.Table] | None = None
+
+    def newest(self) -> int:
+        """Return the newest version.
+
+        It costs next to nothing when there is no new one. Raises ConfigError: there is no such
+        table, or ``deltalake`` does not know a feature that its readers need.
+        """
+        there = commit_file(self.location, self._newest).info() if self._newest >= 0 else None
+        if there is None or there.identity != self._identity:
+            # It begins, or the table was removed, and perhaps made anew.
+            self._forget_all()
+            table = self._open()
+            self._newest = int(table.version())
+            self._define(self._newest, table)
+        while commit_file(self.location, self._newest + 1).exists():
+            self._newest += 1
+        there = commit_file(self.location, self._newest).info()
+        self._identity = "" if there is None else there.identity
+        return self._newest
+
+    def oldest(self) -> int:
+        """Return the oldest version whose commit the log still has."""
+        return min(self._versions(), default=self._newest)
+
+    def commit(self, version: int) -> Commit:
+        """Return a commit. Raises DataLostError if the log no longer has it."""
+        path = commit_file(self.location, version)
+        found = path.info()
+        if found is None:
+            oldest = self.oldest()
+            raise DataLostError(
+                problem=f"Version {version} of the table {self.location} is gone from its log, "
+                f"which begins with version {oldest}.",
+                fix=f'Alter the offset to {{"version": {oldest - 1}}} to go on without what '
+                "is lost, or reset the offsets to read the table from a snapshot; and raise "
+                "the table's property delta.logRetentionDuration.",
+            )
+        return _commit(path, version, found.mtime_ns // 1_000_000, found.identity)
+
+    def definition(self, version: int) -> Definition:
+        """Return what the table is at a version. Raises DataLostError if nothing tells it."""
+        if not self._definitions or version < self._definitions[0][0]:
+            self._define(version, self._open(version))
+        while self._defined < version:
+            last = self._definitions[-1][1]
+            now = last.after(self.commit(self._defined + 1))
+            self._defined += 1
+            if now != last:
+                self._definitions.append((self._defined, now))
+        place = bisect_right(self._definitions, version, key=lambda each: each[0])
+        return self._definitions[place - 1][1]
+
+    def _define(self, version: int, table: DeltaTable) -> None:
+        self._definitions, self._defined = [(version, _definition(table))], version
+
+    def snapshot_size(self, version: int) -> int:
+        """Return how many files the table has at a version. Raises DataLostError."""
+        return int(self._files_at(version).num_rows)
+
+    def snapshot_files(self, version: int, start: int, stop: int) -> Iterator[DataFile]:
+        """Yield files that a version has, by their time and path, as Delta's source does."""
+        files = self._files_at(version)
+        for first in range(start, stop, _CHUNK):
+            rows = files.slice(first, min(_CHUNK, stop - first)).to_pylist()
+            for row in rows:
+                yield DataFile(row["path"], row["size_bytes"], row["num_records"] or 0)
+
+    def _files_at(self, version: int) -> pa.Table:
+        if self._snapshot is None or self._snapshot[0] != version:
+            files = pa.table(self._open(version).get_add_actions())
+            names = ["path", "size_bytes", "num_records", "modification_time"]
+            order = [("modification_time", "ascending"), ("path", "ascending")]
+            self._snapshot = version, files.select(names).sort_by(order)
+        return self._snapshot[1]
+
+    def forget_snapshot(self) -> None:
+        """Free what a snapshot takes, once it was read."""
+        self._snapshot = None
+
+    def version_at(self, millis: int) -> int:
+        """Return the newest version that was committed at a time or before; see ``oldest``.
+
+        It is the one before the oldest if none was.
+        """
+        first, newest = self.oldest(), self._newest
+        for version in range(first + len(self._times), newest + 1):
+            # As Delta has it: each version is later than the one before it.
+            after = self._times[-1] + 1 if self._times else 0
+            self._times.append(max(after, self.millis(version)))
+        return first - 1 + bisect_right(self._times, millis)
+
+    def millis(self, version: int) -> int:
+        properties = self.definition(self._newest).properties
+        in_commit = properties.get(_COMMIT_TIMES) == "true"
+        if in_commit and version >= int(properties.get(_SINCE, 0)):
+            return self.commit(version).millis
+        found = commit_file(self.location, version).info()
+        return 0 if found is None else found.mtime_ns // 1_000_000
+
+    def _versions(self) -> Iterator[int]:
+        names = (entry.name for entry in (self.location / LOG).list())
+        stems = (name[:-5] for name in names if name.endswith(".json"))
+        return (int(stem) for stem in stems if stem.isdigit())
+
+    def _open(self, version: int | None = None) -> DeltaTable:
+        try:
+            return DeltaTable(str(self.location), version=version)
+        except DeltaError as error:
+            if version is None and isinstance(error, TableNotFoundError):
+                raise ConfigError(
+                    problem=f"{self.location} is not a Delta table.",
+                    fix="Fix the path, or create the table.",
+                    field="path",
+                ) from error
+            if "not supported" in str(error):
+                raise ConfigError(
+                    problem=f"The table {self.location} cannot be read: {error}.",
+                    fix="Drop the feature from the table (ALTER TABLE ... DROP FEATURE).",
+                    field="path",
+                ) from error
+            if version is None:
+                problem = f"The log of the table {self.location} is damaged: {error}."
+                raise DataLostError(problem, fix="Restore it from a backup.") from error
+            raise DataLostError(
+                problem=f"The table {self.location} cannot be seen at version {version} any "
+                f"more: {error}.",
+                fix="Choose a newer version, or reset the offsets to read the table from a "
+                "newer snapshot; and raise the table's property delta.logRetentionDuration.",
+            ) from error
+
+
+def _definition(table: DeltaTable) -> Definition:
+    metadata, protocol = table.metadata(), table.protocol()
+    features = {
+        "readerFeatures": protocol.reader_features,
+        "writerFeatures": protocol.writer_features,
+    }
+    return Definition(
+        {
+            "id": str(metadata.id),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": list(metadata.partition_columns),
+            "configuration": dict(metadata.configuration),
+        },
+        {
+            "minReaderVersion": protocol.min_reader_version,
+            "minWriterVersion": protocol.min_writer_version,
+            **{name: list(found) for name, found in features.items() if found is not None},
+        },
+    )
+
+
+@lru_cache(maxsize=1024)
+def _commit(path: Location, version: int, written_millis: int, _identity: str) -> Commit:
+    files: dict[str, list[DataFile]] = {"add": [], "remove": [], "cdc": []}
+    facts: dict[str, Any] = {"millis": written_millis, "metadata": None, "protocol": None}
+    try:
+        actions = list(actions_in(path))
+    except ValueError:
+        actions = []
+    if not actions:
+        raise DataLostError(
+            problem=f"{path} is empty or ends too soon, as after a loss of power.",
+            fix="Restore it from a backup; or remove it, if no newer version is there.",
+        )
+    for action in actions:
+        ((kind, body),) = action.items()
+        if kind in files and (kind == "cdc" or body["dataChange"]):
+            files[kind].append(_file(body, keep=kind == "add"))
+        elif kind == "commitInfo":
+            facts["millis"] = int(body.get("inCommitTimestamp") or written_millis)
+        elif kind == "metaData":
+            facts["metadata"] = body
+        elif kind == "protocol":
+            facts["protocol"] = body
+    return Commit(
+        version=version,
+        added=tuple(files["add"]),
+        removed=tuple(files["remove"]),
+        changes=tuple(files["cdc"]),
+        **facts,
+    )
+
+
+def _file(body: Mapping[str, Any], *, keep: bool) -> DataFile:
+    rows = json.loads(body.get("stats") or "{}").get("numRecords") or 0
+    # Statistics are most of an action, and no reader of a whole file needs them.
+    action = {name: body[name] for name in body if name not in ("stats", "tags")}
+    return DataFile(body["path"], body.get("size") or 0, rows, action if keep else None)

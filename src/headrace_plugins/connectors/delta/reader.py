@@ -1,0 +1,461 @@
+"""Reads a Delta table in batches: what each has, where it ends, and what cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    FrameSource,
+    Lag,
+    Position,
+    SourceError,
+    StateError,
+    check_range,
+)
+from headrace.sdk.location import Location
+from headrace_plugins.connectors.delta.frames import (
+    PlacedFile,
+    SparkTable,
+    change_records,
+    columns_of,
+    feed_records,
+    key_sql,
+    row_records,
+    schema_of,
+    with_feed,
+)
+from headrace_plugins.connectors.delta.history import CHANGE_FEED, TableHistory
+from headrace_plugins.connectors.delta.settings import (
+    LATEST,
+    DeltaSourceSettings,
+    FeedFormat,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import ReadLimit, TaskContext
+    from headrace_plugins.connectors.delta.history import Commit, DataFile, Definition
+
+
+_LAG_VERSIONS = 1000
+"""How many commits are looked at for a figure that is only shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a table's history.
+
+    Args:
+        version: Everything of it was read, and all before it.
+        index: Of ``version`` itself only so many files were read; None for all.
+        snapshot: Whether it is the table as it was at ``version`` that is read.
+    """
+
+    version: int
+    index: int | None = None
+    snapshot: bool = False
+
+    @classmethod
+    def of(cls, offset: Mapping[str, Any]) -> Place:
+        """Return the place that an offset names."""
+        index = offset.get("index")
+        whole = index is None
+        return cls(int(offset["version"]), index, not whole and bool(offset.get("snapshot")))
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Return what orders places of one reading."""
+        return self.version, float("inf") if self.index is None else self.index
+
+    def offset(self) -> dict[str, Any]:
+        """Return the place as an offset."""
+        offset: dict[str, Any] = {"version": self.version}
+        if self.index is not None:
+            offset["index"] = self.index
+        if self.snapshot:
+            offset["snapshot"] = True
+        return offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What is never divided: a file, a version of a change feed, or one that has nothing.
+
+    Args:
+        end: The place behind it.
+        number: Where its first file stands in its version, or in the snapshot.
+    """
+
+    end: Place
+    version: int
+    files: Sequence[DataFile]
+    number: int = 0
+    snapshot: bool = False
+
+
+class DeltaReader(FrameSource):
+    """Reads one table; see DeltaSource.
+
+    The position is ``{"path": path} -> {"version": v}``, with ``"index": n`` where of that
+    version only n files were read, and ``"snapshot": true`` where these are the files that the
+    table had then. It has the table's id (``"table"``), which a table that is made anew does
+    not have. The end of a first batch also has where that has begun (``"begin"``).
+    """
+
+    settings: DeltaSourceSettings
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._location = Location.of(self.settings.path)
+        self._history = TableHistory(self._location)
+        self._partition = {"path": self.settings.path}
+        self._spark: tuple[tuple[SparkSession, str], SparkTable] | None = None
+        newest = self._history.newest()
+        columns = columns_of(self._history.definition(newest))
+        key_sql(columns, self.settings.key_fields)
+
+    @override
+    def stop(self) -> None:
+        self._spark = None
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        last = self._last(self._history.newest())
+        self._require_same(start)
+        begin = None
+        if (place := self._place(start)) is None:
+            begin = place = self._begun(limit.until) or self._begin()
+        until = Place(last)
+        if limit.until is not None and (bound := self._place(limit.until)) is not None:
+            until = min(until, bound, key=lambda each: each.order)
+        unlimited = limit.rows is None and limit.size_bytes is None
+        end, files = self._limited(place, until, limit) if not unlimited else (until, None)
+        if unlimited and begin is not None:
+            files = any(piece.files for piece in self._pieces(place, until))
+        if begin is not None and begin.snapshot and not files:
+            return start  # nothing is lost by beginning later
+        if end.order <= place.order and (begin is None or begin.snapshot):
+            return start
+        return self._position(end, begin, limit.until)
+
+    def _limited(self, place: Place, until: Place, limit: ReadLimit) -> tuple[Place, bool]:
+        """Return the end of a batch, and whether it has any file."""
+        end, count, rows, size, checked = place, 0, 0, 0, -1
+        taken: list[_Piece] = []
+        for piece in self._pieces(place, until):
+            try:
+                if piece.version > checked and not piece.snapshot:
+                    self._check(self._history.commit(piece.version))
+                    checked = piece.version
+            except SourceError:
+                if end == place:
+                    raise
+                break  # what comes before is delivered first
+            if end != place and self._begins_anew(piece):
+                break
+            count += len(piece.files)
+            rows += sum(file.rows for file in piece.files)
+            size += sum(file.size_bytes for file in piece.files)
+            over = count > self.settings.max_files
+            over = over or (limit.rows is not None and rows > limit.rows)
+            over = over or (limit.size_bytes is not None and size > limit.size_bytes)
+            if over and count > len(piece.files):
+                break
+            taken.append(piece)
+            end = piece.end
+        self._require_files(taken)
+        return end, any(piece.files for piece in taken)
+
+    def _begins_anew(self, piece: _Piece) -> bool:
+        """Return whether a feed has other columns from here on: Delta reads it apart."""
+        if piece.snapshot or not self.settings.read_change_feed:
+            return False
+        if self._history.commit(piece.version).metadata is None:
+            return False
+        before, after = map(self._history.definition, (piece.version - 1, piece.version))
+        return before.fields != after.fields
+
+    @override
+    def ended(self, position: Position) -> bool:
+        place, newest = self._place(position), self._history.newest()
+        if place is None or place.order < (self._last(newest), float("inf")):
+            return False
+        end, time = self.settings.ending_version, self.settings.ending_timestamp
+        if end is not None:
+            return place.version >= end
+        return time is not None and self._last(newest) < newest
+
+    @override
+    def size_bytes(self, start: Position, end: Position) -> int:
+        pieces = self._range(start, end)
+        return sum(file.size_bytes for piece in pieces for file in piece.files)
+
+    @override
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        newest = self._last(self._history.newest())
+        place = self._place(start) or self._begun(until) or self._begin()
+        stop = (until and self._place(until)) or Place(newest)
+        if stop.version - place.version > _LAG_VERSIONS:
+            return Lag()
+        files = [file for piece in self._pieces(place, stop) for file in piece.files]
+        rows = sum(file.rows for file in files)
+        return Lag(rows, sum(file.size_bytes for file in files))
+
+    @override
+    def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        check_range(start, end, [self._partition])
+        self._history.newest()
+        pieces = list(self._range(start, end))
+        last = self._place(end) or Place(-1)
+        for version in sorted({piece.version for piece in pieces if not piece.snapshot}):
+            self._check(self._history.commit(version))
+        self._require_files(pieces)
+        definition = self._history.definition(last.version)
+        schema_of(definition)  # its error names the column
+        table = self._table(spark, definition)
+        if not any(piece.snapshot for piece in pieces):
+            self._history.forget_snapshot()
+            table.forget_snapshot()
+        if not self.settings.read_change_feed:
+            rows = table.rows(definition, list(self._placed(pieces)))
+            return row_records(rows, definition, self.settings.key_fields)
+        return self._read_feed(table, definition, pieces)
+
+    def _read_feed(
+        self, table: SparkTable, definition: Definition, pieces: Sequence[_Piece]
+    ) -> DataFrame:
+        key, is_row = (
+            self.settings.key_fields,
+            self.settings.change_feed_format is FeedFormat.ROW,
+        )
+        snapshot = [piece for piece in pieces if piece.snapshot]
+        versions = [piece.version for piece in pieces if not piece.snapshot]
+        frames = []
+        if snapshot or not versions:
+            rows = with_feed(table.rows(definition, list(self._placed(snapshot))))
+            frames.append((rows, True))
+        if versions:
+            changes = table.changes(definition, versions[0], versions[-1])
+            frames.append((changes, False))
+        records = [
+            feed_records(frame, definition, key)
+            if is_row
+            else change_records(frame, definition, key, self.settings.path, snapshot=first)
+            for frame, first in frames
+        ]
+        return reduce(lambda one, other: one.unionByName(other), records)
+
+    def _table(self, spark: SparkSession, definition: Definition) -> SparkTable:
+        whose = spark, definition.table
+        if self._spark is None or self._spark[0] != whose:
+            self._spark = whose, SparkTable(spark, self._location, definition.table)
+        return self._spark[1]
+
+    def _placed(self, pieces: Iterable[_Piece]) -> Iterator[PlacedFile]:
+        for piece in pieces:
+            millis = 0 if piece.snapshot else self._history.commit(piece.version).millis
+            if piece.snapshot:
+                millis = self._history.millis(piece.version)
+            for number, file in enumerate(piece.files, piece.number):
+                yield PlacedFile(file, piece.version, millis, number)
+
+    def _range(self, start: Position, end: Position) -> Iterator[_Piece]:
+        """Return the pieces of a range. Raises DataLostError and StateError, as ``read``."""
+        for position in (start, end):
+            self._require_same(position)
+        stop = self._place(end)
+        first = self._place(start) or self._begun(end) or self._begin()
+        if stop is None or first.order > stop.order:
+            raise StateError(
+                problem=f"A range of the table {self._location} begins at {first} and ends at "
+                f"{stop}."
+            )
+        return self._pieces(first, stop)
+
+    def _pieces(self, start: Place, end: Place) -> Iterator[_Piece]:
+        first = start.version + (start.index is None)
+        if start.snapshot:
+            yield from self._snapshot_pieces(start, end)
+            first = start.version + 1
+        for version in range(first, end.version + 1):
+            commit = self._history.commit(version)
+            if self.settings.read_change_feed:
+                changed = commit.changes or commit.added + commit.removed
+                yield _Piece(Place(version), version, changed)
+                continue
+            files = self._appended(commit)
+            skip = (start.index or 0) if version == start.version else 0
+            stop = end.index if version == end.version and not end.snapshot else None
+            if not files:
+                yield _Piece(Place(version), version, ())
+            for number, file in enumerate(files[:stop]):
+                if number >= skip:
+                    behind = Place(version, number + 1 if number + 1 < len(files) else None)
+                    yield _Piece(behind, version, [file], number)
+
+    def _snapshot_pieces(self, start: Place, end: Place) -> Iterator[_Piece]:
+        version, count = start.version, self._history.snapshot_size(start.version)
+        partial = end.snapshot and end.version == version and end.index is not None
+        stop = end.index if partial else count
+        files = self._history.snapshot_files(version, start.index or 0, stop or 0)
+        for number, file in enumerate(files, start.index or 0):
+            whole = number + 1 == count
+            behind = Place(version) if whole else Place(version, number + 1, snapshot=True)
+            yield _Piece(behind, version, [file], number, snapshot=True)
+
+    def _appended(self, commit: Commit) -> Sequence[DataFile]:
+        passed = self.settings.skip_change_commits and commit.removed
+        return () if passed else commit.added
+
+    def _check(self, commit: Commit) -> None:
+        """Raise SourceError for a commit that cannot be read as it is configured."""
+        settings, version = self.settings, commit.version
+        changes = bool(commit.added or commit.removed or commit.changes)
+        go_on = f'alter the offset to {{"version": {version}}} to go on behind it'
+        if settings.read_change_feed:
+            properties = self._history.definition(version).properties
+            if changes and properties.get(CHANGE_FEED) != "true":
+                raise SourceError(
+                    problem=f"Version {version} of the table {self._location} has no change "
+                    f"feed: the property {CHANGE_FEED} was not true then.",
+                    fix=f"Set the property, and {go_on}; or reset the offsets to begin with a "
+                    "snapshot.",
+                    field="read.change.feed",
+                )
+        elif commit.removed and not (settings.skip_change_commits or settings.ignore_changes):
+            if commit.added:
+                what, more = "updates or deletes rows", ""
+            elif settings.ignore_deletes:
+                return
+            else:
+                what, more = "deletes rows", " or ignore.deletes"
+            raise SourceError(
+                problem=f"Version {version} of the table {self._location} {what}, and the "
+                "source reads what is appended.",
+                fix="Set read.change.feed to read changes, if the table has a change feed; or "
+                f"set skip.change.commits{more} to pass over such commits.",
+                field="skip.change.commits",
+            )
+        if commit.metadata is not None and version:
+            self._check_columns(version, go_on)
+
+    def _check_columns(self, version: int, go_on: str) -> None:
+        try:
+            before = self._history.definition(version - 1)
+        except DataLostError:
+            return  # it is the first that is left, and nothing was read before it
+        if lost := before.lost_columns(self._history.definition(version)):
+            raise SourceError(
+                problem=f"Version {version} of the table {self._location} changes columns in a "
+                f"way that later rows do not fit those before: {', '.join(lost)}.",
+                fix=f"Change what reads the records, and {go_on}; rows of that version itself "
+                "are left out.",
+            )
+
+    def _require_files(self, pieces: Iterable[_Piece]) -> None:
+        """Raise DataLostError where a file of a range is gone."""
+        for piece in pieces:
+            for file in piece.files:
+                at = file.location(self._location)
+                if at.exists():
+                    continue
+                raise DataLostError(
+                    problem=f"The file {at} of version {piece.version} is gone, most likely by "
+                    "VACUUM: its rows cannot be read any more.",
+                    fix="Reset the offsets to read the table from a newer snapshot, or alter "
+                    f'the offset to {{"version": {piece.version}}} to go on without them; and '
+                    "raise the table's property delta.deletedFileRetentionDuration.",
+                )
+
+    def _last(self, newest: int) -> int:
+        """Return the last version that may be read now."""
+        settings = self.settings
+        if settings.ending_version is not None:
+            return min(newest, settings.ending_version)
+        if settings.ending_timestamp is not None:
+            end = time_of("ending.timestamp", settings.ending_timestamp)
+            return min(newest, self._history.version_at(end))
+        return newest
+
+    def _begin(self) -> Place:
+        """Return where the configuration says that a new task begins."""
+        settings, newest = self.settings, self._history.newest()
+        snapshot, version = settings.takes_snapshot, settings.starting_version
+        if settings.starting_timestamp is not None:
+            time = time_of("starting.timestamp", settings.starting_timestamp)
+            # A snapshot has what was committed then, and changes begin with it.
+            last = self._history.version_at(time if snapshot else time - 1)
+            oldest = self._history.oldest()
+            if last < oldest and (snapshot or oldest > 0):
+                raise ConfigError(
+                    problem=f"The log of the table {self._location} begins with version "
+                    f"{oldest}, which is later than {settings.starting_timestamp}.",
+                    fix="Choose a later time, or leave it out to begin with a snapshot.",
+                    field="starting.timestamp",
+                )
+        elif version is None or version == LATEST:
+            last = self._last(newest) if snapshot else newest
+        else:
+            last = int(version) - (not snapshot)
+            if last > newest:
+                raise too_new(newest)
+        return Place(last, 0, snapshot=True) if snapshot else Place(last)
+
+    def _begun(self, end: Position | None) -> Place | None:
+        """Return where the batch has begun that ends at a position, if it was a first one."""
+        offset = None if end is None else end.offset(self._partition)
+        begin = None if offset is None else offset.get("begin")
+        return None if begin is None else Place.of(begin)
+
+    def _place(self, position: Position) -> Place | None:
+        offset = position.offset(self._partition)
+        return None if offset is None else Place.of(offset)
+
+    def _position(self, end: Place, begin: Place | None, until: Position | None) -> Position:
+        if until is not None and self._place(until) == end:
+            return until
+        offset = end.offset() | {"table": self._history.definition(end.version).table}
+        if begin is not None:
+            offset["begin"] = begin.offset()
+        return Position.of(self._partition, offset)
+
+    def _require_same(self, position: Position) -> None:
+        """Raise DataLostError unless the table is the one in which a position is."""
+        offset = position.offset(self._partition)
+        if offset is None:
+            return
+        newest, version = self._history.newest(), int(offset["version"])
+        known = self._history.definition(newest).table
+        if offset.get("table", known) == known and version <= newest:
+            return
+        problem = (
+            f"ends at version {newest}, and was read up to version {version}"
+            if version > newest
+            else "has another id than the one that was read"
+        )
+        raise DataLostError(
+            problem=f"The table {self._location} {problem}: it was made anew, or put back from "
+            "an older copy.",
+            fix="Put the old table back. Or reset the offsets, to read the new one from its "
+            "beginning, or alter them to one of its versions.",
+        )
+
+
+def too_new(newest: int) -> ConfigError:
+    """Return the error of a start behind the table."""
+    return ConfigError(
+        problem=f"The newest version of the table is {newest}.",
+        fix=f"Set it to {newest} at most, or to latest.",
+        field="starting.version",
+    )

@@ -1,0 +1,114 @@
+"""The Delta source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    DeliveryGuarantee,
+    HeadraceError,
+    Position,
+    SourceConnector,
+)
+from headrace.sdk.location import Location
+from headrace_plugins.connectors.delta.frames import columns_of, key_sql, schema_of
+from headrace_plugins.connectors.delta.history import CHANGE_FEED, TableHistory
+from headrace_plugins.connectors.delta.reader import DeltaReader, too_new
+from headrace_plugins.connectors.delta.settings import LATEST, DeltaSourceSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from headrace.sdk.config import Config
+
+
+class DeltaSource(SourceConnector):
+    """Reads a Delta table: the rows that it has, then those that are appended.
+
+    It reads what Delta's own streaming source reads, and its keys have the names and the
+    meaning of that source's options. A rewrite of the same rows, such as OPTIMIZE, repeats
+    none. With ``read.change.feed`` it reads insertions, updates and deletions.
+
+    Any table that delta-spark reads can be read, with deletion vectors, column mapping and any
+    form of checkpoints. Columns that are added come with the next batch. What cannot be read as
+    what it was is an error that says what to do: a column that was renamed or dropped, files
+    that were vacuumed, versions that the log has forgotten, a table that was made anew.
+
+    One task reads a table.
+    """
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+
+    settings: DeltaSourceSettings
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        settings = DeltaSourceSettings.from_config(config)
+        history = TableHistory(Location.of(settings.path))
+        try:
+            newest = history.newest()
+            definition = history.definition(newest)
+            key_sql(columns_of(definition), settings.key_fields)
+            schema_of(definition)
+        except ConfigError as error:
+            yield error
+            return
+        except HeadraceError as error:
+            yield ConfigError(problem=error.problem, fix=error.fix, field="path")
+            return
+        version, ending = settings.starting_version, settings.ending_version
+        first = int(version) if version not in (None, LATEST) else None
+        if first is not None and first > newest + (not settings.takes_snapshot):
+            yield too_new(newest)
+        if first is not None and ending is not None and ending < first:
+            yield ConfigError(
+                problem=f"It is before starting.version, {first}.",
+                fix=f"Set it to {first} or more.",
+                field="ending.version",
+            )
+        if settings.read_change_feed and definition.properties.get(CHANGE_FEED) != "true":
+            yield ConfigError(
+                problem="The table has no change feed.",
+                fix=f"Set its property {CHANGE_FEED} to true; it begins with that commit.",
+                field="read.change.feed",
+            )
+
+    @override
+    @classmethod
+    def task_class(cls, config: Config) -> type[DeltaReader]:
+        return DeltaReader
+
+    @override
+    @classmethod
+    def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
+        settings = DeltaSourceSettings.from_config(config)
+        history = TableHistory(Location.of(settings.path))
+        newest = history.newest()
+        before = history.version_at(int(time.timestamp() * 1000) - 1)
+        offset = {"version": before, "table": history.definition(newest).table}
+        return Position.of({"path": settings.path}, offset)
+
+    @override
+    @classmethod
+    def alter_offsets(cls, config: Config, position: Position) -> None:
+        for partition, offset in position.items():
+            version, index = offset.get("version"), offset.get("index", 0)
+            if (
+                set(partition) != {"path"}
+                or type(version) is not int
+                or version < -1
+                or type(index) is not int
+                or index < 0
+            ):
+                raise ConfigError(
+                    problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
+                    fix='Write {"path": path} and {"version": v}, the last version that counts '
+                    "as read; -1 is the beginning.",
+                    field="offsets",
+                )
