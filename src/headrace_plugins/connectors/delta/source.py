@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -54,14 +55,18 @@ class DeltaSource(SourceConnector):
         try:
             newest = history.newest()
             definition = history.definition(newest)
-            key_sql(columns_of(definition), settings.key_fields)
-            schema_of(definition)
-        except ConfigError as error:
-            yield error
-            return
         except HeadraceError as error:
             yield ConfigError(problem=error.problem, fix=error.fix, field="path")
             return
+        columns = columns_of(definition)
+        for look in (
+            partial(schema_of, definition),
+            partial(key_sql, columns, settings.key_fields),
+        ):
+            try:
+                look()
+            except ConfigError as error:
+                yield error
         version, ending = settings.starting_version, settings.ending_version
         first = int(version) if version not in (None, LATEST) else None
         if first is not None and first > newest + (not settings.takes_snapshot):
