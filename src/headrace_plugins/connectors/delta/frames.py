@@ -46,12 +46,13 @@ class PlacedFile:
     """A file of a range.
 
     Args:
+        millis: When that was committed; None where it is not known any more.
         number: Where it stands in its version, or in the snapshot.
     """
 
     file: DataFile
     version: int
-    millis: int
+    millis: int | None
     number: int
 
 
@@ -86,7 +87,8 @@ class SparkTable:
         added = self._java.util.ArrayList()
         for each in files:
             action = dict(each.file.action or actions[each.file.path])
-            values = (str(each.version), str(each.millis), str(each.number))
+            millis = None if each.millis is None else str(each.millis)
+            values = (str(each.version), millis, str(each.number))
             action["partitionValues"] = {
                 **action["partitionValues"],
                 **dict(zip(_ADDED, values, strict=True)),

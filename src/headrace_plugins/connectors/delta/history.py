@@ -140,8 +140,8 @@ class TableHistory:
     def __init__(self, location: Location) -> None:
         """Read the log of the table in a folder, when it is asked for."""
         self.location = location
-        self._newest, self._identity = -1, ""
-        self._times: list[int] = []
+        self._newest, self._mark = -1, ""
+        self._current: Definition | None = None
         self._forget_all()
 
     def _forget_all(self) -> None:
@@ -149,8 +149,17 @@ class TableHistory:
         """Since which versions the table has been as it is; known from the first of them..."""
         self._defined = -1
         """... to this one."""
-        self._times.clear()
+        self._times: tuple[int, list[int]] = -1, []
+        """When versions were committed, from a first one on."""
         self._snapshot: tuple[int, pa.Table] | None = None
+
+    @property
+    def current(self) -> Definition:
+        """Return what the table is at its newest version, as last seen."""
+        if self._current is None:
+            self.newest()
+        assert self._current is not None
+        return self._current
 
     def newest(self) -> int:
         """Return the newest version.
@@ -158,18 +167,22 @@ class TableHistory:
         It costs next to nothing when there is no new one. Raises ConfigError: there is no such
         table, or ``deltalake`` does not know a feature that its readers need.
         """
-        there = commit_file(self.location, self._newest).info() if self._newest >= 0 else None
-        if there is None or there.identity != self._identity:
+        if self._newest < 0 or self._mark_of(self._newest) != self._mark:
             # It begins, or the table was removed, and perhaps made anew.
             self._forget_all()
             table = self._open()
-            self._newest = int(table.version())
-            self._define(self._newest, table)
+            self._newest, self._current = int(table.version()), _definition(table)
         while commit_file(self.location, self._newest + 1).exists():
+            self._current = self.current.after(self.commit(self._newest + 1))
             self._newest += 1
-        there = commit_file(self.location, self._newest).info()
-        self._identity = "" if there is None else there.identity
+        self._mark = self._mark_of(self._newest)
         return self._newest
+
+    def _mark_of(self, version: int) -> str:
+        """Return what tells a commit from another that is at the same place later."""
+        found = commit_file(self.location, version).info()
+        # The number of a file that was removed may be given to the next one.
+        return "" if found is None else f"{found.identity}/{found.mtime_ns}"
 
     def oldest(self) -> int:
         """Return the oldest version whose commit the log still has."""
@@ -192,8 +205,11 @@ class TableHistory:
 
     def definition(self, version: int) -> Definition:
         """Return what the table is at a version. Raises DataLostError if nothing tells it."""
+        if version == self._newest:
+            return self.current
         if not self._definitions or version < self._definitions[0][0]:
-            self._define(version, self._open(version))
+            self._definitions = [(version, _definition(self._open(version)))]
+            self._defined = version
         while self._defined < version:
             last = self._definitions[-1][1]
             now = last.after(self.commit(self._defined + 1))
@@ -202,9 +218,6 @@ class TableHistory:
                 self._definitions.append((self._defined, now))
         place = bisect_right(self._definitions, version, key=lambda each: each[0])
         return self._definitions[place - 1][1]
-
-    def _define(self, version: int, table: DeltaTable) -> None:
-        self._definitions, self._defined = [(version, _definition(table))], version
 
     def snapshot_size(self, version: int) -> int:
         """Return how many files the table has at a version. Raises DataLostError."""
@@ -235,20 +248,26 @@ class TableHistory:
 
         It is the one before the oldest if none was.
         """
-        first, newest = self.oldest(), self._newest
-        for version in range(first + len(self._times), newest + 1):
+        first = self.oldest()
+        if first != self._times[0]:
+            self._times = first, []
+        times = self._times[1]
+        for version in range(first + len(times), self._newest + 1):
             # As Delta has it: each version is later than the one before it.
-            after = self._times[-1] + 1 if self._times else 0
-            self._times.append(max(after, self.millis(version)))
-        return first - 1 + bisect_right(self._times, millis)
+            after = times[-1] + 1 if times else 0
+            times.append(max(after, self.millis(version) or 0))
+        return first - 1 + bisect_right(times, millis)
 
-    def millis(self, version: int) -> int:
-        properties = self.definition(self._newest).properties
+    def millis(self, version: int) -> int | None:
+        """Return when a version was committed; None where the log has forgotten it."""
+        properties = self.current.properties
+        found = commit_file(self.location, version).info()
+        if found is None:
+            return None
         in_commit = properties.get(_COMMIT_TIMES) == "true"
         if in_commit and version >= int(properties.get(_SINCE, 0)):
             return self.commit(version).millis
-        found = commit_file(self.location, version).info()
-        return 0 if found is None else found.mtime_ns // 1_000_000
+        return found.mtime_ns // 1_000_000
 
     def _versions(self) -> Iterator[int]:
         names = (entry.name for entry in (self.location / LOG).list())

@@ -121,9 +121,7 @@ class DeltaReader(FrameSource):
         self._history = TableHistory(self._location)
         self._partition = {"path": self.settings.path}
         self._spark: tuple[tuple[SparkSession, str], SparkTable] | None = None
-        newest = self._history.newest()
-        columns = columns_of(self._history.definition(newest))
-        key_sql(columns, self.settings.key_fields)
+        key_sql(columns_of(self._history.current), self.settings.key_fields)
 
     @override
     def stop(self) -> None:
@@ -263,10 +261,11 @@ class DeltaReader(FrameSource):
         return self._spark[1]
 
     def _placed(self, pieces: Iterable[_Piece]) -> Iterator[PlacedFile]:
+        times: dict[int, int | None] = {}
         for piece in pieces:
-            millis = 0 if piece.snapshot else self._history.commit(piece.version).millis
-            if piece.snapshot:
-                millis = self._history.millis(piece.version)
+            if piece.version not in times:
+                times[piece.version] = self._history.millis(piece.version)
+            millis = times[piece.version]
             for number, file in enumerate(piece.files, piece.number):
                 yield PlacedFile(file, piece.version, millis, number)
 
@@ -436,7 +435,7 @@ class DeltaReader(FrameSource):
         if offset is None:
             return
         newest, version = self._history.newest(), int(offset["version"])
-        known = self._history.definition(newest).table
+        known = self._history.current.table
         if offset.get("table", known) == known and version <= newest:
             return
         problem = (

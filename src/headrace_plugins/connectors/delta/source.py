@@ -54,7 +54,7 @@ class DeltaSource(SourceConnector):
         history = TableHistory(Location.of(settings.path))
         try:
             newest = history.newest()
-            definition = history.definition(newest)
+            definition = history.current
         except HeadraceError as error:
             yield ConfigError(problem=error.problem, fix=error.fix, field="path")
             return
@@ -94,9 +94,9 @@ class DeltaSource(SourceConnector):
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
         settings = DeltaSourceSettings.from_config(config)
         history = TableHistory(Location.of(settings.path))
-        newest = history.newest()
+        history.newest()
         before = history.version_at(int(time.timestamp() * 1000) - 1)
-        offset = {"version": before, "table": history.definition(newest).table}
+        offset = {"version": before, "table": history.current.table}
         return Position.of({"path": settings.path}, offset)
 
     @override

@@ -346,6 +346,18 @@ def test_a_table_that_was_made_anew_is_an_error_with_a_way_out(table: Table) -> 
     assert planned(table.read())[0] == [[2, 3]]
 
 
+def test_a_table_made_anew_in_files_of_the_same_numbers_is_noticed(table: Table) -> None:
+    table.fill(1)
+    task = table.read()
+    _, at = planned(task)
+    other = Table(table.path.with_name("other"))
+    other.fill(1)
+    for version in (0, 1):
+        table.log(version).write_text(other.log(version).read_text())
+    with pytest.raises(DataLostError, match="another id"):
+        task.latest(at, SOME)
+
+
 def test_columns_that_an_overwrite_drops_are_an_error(table: Table) -> None:
     table.fill(1)
     task = table.read(skip_change_commits="true")
@@ -544,3 +556,14 @@ def test_errors_of_the_log_are_errors_of_headrace(table: Table) -> None:
     table.log(0).write_text("nonsense")
     with pytest.raises(HeadraceError):
         table.read()
+
+
+def test_a_batch_looks_at_its_own_commits_only(table: Table) -> None:
+    table.fill(6)
+    DeltaTable(table.path).create_checkpoint()
+    table.log(5).write_text("nonsense")
+    task = table.read()
+    first = task.latest(table.at(1), ReadLimit(rows=2))
+    assert ids(task, table.at(1), first) == [2, 3]
+    with pytest.raises(DataLostError, match="ends too soon"):
+        planned(task, first)
