@@ -28,6 +28,7 @@ from headrace_plugins.connectors.datagen.connector import (
 )
 
 PIECES = 5
+TABLE = "table"
 SCHEMA = "id bigint, name string, amount decimal(12,2), score double, day date, at timestamp"
 
 
@@ -66,6 +67,7 @@ class Cases:
             "CSV to Parquet": (self.csv, self.csv_by_hand),
             "JSON lines to Parquet": (self.json, self.json_by_hand),
             "Parquet to Delta": (self.delta, self.delta_by_hand),
+            "Delta to Parquet": (self.table, self.table_by_hand),
         }
         return [self.compared(name, *both) for name, both in cases.items() if self.only in name]
 
@@ -121,6 +123,22 @@ class Cases:
         for group in self._groups("parquet"):
             frame = self.run.runtime.spark.read.parquet(*group)
             frame.write.mode("append").format("delta").save(str(target))
+        remove(target)
+
+    def table(self) -> None:
+        """Copy a Delta table to Parquet."""
+        path = str(self.run.folder / TABLE)
+        source: dict[str, object] = {"connector": "delta", "path": path}
+        self._to_parquet(source, {"bytes": 1})
+
+    def table_by_hand(self) -> None:
+        """Do the same with a query of Structured Streaming, which keeps positions too."""
+        target, spark = self.run.target(), self.run.runtime.spark
+        files = 1 if self.mode is Mode.PIECES else 1000
+        frame = spark.readStream.format("delta").option("maxFilesPerTrigger", files)
+        writer = frame.load(str(self.run.folder / TABLE)).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(target / "_checkpoint"))
+        writer.trigger(availableNow=True).start(str(target)).awaitTermination()
         remove(target)
 
     def noop(self) -> None:
@@ -190,7 +208,7 @@ class Cases:
 
 
 def write_inputs(run: Bench, rows: int) -> None:
-    """Write the same rows as CSV, as JSON lines and as Parquet, in five files each."""
+    """Write the same rows as CSV, JSON lines, Parquet and a Delta table, in five files each."""
     for piece in range(PIECES):
         first, last = piece * rows // PIECES, (piece + 1) * rows // PIECES
         frame = run.runtime.spark.range(first, last, 1, 1).selectExpr(
@@ -209,6 +227,7 @@ def write_inputs(run: Bench, rows: int) -> None:
             )
             (part,) = staged.glob(f"part-*.{kind}")
             part.rename(folder / f"piece-{piece}.{kind}")
+        frame.write.mode("append").format("delta").save(str(run.folder / TABLE))
 
 
 def main(rows: int, only: str, modes: Sequence[Mode]) -> None:
