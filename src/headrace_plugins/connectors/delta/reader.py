@@ -137,6 +137,7 @@ class DeltaReader(FrameSource):
         until = Place(last)
         if limit.until is not None and (bound := self._place(limit.until)) is not None:
             until = min(until, bound, key=lambda each: each.order)
+        until = max(until, place, key=lambda each: each.order)
         unlimited = limit.rows is None and limit.size_bytes is None
         end, files = self._limited(place, until, limit) if not unlimited else (until, None)
         if unlimited and begin is not None:
@@ -405,6 +406,12 @@ class DeltaReader(FrameSource):
                 )
         elif version is None or version == LATEST:
             last = self._last(newest) if snapshot else newest
+            if last < 0:
+                raise ConfigError(
+                    problem=f"The table {self._location} was created later.",
+                    fix="Choose a later time.",
+                    field="ending.timestamp",
+                )
         else:
             last = int(version) - (not snapshot)
             if last > newest:

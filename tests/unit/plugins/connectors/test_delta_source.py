@@ -427,6 +427,16 @@ def test_a_range_that_goes_backwards_is_refused(table: Table) -> None:
         ids(task, table.at(2), table.at(1))
 
 
+def test_an_end_before_the_table_or_before_the_start_reads_nothing(table: Table) -> None:
+    table.fill(2)
+    os.utime(table.log(0), (1, 1))
+    with pytest.raises(ConfigError, match="created later"):
+        table.read(ending_timestamp="1970-01-01").latest(Position(), SOME)
+    task = table.read(starting_version="2", ending_timestamp=time_of(1))
+    for limit in (SOME, ReadLimit()):
+        assert planned(task, limit=limit)[0] == [[]]
+
+
 def test_a_start_behind_the_table_is_refused_when_the_task_begins(table: Table) -> None:
     table.fill(1)
     with pytest.raises(ConfigError, match="newest version of the table is 1"):
