@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -161,7 +162,17 @@ def _stage(name: str, records: RecordFrame) -> Stage:
     }
     chosen = [f"{sql} AS {name}" for name, sql in columns.items() if sql is not None]
     rows = records.frame.selectExpr(f"to_json(struct({', '.join(chosen)}))").collect()
-    return Stage(name, _fields(records), [_record(json.loads(row[0])) for row in rows])
+    return Stage(name, _fields(records), [_record(_parsed(row[0])) for row in rows])
+
+
+def _parsed(text: str) -> Any:
+    """Return a value of JSON; a fraction that no float is exactly, as a text."""
+    return json.loads(text, parse_float=_fraction)
+
+
+def _fraction(text: str) -> float | str:
+    number = float(text)
+    return number if Decimal(repr(number)) == Decimal(text) else text
 
 
 def _record(record: dict[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,7 @@ _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
 _BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _MISFIT = re.compile(
-    r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to .*?: (?=inv)|(?=Error))"
-    r"(.*)"
+    r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)"
 )
 
 

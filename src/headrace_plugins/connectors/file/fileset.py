@@ -216,10 +216,7 @@ class FileSet(FrameSource):
         self, spark: SparkSession, start: Position, end: Position
     ) -> ArrowParts | None:
         found = self._by_arrow(spark, start, end)
-        reader = f"Spark, as {found}" if isinstance(found, str) else "Arrow"
-        if reader != self.reader:
-            log.debug("who reads the files", reader=reader, path=self._settings.path)
-        self.reader = reader
+        self.reader = f"Spark, as {found}" if isinstance(found, str) else "Arrow"
         return None if isinstance(found, str) else found
 
     def _by_arrow(
