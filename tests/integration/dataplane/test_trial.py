@@ -1,13 +1,18 @@
 """A chain tried on a few records, with Spark."""
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.dataplane.flow_doubles import transform
 
 from headrace.control import try_transforms
 from headrace.dataplane import Step, try_chain
+from headrace.dataplane.chain import apply_chain
+from headrace.dataplane.records import record_frame
 from headrace.plugins import Registry
 from headrace.sdk import ConfigErrors
+from headrace_plugins.transforms import Unwrap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,3 +183,40 @@ def test_a_request_that_is_wrong_is_refused_before_anything_runs(
     with pytest.raises(ConfigErrors) as caught:
         try_transforms(request_, Registry(), lambda _, __: pytest.fail("it ran"))
     assert any(str(error.field).endswith(field) for error in caught.value.errors)
+
+
+@pytest.mark.parametrize("mode", ["delete-to-tombstone", "rewrite"])
+def test_a_trial_of_unwrap_gives_what_a_stream_of_the_same_records_gives(
+    spark: "SparkSession", mode: str
+) -> None:
+    values: list[dict[str, Any]] = [
+        {"pk": 1, "before": None, "after": {"pk": 1, "name": "a"}, "op": "c"},
+        {"pk": 1, "note": "hello"},
+        {"pk": 2, "before": {"pk": 2, "name": "b"}, "after": None, "op": "d"},
+        {"pk": 3, "before": None, "after": None, "op": "d", "ts": 1},
+        {"pk": 4, "before": None, "after": None, "op": "u", "ts": 1},
+        {"pk": 5, "before": None, "after": None, "op": "d"},
+    ]
+    config = {
+        "transforms": "u",
+        "transforms.u.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.u.delete.tombstone.handling.mode": mode,
+    }
+    tried = _try(spark, config, *({"value": value} for value in values))
+    frame = spark.read.json(spark.sparkContext.parallelize([json.dumps(v) for v in values]))
+    order = frame.selectExpr("pk AS key", "struct(*) AS value").coalesce(1)
+    unwrap = Step(transform(Unwrap, "u", delete_tombstone_handling_mode=mode))
+    records = apply_chain(record_frame(order, "topic"), [unwrap])
+    fate = [f"{records.shape.error} AS error"]
+    rows = records.frame.selectExpr(*records.columns(), *fate).orderBy("key").collect()
+    for row, each in zip(rows, tried, strict=True):
+        if row["error"] is not None:
+            assert each["error"]["message"] == row["error"]["message"]
+            continue
+        found = row["value"] and row["value"].asDict(recursive=True)
+        assert _some(each["record"]["value"]) == _some(found)
+
+
+def _some(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the fields that are not null: a trial knows of a record's own fields only."""
+    return value and {name: part for name, part in value.items() if part is not None}

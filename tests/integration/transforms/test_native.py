@@ -292,8 +292,64 @@ def test_a_sink_that_takes_values_apart_makes_spark_put_none_together(spark) -> 
     assert "named_struct" not in sink.plan
 
 
-def test_what_is_no_change_passes(spark) -> None:
+def test_what_is_not_a_change_passes(spark) -> None:
     assert run(spark, ORDERS, step(Unwrap))[1]["value"]["name"] == "n1"
+
+
+MIXED = """SELECT from_json(text, 'pk BIGINT, before STRUCT<pk: BIGINT, name: STRING>,
+after STRUCT<pk: BIGINT, name: STRING>, op STRING, ts BIGINT, note STRING') AS value FROM VALUES
+(1, '{"pk":1,"before":null,"after":{"pk":1,"name":"a"},"op":"c"}'),
+(2, '{"pk":1,"note":"hello"}'),
+(3, '{"pk":2,"before":{"pk":2,"name":"b"},"op":"d"}'),
+(4, '{"pk":3,"op":"d"}'),
+(5, '{"pk":4,"op":"delivered","ts":1}'),
+(6, '{"pk":5,"op":"u","before":{"pk":5}}'),
+(7, '{"pk":6,"op":"d","ts":1}') AS v(n, text) ORDER BY n"""
+
+
+@pytest.mark.parametrize("mode", ["delete-to-tombstone", "drop", "rewrite"])
+def test_records_that_are_not_changes_pass_beside_changes(spark, mode) -> None:
+    """They became tombstones, which delete rows, or rows of nulls."""
+    deleted = {"__deleted": "false"} if mode == "rewrite" else {}
+    rows = run(spark, MIXED, step(Unwrap, delete_tombstone_handling_mode=mode))
+    created, other, gone, *faults, keyless = rows
+    assert created["value"] == {"pk": 1, "name": "a", "note": None} | deleted
+    none = dict.fromkeys(deleted)
+    assert other["value"] == {"pk": 1, "name": None, "note": "hello"} | none
+    assert (other["dropped"], other["error"]) == (None, None)
+    left = {"pk": 2, "name": "b", "note": None, "__deleted": "true"}
+    for row in (gone, keyless):
+        assert (row["dropped"] is not None) == (mode == "drop")
+    if mode != "drop":
+        assert gone["value"] == (left if mode == "rewrite" else None)
+    messages = [row["error"]["message"] for row in faults]
+    assert "no place for its op" in messages[0]
+    assert ["no row after it" in message for message in messages[1:]] == [True, True]
+
+
+def test_headers_topics_and_fields_are_of_changes_only(spark) -> None:
+    config = {"add_fields": "op", "add_headers": "op", "route_by_field": "name"}
+    created, other, gone, *_ = run(spark, MIXED, step(Unwrap, **config))
+    assert (created["topic"], created["value"]["__op"], len(created["headers"])) == (
+        "a",
+        "c",
+        1,
+    )
+    assert (other["topic"], other["value"]["__op"], other["headers"]) == (
+        "orders_7",
+        None,
+        None,
+    )
+    assert (gone["topic"], gone["value"]) == ("b", None)
+
+
+def test_rows_that_some_records_only_have_are_bad_records(spark) -> None:
+    query = """SELECT struct('c' AS op, parse_json(text) AS after) AS value
+    FROM VALUES ('{"id":1}'), ('5') AS v(text)"""
+    rows = run(spark, query, step(Unwrap))
+    assert {row["error"]["message"] for row in rows} == {
+        "The field after is a row in some records only"
+    }
 
 
 def test_a_masked_value_is_the_same_for_the_same_salt_only(spark) -> None:
