@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.contract.converting import Memory, converter, raw_frame
 from tests.integration.dataplane.flow_doubles import (
     NOW,
     TASK,
@@ -18,9 +19,10 @@ from tests.integration.dataplane.flow_doubles import (
     row_of,
     topic_writer,
 )
+from tests.no_keys import NO_KEYS
 from tests.task_doubles import Schemas
 
-from headrace.dataplane import Flow, FrameReader, TopicSource
+from headrace.dataplane import ConvertingReader, Flow, FrameReader, TopicSource
 from headrace.evolution import Evolution
 from headrace.model import Batch, SchemaChangeError
 from headrace.sdk import FrameSource, Position, ReadLimit
@@ -58,7 +60,7 @@ class Changing(FrameSource):
 def flow(
     spark: "SparkSession",
     sinks: Sequence[Any],
-    source: FrameReader | TopicSource,
+    source: FrameReader | TopicSource | ConvertingReader,
     policy: EvolutionPolicy,
     **more: Any,
 ) -> Flow:
@@ -191,6 +193,62 @@ def test_changes_go_through_a_topic_into_a_delta_table(
         {"id": 1, "a": None, "b": None, "s": {"n": 1, "m": None, "k": True}, "c": 7}
         | {"a__string": "six"},
     ]
+
+
+class Texts(FrameSource):
+    """A record of plain JSON, and then some with another type in a field."""
+
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return place(2)
+
+    def read(self, spark, start, end):
+        first, others = [b'{"id":1,"a":5}'], [b'{"id":2,"a":"x"}', b'{"id":3,"a":7}']
+        return raw_frame(spark, others if row_of(start) else first)
+
+
+@pytest.mark.parametrize(
+    ("handling", "rejected", "expected"),
+    [
+        (LENIENT, 0, [(1, 5, None), (2, None, "x"), (3, None, "7")]),
+        (IGNORE, 1, [(1, 5, None), (3, 7, None)]),
+    ],
+)
+def test_another_type_in_plain_json_of_a_topic_is_handled_by_the_policy(
+    spark: "SparkSession", tmp_path: Path, handling: Handling, rejected: int, expected: Any
+) -> None:
+    sink, memory, seen = Kept(), Schemas(), Memory()
+    rejections: list[int] = []
+    for number in (1, 2):
+        props = {"schemas.enable": "false"}
+        json = converter("JsonConverter", props, schemas=seen)
+        reader = ConvertingReader(FrameReader(Texts(NO_KEYS)), [json], tmp_path / "d")
+        letters = dead_letters(tmp_path, "dead")
+        running = flow(
+            spark,
+            [sink],
+            reader,
+            of(ChangeKind.RETYPE, handling),
+            memory=memory,
+            dead_letters=letters,
+        )
+        rejections.append(running.run(batch(number, number - 1, number)).rejected)
+    assert rejections == [0, rejected]
+    values = [row["value"] for row in sink.rows]
+    found = [(value["id"], value["a"], value.get("a__string")) for value in values]
+    assert sorted(found) == expected
+
+
+def test_another_type_in_plain_json_of_a_topic_stops_a_task_that_rejects_it(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    memory, seen = Schemas(), Memory()
+    props = {"schemas.enable": "false"}
+    json = converter("JsonConverter", props, schemas=seen)
+    reader = ConvertingReader(FrameReader(Texts(NO_KEYS)), [json], tmp_path / "d")
+    running = flow(spark, [Kept()], reader, of(ChangeKind.RETYPE, REJECT), memory=memory)
+    running.run(batch(1, 0, 1))
+    with pytest.raises(SchemaChangeError, match="retype a"):
+        running.run(batch(2, 1, 2))
 
 
 @pytest.mark.parametrize("names", [["kept"], ["before", "kept"], ["kept", "behind"]])
