@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
 from headrace.dataplane.conversion import ConvertingReader, PartConverter, encoded
 from headrace.dataplane.python_frames import with_texts, with_variants
-from headrace.dataplane.records import frame_schema, record_frame
+from headrace.dataplane.records import RecordFrame, frame_schema, record_frame
 from headrace.dataplane.sources import SourceFrame
 from headrace.plugins import Registry
 from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema
@@ -75,13 +75,16 @@ def raw_frame(spark, raws: Sequence[bytes | None], part: str = "value"):
 
 
 def encode(spark, each: PartConverter, schema: Schema, natives: Sequence[Any]):
-    """The record frame of the encoded values, with the error if there can be one."""
-    frame = frame_of(spark, schema, natives)
-    records = record_frame(frame, "t")
-    part = records.shape.value
-    assert part.schema is not None
-    records = encoded(records, [each])
+    """The frame of the encoded values, of bad ones too."""
+    records = encoded_records(spark, each, schema, natives)
     return records.frame.selectExpr(*records.columns())
+
+
+def encoded_records(
+    spark, each: PartConverter, schema: Schema, natives: Sequence[Any]
+) -> RecordFrame:
+    """The records of the encoded values, with the error if there can be one."""
+    return encoded(record_frame(frame_of(spark, schema, natives), "t"), [each])
 
 
 def decode(spark, each: PartConverter, frame, folder: Path):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,14 @@ from tests.contract.converting import (
     converter,
     decode,
     encode,
+    encoded_records,
     raw_frame,
     schema_of,
     values_of,
 )
 
+from headrace.dataplane.conversion import encoded
+from headrace.dataplane.records import record_frame
 from headrace.sdk import ConfigError, Schema
 from headrace.sdk.arrow import to_arrow_type
 from headrace.sdk.transform import DATA_EXCEPTION
@@ -368,3 +371,127 @@ def test_a_schema_that_a_converter_cannot_carry_is_refused_before_any_record(
         converter(name).converter.encode("c", "m", schema)
     assert refused.value.field == "value.converter"
     assert refused.value.fix
+
+
+_YEAR_9999 = 253_402_300_799_999_999
+_TIMES = Schema.struct(
+    {
+        "at": Schema.timestamp(optional=True),
+        "clock": Schema.time(optional=True),
+        "all": Schema.array(Schema.timestamp(optional=True), optional=True),
+        "by": Schema.map(Schema.string(), Schema.time(optional=True), optional=True),
+        "in": Schema.struct({"at": Schema.timestamp()}, name="In", optional=True),
+    },
+    name="Times",
+)
+_EXACT_TIMES: list[dict[str, Any]] = [
+    {"at": -1_000, "clock": 86_399_999_000, "all": [0], "by": [("a", 1_000)], "in": {"at": 0}},
+    {"at": None, "clock": None, "all": [None], "by": [("a", None)], "in": None},
+]
+_FINE_TIMES: list[dict[str, Any]] = [
+    {"at": _YEAR_9999},
+    {"at": -1},
+    {"clock": 1},
+    {"clock": -1_000},
+    {"clock": 86_400_001_000},
+    {"all": [0, 999]},
+    {"by": [("a", 1)]},
+    {"in": {"at": 1}},
+]
+
+
+@pytest.mark.parametrize("name", ["JsonConverter", "JsonSchemaConverter", "AvroConverter"])
+def test_times_that_milliseconds_do_not_hold_are_faults_and_not_rounded(
+    spark, name: str, registry: EmbeddedRegistry
+) -> None:
+    none = dict.fromkeys(field.name for field in _TIMES.fields)
+    natives = _EXACT_TIMES + [none | fine for fine in _FINE_TIMES]
+    coded = encoded_records(spark, converter(name, registry=registry), _TIMES, natives)
+    errors = [
+        row.error for row in coded.frame.selectExpr(f"{coded.shape.error} AS error").collect()
+    ]
+    assert errors[: len(_EXACT_TIMES)] == [None] * len(_EXACT_TIMES)
+    for fine, error in zip(_FINE_TIMES, errors[len(_EXACT_TIMES) :], strict=True):
+        assert error is not None, fine
+        assert next(iter(fine)) in error.message
+        assert "milliseconds" in error.message
+
+
+_MOST = "9" * 38
+_EXTREMES = Schema.struct(
+    {
+        "zero": Schema.float64(optional=True),
+        "single": Schema.float32(optional=True),
+        "whole": Schema.decimal(0, precision=38, optional=True),
+        "part": Schema.decimal(38, precision=38, optional=True),
+        "at": Schema.timestamp(optional=True),
+        "day": Schema.date(optional=True),
+    },
+    name="Extremes",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "props"),
+    [
+        ("JsonConverter", {}),
+        ("JsonConverter", {"decimal.format": "NUMERIC"}),
+        ("JsonSchemaConverter", {}),
+        ("JsonSchemaConverter", {"decimal.format": "NUMERIC"}),
+        ("AvroConverter", {}),
+        ("ProtobufConverter", {"optional.for.nullables": "true"}),
+    ],
+)
+def test_the_most_extreme_values_come_back_as_they_were(
+    spark, tmp_path: Path, name: str, props: dict[str, str], registry: EmbeddedRegistry
+) -> None:
+    finer = 999 if name == "ProtobufConverter" else 0
+    highest = {
+        "zero": -0.0,
+        "single": -0.0,
+        "whole": Decimal(_MOST),
+        "part": Decimal(f"-0.{_MOST}"),
+        "at": _YEAR_9999 - 999 + finer,
+        "day": 2_932_896,
+    }
+    lowest = {
+        "zero": 5e-324,
+        "single": 2.0**-149,
+        "whole": Decimal(f"-{_MOST}"),
+        "part": Decimal(f"0.{'0' * 37}1"),
+        "at": -62_135_596_800_000_000 + finer,
+        "day": -719_162,
+    }
+    around = [Decimal(sign * 2**64 + more) for sign in (-1, 1) for more in (-1, 0, 1)]
+    natives = [highest, lowest, *({**lowest, "whole": number} for number in around)]
+    frame = encode(spark, converter(name, props, registry=registry), _EXTREMES, natives)
+    again = converter(name, props, registry=registry)
+    decoded = decode(spark, again, raw_frame(spark, values_of(frame)), tmp_path)
+    assert values_of(decoded, "error") == [None] * len(natives)
+    assert [str(value) for value in values_of(decoded)] == [
+        str(value) for value in plain(_EXTREMES, natives)
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["JsonConverter", "JsonSchemaConverter", "AvroConverter", "ProtobufConverter"]
+)
+def test_a_time_without_a_zone_is_written_as_utc(
+    spark, tmp_path: Path, name: str, registry: EmbeddedRegistry
+) -> None:
+    local = "TIMESTAMP_NTZ '2020-01-02 03:04:05.123'"
+    given = spark.sql(f"SELECT struct({local} AS at, array({local}) AS all) AS value")
+    coded = encoded(record_frame(given, "t"), [converter(name, registry=registry)])
+    raws = values_of(coded.frame.selectExpr(*coded.columns()))
+    again = decode(spark, converter(name, registry=registry), raw_frame(spark, raws), tmp_path)
+    at = datetime(2020, 1, 2, 3, 4, 5, 123_000, UTC)
+    assert values_of(again) == [{"at": at, "all": [at]}]
+
+
+def test_days_that_protobuf_does_not_hold_are_faults(spark, registry: EmbeddedRegistry) -> None:
+    days = Schema.struct({"day": Schema.date(optional=True)}, name="Days")
+    each = converter("ProtobufConverter", registry=registry)
+    far = [{"day": 2_932_897}, {"day": -719_163}, {"day": 2**31 - 1}, {"day": -(2**31)}]
+    coded = encoded_records(spark, each, days, far)
+    errors = coded.frame.selectExpr(f"{coded.shape.error}.message AS text").collect()
+    assert all("years 1 to 9999" in row.text for row in errors)

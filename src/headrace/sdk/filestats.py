@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pyarrow.parquet as pq
 
 _TEXT_CHARS = 32  # what Delta's own writers keep of a text
-_EXACT_DIGITS = 15  # a float holds so many decimal digits exactly
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -46,13 +45,31 @@ def file_stats(footer: pq.FileMetaData) -> str:
         low, high = _bounds(stats)
         lows[name].append(low)
         highs[name].append(high)
-    stats_json = {
-        "numRecords": footer.num_rows,
-        "minValues": {n: min(v) for n, v in lows.items() if None not in v and n not in blind},
-        "maxValues": {n: max(v) for n, v in highs.items() if None not in v and n not in blind},
-        "nullCount": {name: count for name, count in nulls.items() if name not in blind},
-    }
-    return json.dumps(stats_json)
+    low = {n: min(v) for n, v in lows.items() if None not in v and n not in blind}
+    high = {n: max(v) for n, v in highs.items() if None not in v and n not in blind}
+    counts = {name: count for name, count in nulls.items() if name not in blind}
+    return (
+        f'{{"numRecords": {footer.num_rows}, "minValues": {_object(low)}, '
+        f'"maxValues": {_object(high)}, "nullCount": {json.dumps(counts)}}}'
+    )
+
+
+def _object(bounds: Mapping[str, Any]) -> str:
+    """Write bounds as JSON; Decimals with all their digits, which a float may not have."""
+    members = (f"{json.dumps(name)}: {_text(value)}" for name, value in bounds.items())
+    return f"{{{', '.join(members)}}}"
+
+
+def _text(value: object) -> str:
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            return json.dumps(_instant(value))
+        case date():
+            return json.dumps(value.isoformat())
+        case _:
+            return json.dumps(value)
 
 
 def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[str, pq.ColumnChunkMetaData]]:
@@ -74,9 +91,10 @@ def _bounds(stats: pq.Statistics) -> tuple[Any, Any]:
     if not stats.has_min_max:
         return None, None
     try:
-        return _low(stats.min), _high(stats.max)
+        low, high = stats.min, stats.max
     except OverflowError:  # Python has no years before 1 and after 9999
         return None, None
+    return _low(low), _high(high)
 
 
 def _low(value: object) -> Any:
@@ -84,7 +102,7 @@ def _low(value: object) -> Any:
         case str():
             return value[:_TEXT_CHARS]
         case datetime():
-            return _instant(value - timedelta(microseconds=value.microsecond % 1000))
+            return value - timedelta(microseconds=value.microsecond % 1000)
         case _:
             return _bound(value)
 
@@ -96,7 +114,10 @@ def _high(value: object) -> Any:
             return value if len(value) <= _TEXT_CHARS else None
         case datetime():
             below = timedelta(microseconds=value.microsecond % 1000)
-            return _instant(value - below + _MILLISECOND if below else value)
+            try:
+                return value - below + _MILLISECOND if below else value
+            except OverflowError:  # the last millisecond of the year 9999 has no next one
+                return value
         case _:
             return _bound(value)
 
@@ -105,14 +126,10 @@ def _bound(value: object) -> Any:
     match value:
         case bool() | None:
             return None
-        case int():
-            return value
         case float():
             return value if math.isfinite(value) else None
-        case Decimal() if len(value.as_tuple().digits) <= _EXACT_DIGITS:
-            return float(value)
-        case date():
-            return value.isoformat()
+        case int() | Decimal() | date():
+            return value
         case _:
             return None
 
@@ -120,4 +137,6 @@ def _bound(value: object) -> Any:
 def _instant(value: datetime) -> str:
     text = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     zone = "" if value.tzinfo is None else "Z"
-    return text.isoformat(timespec="milliseconds") + zone
+    # Readers take either; milliseconds are what Delta's own writers give.
+    unit = "microseconds" if value.microsecond % 1000 else "milliseconds"
+    return text.isoformat(timespec=unit) + zone

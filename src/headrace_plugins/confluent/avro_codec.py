@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.sdk import RecordError, Type
-from headrace.sdk.schema import NUMBERS, TIME
+from headrace.sdk.schema import DECIMAL, NUMBERS, TIME
 from headrace.sdk.sqltext import literal, quote, sql_null, sql_type, sql_value
 from headrace_plugins.confluent.avro_schemas import (
     AvroType,
@@ -15,6 +15,7 @@ from headrace_plugins.confluent.avro_schemas import (
     engine_tree,
     member_name,
 )
+from headrace_plugins.converters.json_converter import inexact_millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -139,6 +140,57 @@ def _of_logical(sql: str, schema: Schema, type_: AvroType) -> str:
     if sql_type(schema) == sql_type(target):
         return sql
     return f"try_cast({sql} AS {sql_type(target)})"
+
+
+def inexact(
+    sql: str, schema: Schema, type_: AvroType, *, enhanced: bool, path: str = "", depth: int = 0
+) -> Conditions:
+    """Yield what would be another value in Avro, such as microseconds in timestamp-millis."""
+
+    def parts(
+        own: str, part: Schema, kind: AvroType, where: str, deeper: int = 0
+    ) -> Conditions:
+        return inexact(own, part, kind, enhanced=enhanced, path=where, depth=depth + deeper)
+
+    one = type_.optional_part or type_.only_part
+    if one is not None:
+        yield from parts(sql, schema, one, path)
+        return
+    if schema.is_logical:
+        if (condition := _inexact(sql, schema, type_)) is not None:
+            yield path, condition
+        return
+    branches = [(member_name(each, enhanced=enhanced), each) for each in type_.branches]
+    members = branches if type_.kind == "union" else [(f.name, f.type) for f in type_.fields]
+    for name, kind in members:
+        if (field := schema.field(name)) is not None:
+            own = f"{sql}.{quote(name)}"
+            yield from parts(own, field.schema, kind, f"{path}.{name}".strip("."))
+    if type_.kind not in {"array", "map"} or schema.value_schema is None:
+        return
+    item, items = f"x{depth}", sql
+    inside = [(item, schema.value_schema, type_.parts[0])]
+    if schema.key_schema is not None and type_.is_entry:
+        items = f"map_entries({sql})"
+        key, value = (field.type for field in type_.parts[0].fields)
+        inside = [
+            (f"{item}.key", schema.key_schema, key),
+            (f"{item}.value", schema.value_schema, value),
+        ]
+    elif schema.key_schema is not None:
+        items = f"map_values({sql})"
+    for own, part, kind in inside:
+        for where, condition in parts(own, part, kind, f"{path} item", 1):
+            yield where, f"exists({items}, {item} -> {condition})"
+
+
+def _inexact(sql: str, schema: Schema, type_: AvroType) -> str | None:
+    if type_.logical in {"time-millis", "timestamp-millis"}:
+        return inexact_millis(sql, schema)
+    if schema.name == DECIMAL:
+        written = _of_logical(sql, schema, type_)
+        return None if written == sql else f"NOT ({written} <=> {sql})"
+    return None
 
 
 def _misfit(schema: Schema, type_: AvroType) -> RecordError:

@@ -23,6 +23,7 @@ from headrace_plugins.confluent.avro_codec import (
     Reading,
     connected,
     fitted,
+    inexact,
     overflowing,
     unwritable,
 )
@@ -290,6 +291,16 @@ class AvroConverter(Converter):
                 condition, literal(f"Invalid value for the Avro schema at {path or 'the top'}")
             )
             for path, condition in unwritable(made, type_)
+        )
+        faults += tuple(
+            Fault(
+                condition,
+                literal(
+                    f"The Avro schema does not hold the value at {path or 'the top'} exactly: "
+                    "round it in a transform, as times to milliseconds by date_trunc"
+                ),
+            )
+            for path, condition in inexact(column, schema, type_, enhanced=enhanced)
         )
         bad = " OR ".join(fault.condition for fault in faults)
         bytes_ = f"IF({made} IS NULL, NULL, {framed(written)})"

@@ -39,7 +39,13 @@ from headrace_plugins.confluent.remote_schemas import (
     refusing,
 )
 from headrace_plugins.confluent.schema_registry import SchemaText, SchemaType
-from headrace_plugins.converters.json_converter import JsonWriter, compact, member_text
+from headrace_plugins.converters.json_converter import (
+    JsonWriter,
+    beyond_millis,
+    compact,
+    member_text,
+    millis_faults,
+)
 from headrace_plugins.converters.json_decoding import decoded_payloads
 from headrace_plugins.converters.scalars import ConverterSettings, DecimalSettings, unused_cache
 
@@ -203,7 +209,9 @@ class JsonSchemaConverter(Converter):
         numbers = self.settings.decimals_as_numbers
         json = SchemaJsonWriter(decimals_as_numbers=numbers).text(column, schema)
         payload_sql = f"CAST({json} AS BINARY)"
-        return Converted(framed_sql(writer.id, payload_sql), Schema.bytes(optional=True))
+        framed = framed_sql(writer.id, payload_sql)
+        faults = millis_faults(beyond_millis(column, schema))
+        return Converted(framed, Schema.bytes(optional=True), faults=faults)
 
     @override
     def decoder(self) -> ArrowDecoder:

@@ -355,6 +355,9 @@ def _fill_decimal(message: Any, value: Decimal, precision: int, scale: int) -> N
 
 
 def _fill_date(message: Any, value: int) -> None:
+    if not _FIRST <= value * _DAY <= _LAST:
+        problem = "a date is not in the years 1 to 9999"
+        raise ValueError(problem)
     day = date.fromordinal(value + _EPOCH)
     message.year, message.month, message.day = day.year, day.month, day.day
 

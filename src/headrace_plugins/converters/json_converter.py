@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Converter, RecordError, Schema, Type
 from headrace.sdk.config import Importance, Lambda, invalid, setting
-from headrace.sdk.connectjson import connect_json, connect_schema
+from headrace.sdk.connectjson import DAY_MILLIS, connect_json, connect_schema
 from headrace.sdk.converter import HEADERS, Converted, Fault, HeaderConverter, RecordPart
 from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, VARIANT, precision_of, scale_of
 from headrace.sdk.sqltext import literal, quote, sql_type
@@ -24,7 +24,7 @@ from headrace_plugins.converters.json_parsing import loaded
 from headrace_plugins.converters.scalars import ConverterSettings, DecimalSettings, unused_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headrace.sdk.converter import ArrowDecoder
 
@@ -143,6 +143,51 @@ class JsonWriter:
         return f"transform(map_entries({sql}), {entry} -> array({', '.join(pair)}))"
 
 
+Conditions: TypeAlias = "Iterator[tuple[str, str]]"
+"""Where something is wrong with a value, and the SQL condition under which it is."""
+
+
+def beyond_millis(sql: str, schema: Schema, path: str = "", depth: int = 0) -> Conditions:
+    """Yield what Kafka Connect's milliseconds cannot say of a value and of its parts."""
+    if schema.is_logical:
+        if (condition := inexact_millis(sql, schema)) is not None:
+            yield path, condition
+        return
+    for field in schema.fields:
+        name = f"{path}.{field.name}".strip(".")
+        yield from beyond_millis(f"{sql}.{quote(field.name)}", field.schema, name, depth)
+    item = f"x{depth}"
+    parts = ((schema.key_schema, "map_keys({})"), (schema.value_schema, "map_values({})"))
+    for part, items in parts:
+        if part is not None:
+            of = sql if schema.type is Type.ARRAY else items.format(sql)
+            for where, condition in beyond_millis(item, part, f"{path} item", depth + 1):
+                yield where, f"exists({of}, {item} -> {condition})"
+
+
+def inexact_millis(sql: str, schema: Schema) -> str | None:
+    """Return the condition under which a scalar is not a number of milliseconds."""
+    if schema.name == TIMESTAMP:
+        return f"unix_micros({sql}) % 1000 <> 0"
+    if schema.name == TIME:
+        return f"({sql} % 1000 <> 0 OR {sql} NOT BETWEEN 0 AND {DAY_MILLIS}000)"
+    return None
+
+
+def millis_faults(conditions: Conditions) -> tuple[Fault, ...]:
+    """Return the faults of values that would be rounded in silence."""
+    return tuple(
+        Fault(
+            condition,
+            literal(
+                f"The format holds milliseconds only, and the time at {path or 'the top'} is "
+                "more exact: round it in a transform, as by date_trunc"
+            ),
+        )
+        for path, condition in conditions
+    )
+
+
 def compact(tree: Any) -> str:
     """Write JSON as Jackson does, without spaces."""
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
@@ -175,7 +220,8 @@ def _hex_of_long(number: str) -> str:
     """Return SQL for the 32 digits of a whole number of up to 38 decimal ones."""
     word = "18446744073709551616BD"
     low = f"pmod({number}, {word})"
-    high = f"CAST(({number} - {low}) / {word} AS BIGINT)"
+    # Their difference could have 39 digits.
+    high = f"(({number} DIV {word}) - IF({number} % {word} < 0, 1L, 0L))"
     signed = f"CAST(IF({low} >= 9223372036854775808BD, {low} - {word}, {low}) AS BIGINT)"
     return f"concat(lpad(hex({high}), 16, '0'), lpad(hex({signed}), 16, '0'))"
 
@@ -257,7 +303,8 @@ class JsonConverter(Converter, HeaderConverter):
         enveloped = self.settings.schemas_enable and self._content() is None
         writer = replace(self._writer(), variants_as_text=enveloped)
         text = writer.envelope(column, schema) if enveloped else writer.text(column, schema)
-        return Converted(f"CAST({text} AS BINARY)", Schema.bytes(optional=True))
+        faults = millis_faults(beyond_millis(column, schema))
+        return Converted(f"CAST({text} AS BINARY)", Schema.bytes(optional=True), faults=faults)
 
     @override
     def decoder(self) -> ArrowDecoder:

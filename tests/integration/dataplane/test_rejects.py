@@ -19,7 +19,7 @@ from tests.no_keys import NO_KEYS
 
 from headrace.dataplane import FrameReader
 from headrace.dataplane.json_sql import CORRUPT, json_sql, parse_sql, value_sql
-from headrace.dataplane.records import frame_schema
+from headrace.dataplane.records import frame_schema, record_frame
 from headrace.model import Counts, ErrorLog, TooManyRejectedError
 from headrace.sdk import FrameSource
 
@@ -193,7 +193,9 @@ VALUES = """named_struct(
  'i', 1Y, 'l', 9223372036854775807L, 'd', CAST('12345678901234567890.123456789' AS
  DECIMAL(38, 9)), 'f', double('NaN'), 'g', 0.1D, 'b', X'00FF', 's', 'a "quoted" \\ ü \n',
  't', TIMESTAMP '2026-01-02 03:04:05.123456Z', 'day', DATE '2026-02-03', 'n',
- CAST(NULL AS INT), 'm', map('x', 1, 'y', 2), 'o', map(1, map('a', X'01')),
+ CAST(NULL AS INT), 'zero', -0.0D, 'zerof', CAST('-0.0' AS FLOAT), 'tiny', 4.9E-324D, 'most',
+ CAST(repeat('9', 38) AS DECIMAL(38, 0)), 'least', CAST('-0.' || repeat('9', 38) AS
+ DECIMAL(38, 38)), 'm', map('x', 1, 'y', 2), 'o', map(1, map('a', X'01')),
  'a', array(named_struct('p', map(date'2026-01-01', 1)), NULL), 'e', named_struct('z', NULL))
 """
 
@@ -209,6 +211,31 @@ def test_a_value_of_any_type_comes_back_from_its_text(spark) -> None:
     assert row[2] is None, row[3]
     assert repr(row["back"]) == repr(row["value"])
     assert json.loads(row["text"])["n"] is None
+
+
+TIMES = """named_struct('last', TIMESTAMP '9999-12-31 23:59:59.999999Z', 'first',
+ TIMESTAMP '0001-01-01 00:00:00.000001Z', 'before', timestamp_micros(-99999999999999999),
+ 'after', timestamp_micros(253402300800000001), 'local', TIMESTAMP_NTZ
+ '9999-12-31 23:59:59.999999', 'locals', array(TIMESTAMP_NTZ '1969-12-31 23:59:59.000001'),
+ 'day', DATE '0001-01-01', 'far', date_from_unix_date(2147483647))"""
+
+
+def test_a_time_of_any_year_with_or_without_a_zone_comes_back_from_its_text(spark) -> None:
+    """A time without a zone did not come back, and its letter could not be replayed."""
+    records = record_frame(spark.sql(f"SELECT {TIMES} AS value"), "t")
+    schema = records.shape.value.schema
+    assert schema is not None
+    text = records.frame.selectExpr("value", f"{json_sql('value', schema)} AS text")
+    back = text.selectExpr("value", "text", f"{parse_sql('text', schema)} AS parsed")
+    row = back.selectExpr(
+        "CAST(value AS STRING) AS value",
+        f"CAST({value_sql('parsed', schema)} AS STRING) AS back",
+        f"parsed.{CORRUPT}",
+        "text",
+    ).collect()[0]
+    assert row[2] is None, row.text
+    assert row.back == row.value
+    assert "1969-12-31 23:59:59.000001" in row.back
 
 
 def test_a_text_that_does_not_fit_is_told_apart_from_null(spark) -> None:

@@ -124,12 +124,12 @@ def test_what_confluents_serializer_writes_is_read_and_the_other_way_round(
         f["name"] for f in ORDER["fields"] if f["name"] != "by"
     ]
 
-    micros = (FIRST["at"] - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000
+    millis = FIRST["at"].replace(microsecond=123_000)
+    micros = (millis - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000
     native = {**value, "day": 19782, "at": round(micros)}
     back = encode(spark, each, schema.replaced(optional=False), [native])
     [raw] = values_of(back)
     again = AvroDeserializer(client)(raw, context())
-    millis = FIRST["at"].replace(microsecond=123_000)
     assert again == {**FIRST, "at": millis}
     each.converter.close()
 

@@ -41,6 +41,7 @@ from headrace_plugins.connectors.delta.table import (
     run_in_worker,
     size_of,
     turns_on_features,
+    writer_properties,
 )
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ class Merge(_Commit):
                 target_alias="t",
                 commit_properties=mark_properties(self.mark, self.receipt),
                 post_commithook_properties=QUIET,
+                writer_properties=writer_properties(table),
             )
             .when_matched_delete(predicate=f"s.{DELETED}")
             # Columns of the table that the batch lacks keep their values.

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import structlog
-from deltalake import DeltaTable, write_deltalake
+from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
@@ -48,6 +48,8 @@ log = structlog.get_logger(__name__)
 HIDDEN = "_headrace"
 """The folder in a table for what is not part of it: staged rows, and its creator."""
 _CREATED = "created.json"
+_DECIMAL = re.compile(r"decimal\((\d+),\s*-?\d+\)")
+_EXACT_DIGITS = 15  # a float holds so many decimal digits exactly
 WIDENING = "delta.enableTypeWidening"
 # Features that ask nothing of a writer that adds files, once what they allow (constraints,
 # generated columns, column mapping) is looked for in the table itself.
@@ -176,6 +178,30 @@ def fields_of(table: DeltaTable) -> list[dict[str, Any]]:
 def properties_of(table: DeltaTable) -> Mapping[str, str]:
     """Return the table's properties."""
     return {name: str(value) for name, value in table.metadata().configuration.items()}
+
+
+def writer_properties(table: DeltaTable) -> WriterProperties | None:
+    """Return what keeps ``deltalake`` from writing bounds of Decimals that it rounds.
+
+    They would be floats, or 64 bits, and readers and merges would pass over files whose values
+    lie outside. It can be told column by column but for those inside structs.
+    """
+    wide = [f["name"] for f in fields_of(table) if _has_wide_decimal(f["type"])]
+    if not wide:
+        return None
+    none = ColumnProperties(statistics_enabled="NONE")
+    if any(isinstance(f["type"], dict) for f in fields_of(table) if f["name"] in wide):
+        return WriterProperties(default_column_properties=none)
+    return WriterProperties(column_properties=dict.fromkeys(wide, none))
+
+
+def _has_wide_decimal(kind: Any) -> bool:
+    if isinstance(kind, str):
+        found = _DECIMAL.fullmatch(kind)
+        return found is not None and int(found[1]) > _EXACT_DIGITS
+    parts = [field["type"] for field in kind.get("fields", ())]
+    parts += [kind[name] for name in ("elementType", "keyType", "valueType") if name in kind]
+    return any(_has_wide_decimal(part) for part in parts)
 
 
 def size_of(table: DeltaTable) -> int:
@@ -325,7 +351,8 @@ class Maintenance:
     def _optimize(self) -> None:
         if merge_obstacle(DeltaTable(str(self.table))) is None:
             before = int(DeltaTable(str(self.table)).version())
-            figures = DeltaTable(str(self.table)).optimize.compact()
+            table = DeltaTable(str(self.table))
+            figures = table.optimize.compact(writer_properties=writer_properties(table))
             # Before the files that it replaces may be deleted.
             flush_commits(self.table, None, before)
             log.info(

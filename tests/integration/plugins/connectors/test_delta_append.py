@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -199,3 +200,54 @@ class TestPartitions:
         frame = records([(1, "a")])
         with pytest.raises(ConfigError, match="divided by no column"):
             sink(tmp_path / "t", partition_by="name").write(frame, batch_of(frame, 2))
+
+
+EXTREMES = """SELECT named_struct('id', id) AS key, array(id) AS position,
+named_struct('id', id, 'at', at, 'day', day, 'd', d, 'f', f, 'whole', whole, 'part', part)
+AS value FROM VALUES
+(1L, TIMESTAMP '9999-12-31 23:59:59.999999Z', DATE '9999-12-31', -0.0D, CAST('-0.0' AS FLOAT),
+ CAST(repeat('9', 38) AS DECIMAL(38, 0)), CAST('0.' || repeat('9', 38) AS DECIMAL(38, 38))),
+(2L, TIMESTAMP '0001-01-01 00:00:00.000001Z', DATE '0001-01-01', 4.9E-324D,
+ CAST('1.4E-45' AS FLOAT), CAST('-' || repeat('9', 38) AS DECIMAL(38, 0)),
+ CAST('-0.' || repeat('9', 38) AS DECIMAL(38, 38)))
+AS v(id, at, day, d, f, whole, part)"""
+SHOWN = ["id", *(f"CAST({n} AS STRING)" for n in ("at", "day", "d", "f", "whole", "part"))]
+TYPES = {
+    "at": "TIMESTAMP",
+    "day": "DATE",
+    "d": "DOUBLE",
+    "f": "FLOAT",
+    "whole": "DECIMAL(38, 0)",
+    "part": "DECIMAL(38, 38)",
+}
+WRITERS = {
+    "appended": {},
+    "partitioned": {"partition_by": "whole"},
+    "merged by a worker": {"mode": "upsert", "merge_spark_threshold_bytes": "1000000000000"},
+    "merged by Spark": {"mode": "upsert", "merge_spark_threshold_bytes": "0"},
+}
+
+
+@pytest.mark.parametrize("how", WRITERS)
+def test_extreme_values_are_read_back_and_found_by_the_statistics(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    """Bounds that were rounded to floats hid rows from whoever looked for them."""
+    task, frame = sink(tmp_path / "t", **WRITERS[how]), spark.sql(EXTREMES)
+    again = frame if "mode" in WRITERS[how] else frame.where("key.id = 2")
+    write(task, frame.where("key.id = 1"), 1)
+    write(task, again, 2)
+    table = spark.read.format("delta").load(str(tmp_path / "t"))
+    found = sorted(map(tuple, table.selectExpr(*SHOWN).collect()))
+    wanted = sorted(map(tuple, frame.selectExpr("value.*").selectExpr(*SHOWN).collect()))
+    assert found == wanted
+    for number, row in enumerate(wanted):
+        for (name, kind), text in zip(TYPES.items(), row[1:], strict=True):
+            only = table.where(f"{name} = CAST('{text}' AS {kind})").select("id").collect()
+            assert [each.id for each in only] == [number + 1], (name, text)
+    if how == "appended":
+        rows = DeltaTable(tmp_path / "t").to_pyarrow_table()
+        dataset = DeltaTable(tmp_path / "t").to_pyarrow_dataset()
+        for name in TYPES:
+            for value in rows[name]:
+                assert dataset.count_rows(ds.field(name) == value) == 1, (name, value)

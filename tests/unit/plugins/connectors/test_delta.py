@@ -159,7 +159,7 @@ class TestStatistics:
         return stats
 
     def test_there_are_no_bounds_beyond_the_years_that_python_has(self, tmp_path: Path) -> None:
-        end_of_time = [253402300799999999, 9 * 10**18, -(9 * 10**18)]
+        end_of_time = [253402300800000000, 9 * 10**18, -(9 * 10**18)]
         for micros in end_of_time:
             times = pa.array([micros], pa.timestamp("us", tz="UTC"))
             stats = self.stats(tmp_path, pa.table({"t": times}))
@@ -193,9 +193,43 @@ class TestStatistics:
         )
         stats = self.stats(tmp_path, table)
         low, high = "1969-12-31T23:59:59.999", "1970-01-01T00:00:00.000"
-        assert stats["minValues"] == {"t": f"{low}Z", "naive": low, "text": "é" * 32}
-        assert stats["maxValues"] == {"t": f"{high}Z", "naive": high}
+        big = pytest.approx(12345678901234567.89)
+        assert stats["minValues"] == {
+            "t": f"{low}Z",
+            "naive": low,
+            "text": "é" * 32,
+            "big": big,
+        }
+        assert stats["maxValues"] == {"t": f"{high}Z", "naive": high, "big": big}
         assert stats["nullCount"] == dict.fromkeys(table.column_names, 0) | {"none": 1}
+
+    def test_the_last_microsecond_of_all_and_large_decimals_have_exact_bounds(
+        self, tmp_path: Path
+    ) -> None:
+        """Bounds of other columns alone make ``deltalake`` pass over the whole file."""
+        last = datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)
+        most = "9" * 38
+        table = pa.table(
+            {
+                "t": pa.array(
+                    [last, last.replace(microsecond=999_000)], pa.timestamp("us", "UTC")
+                ),
+                "whole": pa.array([Decimal(most), Decimal(f"-{most}")], pa.decimal128(38, 0)),
+                "part": pa.array([Decimal("1E-38"), Decimal(0)], pa.decimal128(38, 38)),
+                "zero": [-0.0, 0.0],
+            }
+        )
+        pq.write_table(table, tmp_path / "f.parquet", row_group_size=1)
+        text = file_stats(pq.read_metadata(tmp_path / "f.parquet"))
+        stats = json.loads(text, parse_float=Decimal)
+        assert stats["maxValues"]["t"] == "9999-12-31T23:59:59.999999Z"
+        assert stats["minValues"]["t"] == "9999-12-31T23:59:59.999Z"
+        assert (stats["minValues"]["whole"], stats["maxValues"]["whole"]) == (
+            -int(most),
+            int(most),
+        )
+        assert stats["maxValues"]["part"] == Decimal("1E-38")
+        assert "E-" not in text
 
     def test_columns_with_dots_and_members_of_structs_are_left_out(
         self, tmp_path: Path
