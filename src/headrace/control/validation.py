@@ -23,7 +23,7 @@ from headrace.control.converters import (
 from headrace.evolution import EvolutionSettings, evolution_keys, plugin_keys
 from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import PluginTimeoutError, References, Registry, within
-from headrace.sdk import ConfigError, ConfigErrors, Connector, HeadraceError
+from headrace.sdk import ConfigError, ConfigErrors, Connector, HeadraceError, Transform
 from headrace.sdk.config import (
     Config,
     ConfigDef,
@@ -265,7 +265,9 @@ class _Check:
                 )
                 problem = f"{name} has no ${part}."
                 self.errors.append(ConfigError(problem, field=f"{step.place}.type", fix=fix))
-            self._parse(transform.config_def(), step.config, step.place)
+            config = self._parse(transform.config_def(), step.config, step.place)
+            if config is not None:
+                self._check_named(transform, config, step)
             self._unknown(transform.config_def(), step.config, step.place)
             if step.predicate is not None:
                 place = f"{step.place}.predicate"
@@ -277,6 +279,18 @@ class _Check:
             fix = "Add a predicate, or remove negate."
             problem = "Negate needs a predicate."
             self.errors.append(ConfigError(problem, field=f"{step.place}.negate", fix=fix))
+
+    def _check_named(self, transform: type[Transform], config: Config, step: StepSpec) -> None:
+        """Check what a step names, where it may: else the errors would tell what is there."""
+        if any(not_allowed(Definition("step", steps=(step,)), self._registry)):
+            return
+        limit = self._registry.check_timeout
+        try:
+            wrong = within(limit, "headrace-check", lambda: [*transform.check(config)])
+        except PluginTimeoutError:
+            self.errors.append(PluginTimeoutError(limit, field=f"{step.place}.type"))
+            return
+        self.errors += errors_at(wrong, step.place).errors if wrong else ()
 
     def _parse(self, keys: ConfigDef, props: Mapping[str, str], place: str) -> Config | None:
         try:

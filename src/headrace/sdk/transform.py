@@ -8,7 +8,7 @@ projection a step, which Spark merges into a single stage.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from headrace.sdk.config import Config, Configured
-from headrace.sdk.errors import UnfitRecordError
+from headrace.sdk.errors import ConfigError, UnfitRecordError
 from headrace.sdk.expressions import RecordExpr, ValueExpr
 from headrace.sdk.sqltext import literal
 from headrace.sdk.struct_exprs import java_class
@@ -57,6 +57,15 @@ class Transform(Configured, ABC):
         self.config = config
         self.settings = self.settings_class().from_config(config)
         self.of_key = of_key
+
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        """Return what is wrong with what a valid configuration names, such as a missing file.
+
+        Called where a definition is checked, once its paths and code are allowed. Looks, but
+        starts and changes nothing.
+        """
+        return ()
 
     @abstractmethod
     def apply(self, shape: RecordExpr) -> RecordExpr:

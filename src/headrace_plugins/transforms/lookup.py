@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk import TransformBatch, TransformContext
+    from headrace.sdk.config import Config
 
 
 class _Part(CodeTransform):
@@ -491,6 +492,20 @@ class Lookup(CodeTransform):
     """
 
     settings: LookupSettings
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        settings = LookupSettings.from_config(config)
+        path = re.sub(r"^file:(//)?(?=/)", "", settings.table or "")
+        if not path or re.match(r"\w+:", path) or re.search(r"[*?\[{]", path):
+            return  # another file system, or a pattern: what is there, a run will tell
+        fix = "Make the table first, or correct its path."
+        if not Path(path).exists():
+            yield ConfigError(f"{path} does not exist.", field="table", fix=fix)
+        elif settings.format == "delta" and not (Path(path) / "_delta_log").is_dir():
+            fix = "Name the folder of a Delta table, or set format."
+            yield ConfigError(f"{path} is not a Delta table.", field="table", fix=fix)
 
     @override
     def runner(self) -> CodeTransform:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +32,7 @@ from headrace.sdk.config import Importance, Meaning, Settings, ValidString, sett
 from headrace.sdk.sparktypes import parse_ddl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headrace.sdk.config import Config
 
@@ -48,11 +52,66 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
             field="function",
             fix="Write package.module:name or path/of/file.py:name.",
         )
+    if code is not None:
+        yield from _wrong_text("<code>", str(code), "transform", "code")
     if props.get("schema") is not None:
         try:
             parse_ddl(str(props["schema"]), field="schema")
         except ConfigError as error:
             yield error
+
+
+def _wrong_text(place: str, text: str, name: str, field: str) -> Iterable[ConfigError]:
+    """Yield what is wrong with a module's text, which is not run."""
+    try:
+        tree = ast.parse(text, place)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        where = f" in line {line}" if line else ""
+        message = getattr(error, "msg", None) or error
+        yield ConfigError(
+            problem=f"{place} is not valid Python{where}: {message}.",
+            field=field,
+            fix="Correct it; try it in a Python prompt.",
+        )
+        return
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=known) | ast.ClassDef(name=known):
+                names.add(known)
+            case ast.Name(id=known, ctx=ast.Store()):
+                names.add(known)
+            case ast.alias(name=known, asname=other):
+                names.add(other or known)
+    # What is imported with a star, or set by other means, is known when it runs only.
+    if not names & {name, "*", "__getattr__"}:
+        yield ConfigError(
+            problem=f"{place} has no function {name}.", field=field, fix=f"Define {name}."
+        )
+
+
+def _missing_module(name: str) -> str | None:
+    """Return the first part of a module's name that is not there; imports nothing."""
+    if name in sys.modules:
+        return None
+    path: Sequence[str] | None = None
+    parts = name.split(".")
+    if not all(parts):
+        return name
+    for number in range(len(parts)):
+        whole = ".".join(parts[: number + 1])
+        if whole in sys.modules:
+            path = getattr(sys.modules[whole], "__path__", None)
+        else:
+            # For a name without dots this imports nothing.
+            found = PathFinder.find_spec(whole, path) if number else find_spec(whole)
+            if found is None:
+                return whole
+            path = found.submodule_search_locations
+        if path is None and number + 1 < len(parts):
+            return ".".join(parts[: number + 2])
+    return None
 
 
 class PythonSettings(Settings):
@@ -108,6 +167,25 @@ class Python(_Configured):
     it filters the column ``__row`` along with the others. What a function raises rejects the
     records that it was called with, those of a batch one by one in the end.
     """
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        if config.find_str("function") is None:
+            return
+        try:
+            place, text, name = _source(config)
+        except ConfigError as error:
+            yield error
+            return
+        if place.endswith(".py"):
+            yield from _wrong_text(place, text, name, "function")
+        elif (missing := _missing_module(place)) is not None:
+            yield ConfigError(
+                problem=f"There is no module {missing}.",
+                field="function",
+                fix="Install it where Headrace runs, or write path/of/file.py:name.",
+            )
 
     @override
     def runner(self) -> CodeTransform:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -192,6 +193,18 @@ def _check_pattern(pattern: str) -> Iterable[ConfigError]:
         )
 
 
+def _check_bounds(bounds: object) -> Iterable[ConfigError]:
+    """Yield an error for bounds that ascend as values of no type; the field's is not known."""
+    texts = [str(each) for each in bounds] if isinstance(bounds, list | tuple) else []
+    texts = texts or [text.strip() for text in str(bounds).split(",")]
+    for read, _ in dict.fromkeys(_BOUNDS.values()):
+        with suppress(ValueError, InvalidOperation):
+            values = [read(text) for text in texts]
+            if all(before < after for before, after in pairwise(values)):
+                return
+    yield _wrong(problem=f"The bounds {', '.join(texts)} do not ascend.")
+
+
 def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
     strategy = str(props.get("strategy") or "hash")
     needed = _NEEDED.get(strategy)
@@ -201,6 +214,8 @@ def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
         )
     if strategy == "date" and props.get("pattern"):
         yield from _check_pattern(str(props["pattern"]))
+    if strategy == "range" and props.get("bounds"):
+        yield from _check_bounds(props["bounds"])
     if "${shard}" not in str(props.get("topic.format") or "${shard}"):
         yield ConfigError(
             problem="All shards would have one name.",

@@ -83,12 +83,52 @@ def check_expression(props: Mapping[str, object], key: str) -> Iterable[ConfigEr
         " '' " if token["quoted"] else " " if token["comment"] else token[0]
         for token in tokens(str(sql))
     )
+    if problem := unfinished(str(sql)):
+        yield ConfigError(
+            problem=problem, fix="Write an expression of Spark SQL, such as a > 1.", field=key
+        )
     if _WINDOW.search(bare):
         yield ConfigError(
             problem="A window function is not possible, as each record is looked at by itself.",
             fix="Use Deduplicate to compare with earlier records.",
             field=key,
         )
+
+
+def unfinished(sql: str) -> str | None:
+    """Return what is wrong with an expression that lacks a value or a bracket.
+
+    Only what cannot be SQL is found: the rest is for Spark, which a check does without.
+    """
+    found = [each for each in tokens(sql) if each[0].strip() and not each["comment"]]
+    depth = 0
+    for token in found:
+        depth += bool(token["open"]) - bool(token["close"])
+        if depth < 0:
+            break
+    if depth:
+        return "A bracket is not closed, or not opened."
+    if not found:
+        return "Expected an expression, found none."
+    texts = ["''" if each["quoted"] else each[0].upper() for each in found]
+    typed = any(each in _GENERIC and "<" in texts for each in texts)
+    for before, text, after in zip(["(", *texts], texts, [*texts[1:], ")"], strict=False):
+        opens, closes = before in _OPENS, after in _CLOSES
+        is_sign = text in _SIGNS and not (typed and text in "<>")
+        is_word = text in _BETWEEN_VALUES and not opens and before != "."
+        if closes and (is_sign or is_word):
+            return f"Expected a value after {text.lower()}."
+        if opens and is_sign and text not in _PREFIXES:
+            return f"Expected a value before {text}."
+    return None
+
+
+_OPENS, _CLOSES = {"(", "[", ","}, {")", "]", ","}
+_SIGNS = {"=", "<", ">", "!", "+", "-", "/", "%", "&", "|", "^", "~"}
+_PREFIXES = {"+", "-", "!", "~"}
+_BETWEEN_VALUES = {"AND", "OR", "LIKE", "ILIKE", "RLIKE", "REGEXP", "DIV", "BETWEEN", "IN"}
+_GENERIC = {"ARRAY", "MAP", "STRUCT"}
+"""Types whose brackets look like comparisons."""
 
 
 def foreign(sql: str) -> str | None:
@@ -199,8 +239,9 @@ def _wrong(*, problem: str) -> ConfigError:
 
 
 def _check(props: Mapping[str, Any]) -> Iterable[ConfigError]:
-    yield from check_expression(props, "query")
-    if props.get("query") is not None:
+    wrong = list(check_expression(props, "query"))
+    yield from wrong
+    if props.get("query") is not None and not wrong:
         try:
             _clauses(str(props["query"]))
         except ConfigError as error:
