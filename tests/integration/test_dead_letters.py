@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from headrace.cli.progress import Scoreboard
-from headrace.dataplane import DeadLetterFilter, DeadLetterQueue
+from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue
 from headrace.model import Counts, TaskId
 from headrace.runtime.app import Runtime
 from headrace.runtime.tasks import names_of
 from headrace.sdk import ConfigError, Mark, StateError
 from headrace.sdk.location import Location
-from headrace.topics import LETTERS, Topic
+from headrace.topics import LETTERS, Topic, Topics
 from headrace.topics.log import DeltaLog
 
 pytestmark = pytest.mark.spark
@@ -332,6 +332,18 @@ def test_letters_of_a_sink_that_is_gone_wait_for_it(runtime, tmp_path: Path) -> 
     assert pipe.replay(mended) == (0, [])
     assert pipe.table() == [(1, 1.5), (2, 2.5)]
     assert pipe.file("other") == []
+
+
+def test_a_topic_whose_letters_are_gone_has_none(runtime, tmp_path: Path) -> None:
+    """One empty topic made the list of all of them fail."""
+    topic = Topics(runtime.settings.topics_dir).get("empty.dlq")
+    topic.prepare(LETTERS)
+    found = runtime.dead_letter_queue("empty.dlq")
+    assert found.groups(DeadLetterFilter()) == []
+    assert found.lines(DeadLetterFilter(stage="TASK_PUT"), 5) == []
+    assert found.export(DeadLetterFilter(), tmp_path / "letters.jsonl") == 0
+    assert found.discard(DeadLetterFilter()) == 0
+    assert found.claim(DeadLetterFilter(), None, ["sink"]) == Claimed(0)
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_open(runtime, tmp_path: Path) -> None:

@@ -281,9 +281,12 @@ class DeadLetterQueue:
     def _open(self, chosen: DeadLetterFilter) -> DataFrame:
         reader = TopicReader(self._topic, start=parse_start(self._topic, "earliest"))
         end = reader.latest(Position(), ReadLimit())
-        data = TopicSource(reader, ordered=True).read(self._spark, Position(), end)
-        assert data.frame is not None
-        letters = data.frame.where("cause IS NOT NULL").selectExpr(
+        frame = TopicSource(reader, ordered=True).read(self._spark, Position(), end).frame
+        if frame is None:  # none has come yet, or retention has removed them all
+            kind = T.StructType.fromJson(to_spark_json(LETTERS))
+            frame = self._spark.createDataFrame([], kind).drop("offset")
+            frame = frame.selectExpr("*", "CAST(NULL AS array<bigint>) AS position")
+        letters = frame.where("cause IS NOT NULL").selectExpr(
             "*", f"concat(position[0], '-', position[1]) AS {ID}"
         )
         letters = letters.where(chosen.sql())
