@@ -35,6 +35,26 @@ def test_a_client_leaves_the_home_folder_alone(connector: Commands, tmp_path: Pa
     assert not (tmp_path / "home").exists()
 
 
+def test_misspelt_keys_that_the_server_passes_over_are_shown(
+    connector: Commands, tmp_path: Path
+) -> None:
+    """They came to nobody's eyes: the server logs them, and Kafka Connect's answer has none."""
+    wrong = {"errors.tolerence": "all", "errors.retry.timout": "5", "fille": "/typo"}
+    wrong |= {"value.converter": "JsonConverter", "value.converter.schemas.enabled": "false"}
+    (tmp_path / "a.json").write_text(json.dumps({"name": "a", "config": CONFIG | wrong}))
+    for command, said in (("validate", "a: valid\n"), ("create", "a: created\n")):
+        assert connector(command, "a.json") == said
+        for close in ("errors.tolerance", "errors.retry.timeout", "file", "schemas.enable"):
+            assert f"Did you mean {close}?" in connector.err, (command, close)
+        assert connector.err.count("warning[config.invalid] a: ") == 4
+    config = CONFIG | wrong | {"topic": "other"}
+    (tmp_path / "a.json").write_text(json.dumps({"name": "a", "config": config}))
+    assert connector("apply", "a.json") == "a: changed\n"
+    assert connector.err.count("warning[config.invalid] a: ") == 4
+    (found,) = connector.json("validate", "a.json")
+    assert len(found["warnings"]) == 4
+
+
 FORMS = {
     "kafka.json": json.dumps({"name": "a", "config": CONFIG}),
     "flat.yaml": "name: a\nconnector.class: " + SOURCE + "\nfile: /in\ntopic: lines\n",

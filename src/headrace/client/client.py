@@ -224,13 +224,11 @@ class Client(V1Api):
             for problem in value["errors"]
         ]
         if "faults" in found:  # a server of ours has the fixes too
-            errors = [
-                ConfigError(each["problem"], field=each["field"], fix=each["fix"])
-                for each in found["faults"]
-            ]
+            errors = _errors_in(found["faults"])
         keys = [each["definition"] for each in found["configs"] if each["definition"]]
         secrets = frozenset(key["name"] for key in keys if key["type"] == "PASSWORD")
-        return Validation(tuple(errors), secrets)
+        warnings = _errors_in(found.get("warnings", ()))
+        return Validation(tuple(errors), secrets, tuple(warnings))
 
     def loggers(self) -> list[LoggerLevel]:
         """Return the server's loggers with their levels, by name."""
@@ -262,3 +260,9 @@ class Client(V1Api):
         except RefusedError:
             return refused
         return ConfigErrors(errors) if errors else refused
+
+
+def _errors_in(found: Iterable[Mapping[str, Any]]) -> list[ConfigError]:
+    return [
+        ConfigError(each["problem"], field=each["field"], fix=each["fix"]) for each in found
+    ]

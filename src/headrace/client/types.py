@@ -151,10 +151,12 @@ class Validation:
     Args:
         errors: Everything that is wrong with it.
         secrets: The keys whose values are secret.
+        warnings: What it passes over, such as keys that it does not know.
     """
 
     errors: tuple[ConfigError, ...]
     secrets: frozenset[str]
+    warnings: tuple[ConfigError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def from_kafka(document: Mapping[str, object], is_source: Callable[[str], bool])
     common = {
         key: value
         for key, value in config.items()
-        if key in keys or key.startswith(CONVERTER_PREFIXES)
+        if key in keys or key.startswith(("errors.", *CONVERTER_PREFIXES))
     }
     own = {
         key: value

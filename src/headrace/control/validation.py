@@ -210,9 +210,8 @@ class _Check:
     def common(self) -> None:
         keys, props = common_def(self._definition), common_props(self._definition)
         self._parse(keys, props, "")
-        if self._definition.strict:
-            prefixes = ("topic.creation.", *CONVERTER_PREFIXES)
-            self._unknown(keys, props, "", prefixes=prefixes)
+        prefixes = ("topic.creation.", *CONVERTER_PREFIXES)
+        self._unknown(keys, props, "", prefixes=prefixes)
 
     def converters(self) -> None:
         found = self.errors if self._definition.strict else self.warnings

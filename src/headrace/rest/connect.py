@@ -122,6 +122,7 @@ def plugin_routes(registry: Registry) -> APIRouter:
         told = found.to_kafka_json()
         if PROBLEM in accepted(request.headers):  # Kafka's words of an error have no fix
             told["faults"] = [error.to_json() for error in found.errors]
+            told["warnings"] = [warning.to_json() for warning in found.warnings]
         return told
 
     return router

@@ -17,6 +17,8 @@ from headrace.cli.options import Files, Json, Name, Seconds, Set, Wait
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.cli.terminal import Terminal
+    from headrace.client import Client
     from headrace.control import Served
 
 MaybeFiles = Annotated[
@@ -55,6 +57,7 @@ def create(
         def make(each: Served) -> str:
             begin = state or each.state or each.initial_state
             client.create(each.name, each.config, state=begin)
+            _warn(client, invocation.terminal, each)
             return "created"
 
         work = {each.name: partial(make, each) for each in described}
@@ -82,10 +85,12 @@ def apply(
             known = there.get(each.name)
             if known is None:
                 client.create(each.name, each.config, state=each.state or each.initial_state)
+                _warn(client, invocation.terminal, each)
                 return "created"
             if each.config == dict(known.config):
                 return "unchanged"
             client.configure(each.name, each.config)
+            _warn(client, invocation.terminal, each)
             return "changed"
 
         work = {each.name: partial(make, each) for each in described}
@@ -134,21 +139,37 @@ def validate(context: typer.Context, files: Files, as_json: Json = False) -> Non
     terminal = invocation_of(context).terminal
     described = read_files(files)
     with invocation_of(context).client() as client:
-        found = {each.name: client.validate(each.config).errors for each in described}
+        checked = {each.name: client.validate(each.config) for each in described}
+    found = {name: each.errors for name, each in checked.items()}
     for name, errors in found.items():
         if not as_json:
+            show(checked[name].warnings, terminal, kind="warning", where=name)
             show(errors, terminal, where=name)
         if not as_json and not errors:
             terminal.print(f"{name}: valid")
     if as_json:
         terminal.print_json(
             [
-                {"name": name, "valid": not errors, "errors": errors_json(errors)}
+                {
+                    "name": name,
+                    "valid": not errors,
+                    "errors": errors_json(errors),
+                    "warnings": errors_json(checked[name].warnings),
+                }
                 for name, errors in found.items()
             ]
         )
     if any(found.values()):
         raise typer.Exit(2)
+
+
+def _warn(client: Client, terminal: Terminal, described: Served) -> None:
+    """Show what the server passes over in a configuration that it has taken."""
+    from headrace.cli.failures import show
+
+    if not terminal.as_json and not terminal.quiet:
+        found = client.validate(described.config)
+        show(found.warnings, terminal, kind="warning", where=described.name)
 
 
 def _described(
