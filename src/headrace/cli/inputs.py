@@ -55,6 +55,9 @@ def read_text(file: Path, field: str) -> str:
     except OSError as error:
         problem = f"{file} cannot be read: {error.strerror}."
         raise ConfigError(problem, field=field, fix="Check the path.") from error
+    except UnicodeDecodeError as error:
+        problem = f"{file} is not UTF-8: {error.reason} at byte {error.start}."
+        raise ConfigError(problem, field=field, fix="Save it as UTF-8.") from error
 
 
 def read_lines(

@@ -155,10 +155,13 @@ def _watch(
 def show_summary(summary: Summary, invocation: Invocation) -> None:
     """Print how a run ended, and what ended its tasks."""
     from headrace.cli.failures import show_of_task, show_traceback
+    from headrace.cli.logs import log
 
     terminal = invocation.terminal
     failed = [(score.task, score.error) for score in summary.scores if score.error is not None]
-    for _, error in failed:
+    for task, error in failed:
+        # Errors say that more is in the log; the terminal does without this line.
+        log.error("task failed", task=str(task), exc_info=error)
         show_traceback(error, invocation)
     if terminal.as_json:
         terminal.print_json(summary.to_json())

@@ -101,10 +101,13 @@ def read_documents(path: Path) -> Sequence[object]:
         ConfigError: The file cannot be read, or is not JSON or YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}."
         raise ConfigError(problem, field="file", fix="Check the path.") from error
+    except UnicodeDecodeError as error:
+        problem = f"{path} is not UTF-8: {error.reason} at byte {error.start}."
+        raise ConfigError(problem, field="file", fix="Save it as UTF-8.") from error
     return documents_of(text, path)
 
 

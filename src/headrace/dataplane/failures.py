@@ -12,8 +12,14 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from headrace.capture import error_from_json
-from headrace.model import SparkMemoryError, ToleranceExceededError
-from headrace.sdk.errors import HeadraceError, SetupError, SinkError, error_class
+from headrace.model import SparkError, SparkMemoryError, ToleranceExceededError
+from headrace.sdk.errors import (
+    HeadraceError,
+    SetupError,
+    SinkError,
+    SourceError,
+    error_class,
+)
 from headrace.sdk.storage import storage_error_of_text
 
 REJECTED = "HEADRACE-REJECTED "
@@ -79,10 +85,42 @@ def translate(error: Exception, doing: str) -> HeadraceError:
         return _jvm_died()
     if _NO_MEMORY.search(text):
         return SparkMemoryError()
-    return SinkError(
-        problem=f"Spark failed while {doing}: {_main_line(text)}",
-        fix="See the log for the details.",
-    )
+    problem = f"Spark failed while {doing}: {_plain(_main_line(text))}"
+    return _side(error)(problem, fix=_IN_LOG)
+
+
+def _side(error: Exception) -> type[HeadraceError]:
+    """Return the class of the side that failed, as far as Spark's conditions say it."""
+    conditions = [found for java in _java_causes(error) if (found := _condition(java))]
+    # The cause says more than what it made fail, such as the task of a write.
+    for condition in reversed(conditions):
+        if condition.startswith(_OF_READING):
+            return SourceError
+        if condition.startswith(_OF_WRITING):
+            return SinkError
+    return SparkError
+
+
+_IN_LOG = "The whole trace is in the log; --verbose shows it, also of headrace logs."
+_OF_READING = (
+    "FAILED_READ_FILE",
+    "CANNOT_READ",
+    "CANNOT_MERGE_SCHEMAS",
+    "MALFORMED_RECORD",
+    "PARQUET_COLUMN",
+    "PATH_NOT_FOUND",
+    "UNABLE_TO_INFER_SCHEMA",
+)
+_OF_WRITING = ("TASK_WRITE_FAILED", "CANNOT_WRITE", "FAILED_RENAME", "FAILED_WRITE")
+_ADVICE = re.compile(
+    r'\s*(?:If necessary set|You may|To .{1,80}, set) "spark\.[^"]+" to [^.]*\.'
+    r"|\s*SQLSTATE: \w{5}\b"
+)
+"""What Spark advises to set, which Headrace sets itself, and a code that nobody looks up."""
+
+
+def _plain(line: str) -> str:
+    return _ADVICE.sub("", line).strip()
 
 
 def _main_line(text: str) -> str:

@@ -24,11 +24,13 @@ from headrace.model import Backoff, Counts
 from headrace.sdk import (
     ArrowParts,
     FrameSource,
+    HeadraceError,
     Lag,
     Position,
     ReadLimit,
     RetriableError,
     Schema,
+    SourceError,
     Split,
     SplitSource,
     StreamSplitSource,
@@ -85,6 +87,12 @@ def read_patiently(
             is_last = failures > SPLIT_RETRIES or wait > _LONGEST or backoff.expired(lasted)
             if yielded or is_last:
                 raise
+        except (HeadraceError, MemoryError, OSError):  # these say what they are
+            raise
+        except Exception as error:
+            what, _, _ = str(error).partition("\n")
+            problem = f"The source failed at {split}: {type(error).__name__}: {what}"
+            raise SourceError(problem, fix="Its whole trace is in the log.") from error
         else:
             return
         retried(1)

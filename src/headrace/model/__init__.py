@@ -22,6 +22,7 @@ from headrace.model.connector import (
 from headrace.model.errors import (
     PluginNotFoundError,
     SchemaChangeError,
+    SparkError,
     SparkLostError,
     SparkMemoryError,
     SparkUnavailableError,
@@ -63,6 +64,7 @@ __all__ = [
     "RestartPolicy",
     "Retention",
     "SchemaChangeError",
+    "SparkError",
     "SparkLostError",
     "SparkMemoryError",
     "SparkUnavailableError",

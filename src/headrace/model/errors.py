@@ -94,6 +94,12 @@ class SparkMemoryError(RetriableError):
         super().__init__(problem, after=after, fix=fix, field=field)
 
 
+class SparkError(HeadraceError):
+    """Spark failed, and does not say whether at the source, in the chain or at a sink."""
+
+    code = "spark.failed"
+
+
 class SparkLostError(SetupError):
     """Spark's JVM has ended too often, and is not started again."""
 

@@ -306,10 +306,11 @@ def _source(config: Config) -> tuple[str, str, str]:
     if not place.endswith(".py"):
         return place, "", name
     try:
-        return place, Path(place).read_text(), name
-    except OSError as error:
+        return place, Path(place).read_text(encoding="utf-8"), name
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(
-            problem=f"{place} cannot be read: {error.strerror}.",
+            problem=f"{place} cannot be read: {reason}.",
             field="function",
             fix="Give the path of a file of Python, or a module.",
         ) from error

@@ -7,14 +7,26 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.no_keys import NO_KEYS
+from typing_extensions import override
 
 from headrace.dataplane.failures import CancelledError, translated
-from headrace.model import SparkMemoryError, TaskId
-from headrace.sdk import HeadraceError, SinkError
+from headrace.dataplane.sources import SplitReader
+from headrace.model import SparkError, SparkMemoryError, TaskId
+from headrace.sdk import (
+    HeadraceError,
+    Position,
+    ReadLimit,
+    Schema,
+    SourceError,
+    Split,
+    SplitSource,
+)
 from headrace.spark import SparkJobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -25,7 +37,57 @@ pytestmark = pytest.mark.timeout(120)
 
 def test_a_text_that_says_cancelled_is_no_cancellation(spark: "SparkSession") -> None:
     frame = spark.sql("SELECT raise_error('the order was cancelled job') AS x FROM range(1)")
-    with pytest.raises(SinkError, match="the order was cancelled job"), translated("reading"):
+    with pytest.raises(SparkError, match="the order was cancelled job"), translated("reading"):
+        frame.collect()
+
+
+def test_an_error_of_spark_says_what_it_can_and_no_more(spark: "SparkSession") -> None:
+    """All were called errors of the sink, with Spark's advice to set its own settings."""
+    with pytest.raises(SparkError) as raised, translated("moving"):
+        spark.sql("SELECT 1 / id FROM range(1)").collect()
+    assert "Division by zero" in raised.value.problem
+    assert "spark.sql.ansi" not in raised.value.problem
+    assert "SQLSTATE" not in raised.value.problem
+    assert raised.value.code == "spark.failed"
+
+
+def test_a_file_that_spark_cannot_read_is_an_error_of_the_source(
+    spark: "SparkSession", tmp_path: "Path"
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(100))
+    frame = spark.read.schema("a INT").parquet(str(tmp_path))
+    with pytest.raises(SourceError), translated("moving"):
+        frame.collect()
+    with pytest.raises(SourceError), translated("moving"):
+        frame.write.parquet(str(tmp_path / "out"))
+
+
+class _Broken(SplitSource):
+    @override
+    def schema(self) -> Schema:
+        return Schema.struct({"a": Schema.int64()})
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        return start
+
+    @override
+    def splits(self, start: Position, end: Position) -> "Sequence[Split]":
+        return [Split({"part": 7})]
+
+    @override
+    def read(self, split: Split) -> "Iterator[pa.RecordBatch]":
+        message = "no such thing"
+        raise KeyError(message)
+
+
+def test_what_a_source_raises_on_an_executor_is_an_error_of_the_source(
+    spark: "SparkSession",
+) -> None:
+    reader = SplitReader(_Broken(NO_KEYS))
+    frame = reader.read(spark, Position(), Position()).frame
+    assert frame is not None
+    with pytest.raises(SourceError, match="KeyError: 'no such thing'"), translated("moving"):
         frame.collect()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.control.config_infos import config_infos
 from headrace.control.definition_forms import MAX_STEPS, flat, section_steps
-from headrace.control.files import documents_of
+from headrace.control.files import documents_of, read_documents
 from headrace.plugins import Registry
 from headrace.sdk import ConfigError, ConfigErrors
 from headrace.sdk.config import ConfigDef, ConfigType
@@ -73,3 +73,21 @@ def test_a_file_holds_only_finite_numbers(number: str) -> None:
     assert isinstance(document, dict)
     with pytest.raises(ConfigError, match="Unsupported number"):
         flat(document)
+
+
+def test_an_alias_within_its_own_value_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    for text in ("name: &a [*a]\n", "name: a\nsource: &s {connector: datagen, more: *s}\n"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="with its aliases"):
+            read_documents(file)
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
+def test_a_file_that_is_not_utf_8_is_said_to_be(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_bytes('{"name": "caf\u00e9"}'.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"is not UTF-8: .* at byte 13"):
+        read_documents(file)
+    file.write_bytes(b"\xef\xbb\xbf" + '{"name": "caf\u00e9"}'.encode())
+    assert read_documents(file) == [{"name": "caf\u00e9"}]
