@@ -375,3 +375,11 @@ def test_levels_of_loggers_are_shown_and_set(api: Api) -> None:
 def test_the_server_says_what_it_is_and_that_it_is_well(api: Api) -> None:
     assert api("GET", "/").json().keys() == {"version", "commit", "kafka_cluster_id"}
     assert api("GET", "/health").json()["status"] == "healthy"
+
+
+def test_a_name_of_a_source_and_of_a_sink_is_told_with_both_classes(api: Api) -> None:
+    body = {"name": "both", "config": {"connector.class": "file", "path": "/in", "topic": "t"}}
+    message = told(api("POST", "/connectors", body), 400)
+    assert "names both a source and a sink" in message
+    assert "FileSource to read" in message
+    assert "FileSink to write" in message

@@ -10,6 +10,7 @@ from headrace.control import ConfigVersions, Connectors
 from headrace.control.config_infos import Masks
 from headrace.plugins import Registry
 from headrace.rest import Listener, Serving, connect_app
+from headrace.sdk import ConfigError
 
 HIDDEN = "[hidden]"
 SECRET = "pl4in-of-the-tests"  # noqa: S105 - no secret
@@ -153,3 +154,20 @@ def test_versions_hide_passwords_tell_their_changes_and_bring_them_back(
     restored = versions.restore("kept", 1, "test")
     assert SECRET not in str(restored)
     assert stored(connectors) == config
+
+
+def test_what_is_hidden_goes_into_no_preview_of_another_configuration(
+    connectors: Connectors, config: dict[str, str]
+) -> None:
+    """With another address a preview would have sent a stored password there."""
+    shown = connectors.masks.shown(config)
+    assert HIDDEN in shown["db.url"]
+    (sink,) = connectors.definition(shown).sinks
+    assert SECRET in sink.config["db.url"]
+    for changed in ({"file": "/tmp/other"}, {"note": "new"}, {"topics": "lines,others"}):  # noqa: S108
+        with pytest.raises(ConfigError, match="as stored only") as refused:
+            connectors.definition(shown | changed)
+        assert SECRET not in str(refused.value)
+    own = {key: value.replace(HIDDEN, OTHER) for key, value in shown.items()}
+    (sink,) = connectors.definition(own | {"note": "new"}).sinks
+    assert SECRET not in str(sink.config)

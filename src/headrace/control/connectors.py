@@ -29,6 +29,7 @@ from headrace.model import (
     TaskState,
     TaskStatus,
 )
+from headrace.plugins import HIDDEN
 from headrace.sdk import ConfigError, ConfigErrors, HeadraceError
 from headrace.sdk.errors import Category
 from headrace.store import (
@@ -171,9 +172,26 @@ class Connectors:
         """
         name = config.get("name") or "preview"
         _check_name(name)
-        kind, checked = self._checked(name, config, self.store.connector(name))
+        stored = self.store.connector(name)
+        self._check_hidden({**config, "name": name}, stored)
+        kind, checked = self._checked(name, config, stored)
         unborn = Connector(name, "", kind, checked, 1, TargetState.RUNNING)
         return definition_of(unborn, self.registry)
+
+    def _check_hidden(self, config: Mapping[str, str], stored: Connector | None) -> None:
+        """Raise ConfigError if other keys would lead what is hidden elsewhere.
+
+        Guarantee 6: with another address a password, which nobody is shown, would be sent
+        there, and no change of a configuration would tell of it.
+        """
+        hidden = next((key for key, value in config.items() if HIDDEN in value), None)
+        shown = (
+            {} if stored is None else {**self.masks.shown(stored.config), "name": stored.name}
+        )
+        if hidden is not None and stored is not None and config != shown:
+            problem = f"{HIDDEN} stands for the stored value where all keys are as stored only."
+            fix = "Write the value, or a reference, or preview the connector as it is."
+            raise ConfigError(problem, field=hidden, fix=fix)
 
     def create(
         self, name: str, config: Mapping[str, str], by: str, target: TargetState | None = None

@@ -175,9 +175,10 @@ class Registry:
         if len(found) == 1:
             return found[0]
         if found:
-            classes = " or ".join(self._find(kind, name, None).class_path for kind in found)
-            problem = f"{name!r} is the name of a source and of a sink."
-            raise ConfigError(problem, field=field, fix=f"Use the class: {classes}.")
+            source, sink = (self._find(kind, name, None).class_path for kind in both)
+            problem = f"{name!r} names both a source and a sink, and must name one class here."
+            fix = f"Use {source} to read, or {sink} to write."
+            raise ConfigError(problem, field=field, fix=fix)
         known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
         raise PluginNotFoundError(name, known=known, kind="connector class", field=field)
 
