@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.client import Client
     from headrace.plugins import Secrets
     from headrace.runtime.app import Runtime
+    from headrace.runtime.plugins import Checker
     from headrace.settings import Settings
 
 
@@ -75,6 +76,15 @@ class Invocation:
     def redacted_error(self, error: Exception) -> Exception:
         """Return an error that shows nothing that configurations keep secret."""
         return error if self._secrets is None else self._secrets.redacted_error(error)
+
+    def checker(self) -> Checker:
+        """Return what checks definitions; nothing is opened but the log."""
+        settings = self.settings
+        from headrace.plugins import Secrets
+        from headrace.runtime.plugins import Checker, open_registry
+
+        self._secrets = Secrets()
+        return Checker(open_registry(settings, self._secrets, serving=False))
 
     def runtime(
         self, *, short_lived: bool = False, serving: bool = False, shared: bool = False

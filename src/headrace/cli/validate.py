@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.terminal import Terminal
     from headrace.model import Definition
-    from headrace.runtime.app import Runtime
+    from headrace.runtime.plugins import Checks
     from headrace.sdk import HeadraceError
 
 
@@ -80,7 +80,7 @@ class CheckedFiles:
         }
 
 
-def check_files(runtime: Runtime, files: Sequence[Path]) -> CheckedFiles:
+def check_files(checks: Checks, files: Sequence[Path]) -> CheckedFiles:
     """Read and check files. Starts no Spark; raises nothing that a definition causes."""
     from headrace.cli.failures import flat
     from headrace.sdk import HeadraceError
@@ -88,16 +88,16 @@ def check_files(runtime: Runtime, files: Sequence[Path]) -> CheckedFiles:
     checked = CheckedFiles()
     for file in files:
         try:
-            found = runtime.definitions([file])
+            found = checks.definitions([file])
         except HeadraceError as error:
             checked.errors += [Finding(file, each) for each in flat([error])]
             continue
         for definition in found:
-            _check(runtime, file, definition, checked)
+            _check(checks, file, definition, checked)
     return checked
 
 
-def _check(runtime: Runtime, file: Path, definition: Definition, checked: CheckedFiles) -> None:
+def _check(checks: Checks, file: Path, definition: Definition, checked: CheckedFiles) -> None:
     from headrace.cli.failures import flat
     from headrace.sdk import ConfigError
 
@@ -107,7 +107,7 @@ def _check(runtime: Runtime, file: Path, definition: Definition, checked: Checke
             problem = f"{name!r} is also defined in {other}."
             error = ConfigError(problem, field="name", fix="Rename one of them.")
             checked.errors.append(Finding(file, error, name))
-    findings = runtime.check(definition)
+    findings = checks.check(definition)
     checked.errors += [Finding(file, error, name) for error in flat(findings.errors)]
     checked.warnings += [Finding(file, error, name) for error in flat(findings.warnings)]
     checked.definitions.append((file, definition))
@@ -121,8 +121,7 @@ def validate(
     """Check definitions and show every error at once. Does not start Spark."""
     invocation = invocation_of(context)
     terminal = invocation.terminal
-    with invocation.runtime() as runtime:
-        checked = check_files(runtime, files)
+    checked = check_files(invocation.checker(), files)
     if not as_json:
         checked.show(terminal)
     if checked.errors:

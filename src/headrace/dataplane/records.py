@@ -167,7 +167,11 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
     names = set(frame.columns)
     schema = frame_schema(frame)
     parts = {f.name: f.schema for f in schema.fields}
-    frame = _in_utc(frame, parts)
+    if '"timestamp_ntz"' in _json(frame):
+        # A time without a zone is taken as UTC; Spark's functions of instants refuse it.
+        casts = {name: f"CAST({name} AS {sql_type(kind)})" for name, kind in parts.items()}
+        each = ((casts.get(name, quote(name)), quote(name)) for name in frame.columns)
+        frame = frame.selectExpr(*(f"{sql} AS {name}" for sql, name in each))
     optional = ("partition", "headers", "timestamp", "error")
     columns: dict[str, str] = {name: name for name in optional if name in names}
     if timestamp is not None:
@@ -183,18 +187,6 @@ def record_frame(frame: DataFrame, topic: str, *, timestamp: str | None = None) 
         **columns,
     )
     return RecordFrame(frame, shape, "position" if "position" in names else None)
-
-
-def _in_utc(frame: DataFrame, parts: Mapping[str, Schema]) -> DataFrame:
-    """Return a frame whose times without a zone are instants, as the schemas have them.
-
-    A time without a zone is taken as UTC everywhere; Spark's functions of instants refuse it.
-    """
-    if '"timestamp_ntz"' not in _json(frame):
-        return frame
-    casts = {name: f"CAST({name} AS {sql_type(schema)})" for name, schema in parts.items()}
-    columns = ((casts.get(name, quote(name)), quote(name)) for name in frame.columns)
-    return frame.selectExpr(*(f"{sql} AS {name}" for sql, name in columns))
 
 
 def frame_schema(frame: DataFrame) -> Schema:

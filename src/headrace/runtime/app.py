@@ -13,19 +13,15 @@ from tempfile import gettempdir
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
+from typing_extensions import override
+
 from headrace.capture import HostSupervisor
-from headrace.control import (
-    Connectors,
-    Findings,
-    check_definition,
-    check_names,
-    read_definitions,
-)
+from headrace.control import Connectors
 from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
 from headrace.runtime.measures import Measuring
-from headrace.runtime.plugins import open_registry, open_schema_registry
+from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
 from headrace.runtime.preview import preview_of, replay, trial_of
 from headrace.runtime.receipts import Receipts
 from headrace.runtime.server import (
@@ -80,7 +76,7 @@ def _end() -> None:
 
 
 @dataclass
-class Runtime:
+class Runtime(Checks):
     """Everything that a command needs, opened as it is asked for. Use it in a ``with``.
 
     Args:
@@ -105,6 +101,7 @@ class Runtime:
         set_durability(self.settings.durability)
 
     @cached_property
+    @override
     def registry(self) -> Registry:
         return open_registry(
             self.settings, self.secrets, serving=self.serving, shared=self.shared
@@ -154,14 +151,6 @@ class Runtime:
     @cached_property
     def measuring(self) -> Measuring:
         return Measuring(self.owner.name, self.settings, self.registry, now)
-
-    def definitions(self, files: Sequence[Path]) -> list[Definition]:
-        found = [d for file in files for d in read_definitions(file, self.registry.reads)]
-        check_names(found)
-        return found
-
-    def check(self, definition: Definition) -> Findings:
-        return check_definition(definition, self.registry)
 
     def run(self, definitions: Sequence[Definition], events: Events, *, once: bool) -> Outcome:
         """Run connectors until they end, or ``stop`` is called from another thread."""

@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from headrace.control import check_definition, check_names, read_definitions
 from headrace.plugins import Access, ProviderSettings, Registry, Secrets
 from headrace.sdk import ProviderContext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.control import Findings
+    from headrace.model import Definition
     from headrace.sdk.converter import RuntimeRegistry
     from headrace.settings import Settings
     from headrace.store import Place
 
 _MOUNTED = Path("/run/secrets")
 """Where Docker mounts the secrets of a container, and many others do as well."""
+
+
+class Checks(ABC):
+    """Reads and checks files of definitions; all that it needs are the plugins."""
+
+    @property
+    @abstractmethod
+    def registry(self) -> Registry:
+        """The installed plugins."""
+
+    def definitions(self, files: Sequence[Path]) -> list[Definition]:
+        """Return the definitions of files that are to run together. Raises ConfigErrors."""
+        found = [d for file in files for d in read_definitions(file, self.registry.reads)]
+        check_names(found)
+        return found
+
+    def check(self, definition: Definition) -> Findings:
+        """Return what is wrong with a definition; starts nothing."""
+        return check_definition(definition, self.registry)
+
+
+class Checker(Checks):
+    """The checks without a runtime, whose imports take longer than they do."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    @property
+    @override
+    def registry(self) -> Registry:
+        return self._registry
 
 
 def open_registry(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pyarrow.parquet as pq
 
@@ -48,24 +48,28 @@ def file_stats(footer: pq.FileMetaData) -> str:
     low = {n: min(v) for n, v in lows.items() if None not in v and n not in blind}
     high = {n: max(v) for n, v in highs.items() if None not in v and n not in blind}
     counts = {name: count for name, count in nulls.items() if name not in blind}
+    # Decimals with all their digits: a float may not have them.
+    minimum, maximum = (
+        ", ".join(f"{json.dumps(name)}: {_text(value)}" for name, value in bounds.items())
+        for bounds in (low, high)
+    )
     return (
-        f'{{"numRecords": {footer.num_rows}, "minValues": {_object(low)}, '
-        f'"maxValues": {_object(high)}, "nullCount": {json.dumps(counts)}}}'
+        f'{{"numRecords": {footer.num_rows}, "minValues": {{{minimum}}}, '
+        f'"maxValues": {{{maximum}}}, "nullCount": {json.dumps(counts)}}}'
     )
 
 
-def _object(bounds: Mapping[str, Any]) -> str:
-    """Write bounds as JSON; Decimals with all their digits, which a float may not have."""
-    members = (f"{json.dumps(name)}: {_text(value)}" for name, value in bounds.items())
-    return f"{{{', '.join(members)}}}"
-
-
 def _text(value: object) -> str:
+    """Return a bound as JSON."""
     match value:
         case Decimal():
             return f"{value:f}"
         case datetime():
-            return json.dumps(_instant(value))
+            zone = "" if value.tzinfo is None else "Z"
+            moment = value.astimezone(UTC).replace(tzinfo=None) if zone else value
+            # Readers take either; milliseconds are what Delta's own writers give.
+            unit = "microseconds" if value.microsecond % 1000 else "milliseconds"
+            return json.dumps(moment.isoformat(timespec=unit) + zone)
         case date():
             return json.dumps(value.isoformat())
         case _:
@@ -132,11 +136,3 @@ def _bound(value: object) -> Any:
             return value
         case _:
             return None
-
-
-def _instant(value: datetime) -> str:
-    text = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-    zone = "" if value.tzinfo is None else "Z"
-    # Readers take either; milliseconds are what Delta's own writers give.
-    unit = "microseconds" if value.microsecond % 1000 else "milliseconds"
-    return text.isoformat(timespec=unit) + zone

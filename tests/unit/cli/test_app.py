@@ -127,3 +127,20 @@ def test_a_home_that_cannot_be_written_gives_3(
     (tmp_path / "file").write_text("")
     assert main(["--home", str(tmp_path / "file"), "topic", "list"]) == 3
     assert "--home" in capsys.readouterr().err
+
+
+def test_a_check_of_a_file_imports_no_store_and_no_runtime(tmp_path: Path) -> None:
+    """They take longer to import than the check itself."""
+    file = tmp_path / "a.yaml"
+    file.write_text("name: a\nsource: {connector: datagen, rows: 1}\nsinks: [noop]\n")
+    arguments = ["--home", str(tmp_path / "home"), "validate", str(file)]
+    program = (
+        f"import sys; from headrace.cli import main; print(main({arguments!r})); "
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    said, modules = done.stdout.rsplit("\n", 2)[0], set(done.stdout.split())
+    assert said.startswith("ok: a (direct)"), done.stderr
+    assert not modules & {"sqlalchemy", "headrace.runtime.app", "headrace.dataplane"}
