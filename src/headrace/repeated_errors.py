@@ -1,4 +1,4 @@
-"""The errors of what is done again and again, each told once and not at every turn."""
+"""The errors of what is done again and again, each reported once and not at every turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.sdk import HeadraceError
 log = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS = 60.0
-"""How often an error that stays is told."""
+"""How often an error that stays is reported."""
 
 
 @dataclass
@@ -22,8 +22,8 @@ class RepeatedErrors:
     """Tells the errors of one loop: when they come, once a minute, and when they are over.
 
     Args:
-        plain: What is told in words; any other error is told with its traceback.
-        about: What is told with each.
+        plain: What is reported in words; any other error is reported with its traceback.
+        about: What is reported with each.
     """
 
     event: str
@@ -35,7 +35,7 @@ class RepeatedErrors:
 
     @contextmanager
     def logged(self) -> Iterator[None]:
-        """Tell what is raised within, unless it was just told, and raise it no further."""
+        """Tell what is raised within, unless it was just reported, and raise it no further."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the next turn may go well
@@ -50,7 +50,7 @@ class RepeatedErrors:
             self._logged = ""
 
     def failed(self, error: Exception) -> None:
-        """Tell an error, unless it was just told."""
+        """Report an error, unless it was just reported."""
         why, now = f"{type(error).__name__}: {error}", time.monotonic()
         if why == self._logged and now < self._until:
             return

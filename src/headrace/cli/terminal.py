@@ -53,7 +53,7 @@ class Terminal:
 
     @property
     def width(self) -> int | None:
-        """The columns of the screen; None if stdout is no terminal."""
+        """The columns of the screen; None if stdout is not a terminal."""
         return self.out.width if self.out.is_terminal else None
 
     def print(self, *shown: RenderableType) -> None:

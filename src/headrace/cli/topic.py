@@ -52,7 +52,7 @@ def _retention_text(retention: TopicRetention) -> str:
 
 
 def _retention_json(retention: TopicRetention) -> dict[str, Any]:
-    """Return it as JSON; null is no limit."""
+    """Return it as JSON; null means no limit."""
     millis = None if retention.age is None else int(retention.age.total_seconds() * 1000)
     return {"ms": millis, "bytes": retention.size_bytes, "unread": retention.unread}
 

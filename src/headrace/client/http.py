@@ -27,7 +27,7 @@ class ServerError(HeadraceError):
 
 
 class ServerUnreachableError(ServerError):
-    """No server answers there, or what answers is none."""
+    """No server answers there, or what answers is not a server of this API."""
 
     code = "server.unreachable"
     category = Category.ENVIRONMENT

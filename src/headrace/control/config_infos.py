@@ -147,7 +147,7 @@ def _checked(config: Mapping[str, str], registry: Registry) -> Findings:
 def _with_others(
     values: Iterable[ConfigValue], errors: Iterable[HeadraceError]
 ) -> list[ConfigValue]:
-    """Return the values with errors of keys of which none is told yet."""
+    """Return the values with errors of keys that have none yet."""
     by_name = {value.name: value for value in values}
     known = {name for name, value in by_name.items() if value.errors}
     for error in errors:

@@ -262,7 +262,7 @@ class Connectors:
     def restart(
         self, name: str, by: str, *, tasks: bool = False, only_failed: bool = False
     ) -> ConnectorView:
-        """Restart a connector and, if told so, its tasks; return how they are then.
+        """Restart a connector and, if asked, its tasks; return how they are then.
 
         What restarts is shown as RESTARTING, as in Kafka Connect.
         """

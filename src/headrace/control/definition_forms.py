@@ -255,7 +255,7 @@ def section_steps(value: object) -> tuple[StepSpec, ...]:
     """Read the chain in a ``transforms:`` section.
 
     Raises:
-        ConfigErrors: It is no list of steps that have a type and a name of their own.
+        ConfigErrors: It is not a list of steps that have a type and a name of their own.
     """
     reader = _Reader({})
     steps = reader.steps(value, "transforms")

@@ -210,7 +210,7 @@ class FrameReader:
 
 
 def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
-    """Return the rows of Arrow parts as records; those that are none have an error."""
+    """Return the rows of Arrow parts as records; those that are not rows have an error."""
     is_row = arrow.schema.type is Type.STRUCT
     rows_of = arrow.schema if is_row else Schema.struct({"value": arrow.schema})
     schema, read, plugin = to_arrow(rows_of), arrow.read, arrow.plugin

@@ -47,7 +47,7 @@ class PluginNotFoundError(HeadraceError):
 
 
 class TopicNotFoundError(ConfigError):
-    """There is no topic of that name, or it is none of the kind that is asked for."""
+    """There is no topic of that name, or it is not of the kind that is asked for."""
 
     code = "topic.not_found"
 

@@ -157,7 +157,7 @@ class _Guard:
         """Record a refusal; return what is answered, to who guesses on that it has to wait.
 
         Whoever shows a token is never kept out by others at the same address, and is always
-        told why it is refused. Neither fills the log.
+        answered with the reason. Neither fills the log.
         """
         principal: Principal | None = scope[_PRINCIPAL]
         # No address holds a space.

@@ -507,7 +507,7 @@ def answer(
 
 
 def _more(request: Request, error: HeadraceError) -> dict[str, Any]:
-    """Return what a client that takes problems is told beside Kafka Connect's words."""
+    """Return what a client that takes problems gets beside Kafka Connect's words."""
     if PROBLEM not in accepted(request.headers):
         return {}
     if isinstance(error, ConfigErrors):

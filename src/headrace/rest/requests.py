@@ -40,7 +40,7 @@ Encoded = Annotated[str, Path(), AfterValidator(unquote), AfterValidator(storabl
 
 
 def _answerable(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what could be stored and not be told again: NaN, and halves of characters."""
+    """Refuse what could be stored and not be sent again: NaN, and halves of characters."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
@@ -50,7 +50,7 @@ def _answerable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(text: str) -> str:
-    """Refuse halves of characters, which could be stored and not be told again."""
+    """Refuse halves of characters, which could be stored and not be sent again."""
     if tellable(text) != text:
         problem = "Contains an unpaired surrogate"
         raise ValueError(problem)
@@ -159,7 +159,7 @@ _SAME = {"same-origin", "none"}
 def is_cross_site(headers: Headers) -> bool:
     """Return whether a browser says that a page of another origin sends a request.
 
-    Browsers add what says so, which no page can change; clients that are no browsers send
+    Browsers add what says so, which no page can change; clients other than browsers send
     none of it. ``Referer`` counts only where there is no ``Origin``, as with GET. Pages that
     this machine's own servers give, such as a development server's, may use a server of this
     machine, unless the browser says that they are of another site.
@@ -195,7 +195,7 @@ def _netloc(address: str) -> str:
 
 
 def _name(netloc: str) -> str:
-    """Return the host of ``host:port``; nothing for what is none."""
+    """Return the host of ``host:port``; nothing for other texts."""
     try:
         return urlsplit(f"//{netloc}").hostname or ""
     except ValueError:

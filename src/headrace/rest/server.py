@@ -1,4 +1,4 @@
-"""All APIs of a server, on one port, until it is told to stop."""
+"""All APIs of a server, on one port, until it has to stop."""
 
 from __future__ import annotations
 

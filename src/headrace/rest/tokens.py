@@ -183,7 +183,7 @@ def hashed(token: str) -> str:
 
 
 REFUSALS_A_MINUTE = 60
-"""How many refusals of one client are told and recorded: nobody mistypes a token oftener."""
+"""How many refusals of one client are answered: nobody mistypes a token that often."""
 RECORDED_A_MINUTE = 600
 """How many refusals of all strangers together are recorded: who has many addresses fills no
 disk."""
@@ -193,7 +193,7 @@ class RateLimit:
     """Counts the requests of each client over the last minute. Any thread may ask.
 
     Args:
-        refusals: How many may be refused before it is told to wait instead.
+        refusals: How many may be refused before it has to wait instead.
         recorded: How many refusals of all who are not known are recorded.
     """
 

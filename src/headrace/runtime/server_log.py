@@ -104,7 +104,7 @@ class ServerLog:
         """Return lines that follow a place, oldest first, and the place after them.
 
         There may be more: ask again from there. Where the file has been renamed more than once
-        since, the lines between are not told.
+        since, the lines between are left out.
         """
         found: list[LogLine] = []
         for path in (self.path.with_name(f"{self.path.name}.1"), self.path):

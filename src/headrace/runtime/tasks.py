@@ -102,7 +102,7 @@ class Parts:
 class Assembler:
     """Makes tasks' parts over one store, one set of topics and one session.
 
-    ``registry`` is the schema registry of converters that are told no other.
+    ``registry`` is the schema registry of converters that name no other.
     """
 
     store: Store
@@ -173,7 +173,7 @@ class Assembler:
         return f"{plan.id.connector}-{uid}-{plan.id.number}"
 
     def capture_spec(self, plan: TaskPlan, topics_dir: Location) -> CaptureSpec:
-        """Return what a plugin host is told about a capture."""
+        """Return what a plugin host gets to know about a capture."""
         if plan.source is None:
             raise AssertionError(plan)
         plugin, errors = plan.source.connector, plan.common.errors
@@ -305,7 +305,7 @@ def sink_names(plans: Sequence[SinkPlan]) -> list[str]:
 
     A name goes with what the sink writes to, so that a sink that is added, removed or moved
     while a batch is in doubt changes nothing for the others. Several of one kind that do not
-    say what they write to are told apart by their configurations.
+    say what they write to are distinguished by their configurations.
     """
     kinds = [plan.connector for plan in plans]
     parsed = [plan.connector.config_def().parse(plan.config) for plan in plans]

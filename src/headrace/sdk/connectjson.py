@@ -426,7 +426,7 @@ _TYPES = {name: type_ for type_, name in _NAMES.items()}
 def connect_schema(tree: object) -> Schema | None:
     """Give the schema that a JSON form describes; None for null: no schema.
 
-    Raises RecordError: it is none; `field` is the path to the part at fault.
+    Raises RecordError: it is not a schema; `field` is the path to the part at fault.
     """
     return None if tree is None else _schema(tree, "")
 

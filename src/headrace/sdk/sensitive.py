@@ -19,7 +19,7 @@ _STRONG = re.compile(
     r"passw(or)?d|passwords|passphrase|secret|credential|jaas|userinfo|"
     r"token(?!i[sz])|(api|access|private|secret|account|ssh|signing|encryption|auth|master)keys?"
 )
-"""Wherever it stands in a word; ``tokenizer`` is none."""
+"""Wherever it stands in a word; ``tokenizer`` is not a secret."""
 _HARMLESS_WORDS = _words("secretary secretaries")
 _LAST = _words(
     "pass pwd pw pin sas sig signature bearer cookie cookies authorization passcode jwt otp "

@@ -95,7 +95,7 @@ class ArrowParts:
     Args:
         schema: Of the rows, a STRUCT; or of the one column that they have.
         parts: What each Spark partition reads, in the order of the rows; they are pickled.
-        read: Yields the rows of a part, and with them texts that are no rows, each with the
+        read: Yields the rows of a part, and with them texts that are not rows, each with the
             reason; it is pickled too.
         plugin: What dead letters call the source.
     """

@@ -298,7 +298,7 @@ class CodeTransform(Transform):
     def output(self, value: Schema) -> Schema:
         """Return the schema of values after this step, given that before it.
 
-        Called on the driver for each schema of a stream. The default is no change. A value
+        Called on the driver for each schema of a stream. By default nothing changes. A value
         may be null after any step. With a predicate it may only add fields that may be null:
         spared records have them too. Raises ConfigError or UnfitRecordError as ``apply`` does.
         """

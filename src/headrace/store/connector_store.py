@@ -159,7 +159,7 @@ class ConnectorStore:
     def request_restart(
         self, name: str, tasks: Collection[int], stamp: Stamp, *, connector: bool
     ) -> Connector:
-        """Ask for a new start of some tasks and, if told so, of the connector itself.
+        """Ask for a new start of some tasks and, if wanted, of the connector itself.
 
         Raises TaskNotFoundError for a task that it does not have; nothing is asked then.
         """

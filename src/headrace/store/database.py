@@ -27,7 +27,7 @@ def open_database(place: Place) -> Engine:
     An error that may pass, such as a server that is away, becomes a StoreUnavailableError.
 
     Raises:
-        ConfigError: The URL is none of PostgreSQL.
+        ConfigError: The URL is not one of PostgreSQL.
         SetupError: The file cannot be used, or a newer version has made the tables.
         StoreUnavailableError: PostgreSQL cannot be reached.
     """

@@ -22,7 +22,7 @@ class Silence:
     """Answers for a silent server, so that not everybody waits for it. Any thread may call it.
 
     Else a server of Headrace with many tasks would wait the time-out for each of them, one
-    after the other, when it is told to end.
+    after the other, when it is asked to end.
 
     Args:
         seconds: How long it takes to find out that the server is still silent.

@@ -353,7 +353,7 @@ class Store:
     def counts_since(self, task: TaskId, since: datetime) -> Counts:
         """Return the sum of the counts of the finished batches begun at ``since`` or later.
 
-        It is exact as far back as ``finish_batch`` was told to keep batches.
+        It is exact as far back as ``finish_batch`` was asked to keep batches.
         """
         within = (is_task(batches, task), batches.c.begun_us >= micros(since))
         query = select(batches.c.counts).where(*within, batches.c.counts.is_not(None))

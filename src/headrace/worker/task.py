@@ -129,7 +129,7 @@ class Jobs(Protocol):
 class _TaggedFlow:
     """A flow whose jobs are the task's.
 
-    Only what moves a batch is told to Spark: that takes ten calls to the JVM, which a look
+    Only what moves a batch is passed to Spark: that takes ten calls to the JVM, which a look
     for new data can do without.
     """
 

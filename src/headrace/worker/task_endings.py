@@ -101,7 +101,7 @@ class TaskEndings:
         self._store_and_report(slot, TaskStatus(state), fenced=True)
 
     def stop_task(self, slot: TaskSlot) -> None:
-        """Let the plugins of a task let go, unless they were told to before."""
+        """Let the plugins of a task let go, unless they were asked to before."""
         if not slot.stopping:
             has_ended(self._stop_task(slot))
 

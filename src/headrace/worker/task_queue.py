@@ -61,7 +61,7 @@ class TaskSlot:
     stalled: RetriableError | None = None
     """Why its step is cancelled, where that is for lack of progress."""
     stopping: bool = False
-    """Whether its task was told to stop."""
+    """Whether its task was asked to stop."""
 
     @property
     def live(self) -> bool:

@@ -221,7 +221,7 @@ def _scalar(type_: ProtoType, schema: Schema, path: str) -> Column:
 
     def small(value: int) -> int:
         if not -limit <= value < limit:
-            problem = f"{value} is no {name.value}"
+            problem = f"{value} is not of type {name.value}"
             raise ValueError(problem)
         return value
 

@@ -127,7 +127,7 @@ def _bad(*, problem: str, key: str) -> ConfigError:
 
 
 def _compiled(pattern: str) -> Any:
-    """Return a pattern of RE2; None where it takes more than linear time, or is none."""
+    """Return a pattern of RE2; None where it takes more than linear time, or is not valid."""
     import re2  # noqa: PLC0415 - most processes match no patterns
 
     options = re2.Options()

@@ -171,7 +171,7 @@ class MaskFieldSettings(NullDefaults, FieldSyntax):
 
 
 class MaskField(Transform):
-    """Replaces the values of fields by what is nothing for their type, or by a given text.
+    """Replaces the values of fields by what is nothing for their type, or by a configured text.
 
     Nothing is 0, false, the empty text, list or map, and the first instant of 1970. Null
     stays null. A field of another type, and a replacement that does not fit the type, reject

@@ -153,7 +153,7 @@ def foreign(sql: str) -> str | None:
         if _is_query(before, text, after):
             return (
                 f"A query is not possible within SQL of a record, as {text} {after} is: it "
-                "would read what is no record."
+                "would read more than the record."
             )
     return None
 

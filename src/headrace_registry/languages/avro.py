@@ -78,7 +78,7 @@ def _made(value: Any, names: Names) -> Schema:
 
 
 def _check_aliases(value: Any) -> None:
-    """Raise InvalidSchemaError for aliases that are no names; the library lets them pass."""
+    """Raise InvalidSchemaError for aliases that are not names; the library lets them pass."""
     if isinstance(value, list):
         for each in value:
             _check_aliases(each)

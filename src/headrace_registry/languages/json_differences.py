@@ -2,7 +2,7 @@
 
 The rules, and the names of the differences, are those of Confluent's Schema Registry:
 docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-json.html
-Only differences that break compatibility are returned; the others are no findings.
+Only differences that break compatibility are returned; the others are not findings.
 
 An object whose schema says nothing of further properties is open: it allows any. One with
 `additionalProperties: false` is closed. One that has a schema for them is partly open.

@@ -233,7 +233,7 @@ class _Comparison:
 
 
 def _map(types: Mapping[str, _Message], of: FieldDescriptorProto) -> _Message | None:
-    """Return the message of a map's entries, None if the field is no map."""
+    """Return the message of a map's entries, None if the field is not a map."""
     found = types.get(of.type_name)
     return found if found is not None and found.descriptor.options.map_entry else None
 

@@ -23,8 +23,8 @@ def test_a_name_of_a_source_and_of_a_sink_is_refused_with_both_classes() -> None
     with pytest.raises(ConfigError) as caught:
         Registry().reads("file")
     assert caught.value.field == "connector.class"
-    assert "FileSource or " in caught.value.fix
-    assert caught.value.fix.endswith("FileSink.")
+    assert "FileSource to read" in caught.value.fix
+    assert caught.value.fix.endswith("FileSink to write.")
 
 
 def test_a_name_of_none_is_not_found() -> None:

@@ -39,7 +39,7 @@ def write_package(kind: Kind, name: str, folder: Path) -> list[Path]:
     """Write a package into a folder that is not there yet; return its files.
 
     Raises:
-        ConfigError: The name is none that a package can have, or the folder is there.
+        ConfigError: The name is not one that a package can have, or the folder is there.
     """
     package = name.replace("-", "_")
     if not _NAME.fullmatch(name) or keyword.iskeyword(package):

@@ -1,4 +1,4 @@
-"""What happened to connectors: pages of events, and a stream that is told as it happens."""
+"""What happened to connectors: pages of events, and a stream of them as they happen."""
 
 import asyncio
 import time
@@ -41,13 +41,13 @@ _EVENT = {
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The events.", "content": {_STREAM: {"itemSchema": _EVENT}}}
 }
-"""What OpenAPI is told of a stream, event by event."""
+"""The description in OpenAPI of a stream, event by event."""
 
 
 class EventStream(StreamingResponse):
     """Server-sent events.
 
-    FastAPI's own answer of this kind fails loudly when a client goes while it is told.
+    FastAPI's own answer of this kind fails loudly when a client goes while it is sent.
     """
 
     def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:

@@ -90,9 +90,9 @@ class Problem(BaseModel):
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return what OpenAPI is told of the problems with which a route may answer.
+    """Return the description in OpenAPI of the problems with which a route may answer.
 
-    A reference, for a problem is no JSON of the media type that all other answers have.
+    A reference, as a problem is not of the media type that all other answers have.
     """
     schema = {"$ref": "#/components/schemas/Problem"}
     return {

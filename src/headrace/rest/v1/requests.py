@@ -42,7 +42,7 @@ def _switch(value: object) -> object:
 
 
 def _in_range(moment: datetime) -> datetime:
-    """Refuse what no clock shows: it could not be told as a number of microseconds."""
+    """Refuse what no clock shows: it could not be written as a number of microseconds."""
     moment.timestamp()
     return moment
 

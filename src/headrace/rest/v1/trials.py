@@ -70,7 +70,7 @@ class Workbench:
         return self.runtime.try_transforms(request)
 
     def dead_letter_queue(self, topic: str) -> DeadLetterQueue:
-        """Look into a dead-letter topic. Raises TopicNotFoundError if it is none."""
+        """Look into a dead-letter topic. Raises TopicNotFoundError if it is not one."""
         return self.runtime.dead_letter_queue(self.topic(topic).name)
 
     def replay(

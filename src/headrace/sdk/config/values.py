@@ -176,7 +176,7 @@ def parse_value(name: str, value: object, kind: ConfigType) -> Any:
 
     Texts are trimmed. BOOLEAN takes true and false in any case; LIST is split at commas, and
     blank is the empty list; CLASS stays a name, which the plugins resolve. Raises ConfigError:
-    it is no such value.
+    it is not such a value.
     """
     if value is None:
         return None
@@ -346,7 +346,7 @@ _PYTHON_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.
 def java_regex(pattern: str) -> re.Pattern[str]:
     """Compile a regular expression of Java, nearly.
 
-    Raises re.error: it is none.
+    Raises re.error: it is not valid.
     """
     flags = re.NOFLAG
     if leading := _FLAGS.match(pattern):

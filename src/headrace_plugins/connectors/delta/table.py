@@ -184,7 +184,7 @@ def writer_properties(table: DeltaTable) -> WriterProperties | None:
     """Return what keeps ``deltalake`` from writing bounds of Decimals that it rounds.
 
     They would be floats, or 64 bits, and readers and merges would pass over files whose values
-    lie outside. It can be told column by column but for those inside structs.
+    lie outside. It can be set column by column, but not for those inside structs.
     """
     wide = [f["name"] for f in fields_of(table) if _has_wide_decimal(f["type"])]
     if not wide:

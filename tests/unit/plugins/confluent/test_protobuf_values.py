@@ -164,7 +164,7 @@ BAD = """message M {
         ("1a02 0818", "invalid time of day"),
         ("2205 0a017b 1802", "more than 1 digits after the point"),  # 1.23
         ("2205 1880808001", "too many digits"),
-        ("28 8001", "128 is no INT8, at small"),
+        ("28 8001", "128 is not of type INT8, at small"),
         ("3202 fffe", "Error parsing"),
         ("3a00", "at days"),
         ("2a03 616263", "another type than its schema says"),
