@@ -277,6 +277,35 @@ ERROR_TYPE = "struct<stage:string,plugin:string,exception:string,message:string,
 error, its text, and the raw input where the record itself could not be made."""
 
 
+class _Errors(str):
+    """The SQL of a record's first error, with the cases that it was made of.
+
+    One CASE has them all, as its first case that is true counts: if each error were asked
+    whether there is none before it, the text would double with each.
+    """
+
+    __slots__ = ("before", "cases")
+
+    before: str | None
+    """What is an error already; None for nothing."""
+    cases: str
+
+    @classmethod
+    def after(cls, before: str | None) -> _Errors:
+        """Give the errors of records that may have one."""
+        return cls._of(before, "")
+
+    @classmethod
+    def _of(cls, before: str | None, cases: str) -> _Errors:
+        made = cls(f"CASE{cases} ELSE {before or f'CAST(NULL AS {ERROR_TYPE})'} END")
+        made.before, made.cases = before, cases
+        return made
+
+    def also(self, condition: str, error: str) -> _Errors:
+        """Give the same, and another error of records that have none of these."""
+        return self._of(self.before, f"{self.cases} WHEN {condition} THEN {error}")
+
+
 @dataclass(frozen=True)
 class RecordExpr:
     """The records of a stream as SQL expressions over the columns of the step before.
@@ -327,15 +356,14 @@ class RecordExpr:
         ``message`` is an SQL expression of type STRING; the other texts are literals.
         The first error of a record stays.
         """
-        before = self.error or f"CAST(NULL AS {ERROR_TYPE})"
-        error = (
+        struct = (
             f"named_struct('stage', {literal(stage)}, 'plugin', {literal(plugin)}, "
             f"'exception', {literal(exception)}, 'message', {message}, "
             "'raw', CAST(NULL AS STRING))"
         )
-        return replace(
-            self, error=f"CASE WHEN {self.alive(condition)} THEN {error} ELSE {before} END"
-        )
+        errors = self.error if isinstance(self.error, _Errors) else _Errors.after(self.error)
+        gone = [f"{column} IS NULL" for column in (self.dropped, errors.before) if column]
+        return replace(self, error=errors.also(" AND ".join([*gone, f"({condition})"]), struct))
 
     def sharing(self, call: str | None) -> RecordExpr:
         """Compute a function call, if one is given, once for a record; see ``shared``."""
