@@ -204,7 +204,7 @@ def _apply(records: RecordFrame, step: Step, batch: TransformBatch) -> RecordFra
         if isinstance(step.transform, CodeTransform):
             return _run_code(before, step, step.transform, batch)
         shape = step.apply(before.shape, before.types)
-        if shape.shared and not before.is_flat:
+        if shape.shared and not before.is_flat and not before.is_wide:
             # A struct that goes through two projections is built again for each record.
             before = before.named()
             shape = step.apply(before.shape, before.types)

@@ -27,7 +27,7 @@ from headrace.sdk import (
     StateError,
 )
 from headrace.sdk.sink import RECORD_ID, Refused, Verified
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import literal, quote, selected
 
 _FILTER = "filter:"
 
@@ -168,8 +168,9 @@ class RowCount:
         """Count the records by what the shape's expressions say of each."""
         if self.seen is None:
             return records
-        # Spark copies each row to count it; flat rows are the cheapest to copy.
-        records = records.named()
+        # Spark copies each row to count it; flat rows are the cheapest to copy, unless it
+        # takes longer to plan them.
+        records = records if records.is_wide else records.named()
         measures = (F.expr(measure) for measure in _measures(records.shape, self.aliases))
         return replace(records, frame=records.frame.observe(self.seen, *measures))
 
@@ -224,8 +225,10 @@ def _measures(shape: RecordExpr, aliases: Sequence[str]) -> list[str]:
 
 def good_rows(
     records: RecordFrame, sink: FrameSink, *, tolerant: bool, transformed: bool
-) -> DataFrame:
+) -> tuple[DataFrame, dict[str, str]]:
     """Return the columns that a sink gets, of the records that are neither dropped nor bad.
+
+    Beside them it returns the names of columns that hold the value's fields, see SinkBatch.
 
     Args:
         records: The records.
@@ -243,7 +246,8 @@ def good_rows(
         keep.append(f"IF({shape.error} IS NULL, true, CAST({failure} AS BOOLEAN))")
     if keep:
         frame = frame.where(" AND ".join(keep))
-    if transformed and shape.value.is_struct:
+    fields = records.fields() if sink.takes_columns and records.is_wide else {}
+    if transformed and shape.value.is_struct and not fields:
         # Keeps Spark from moving what was computed into the struct that sinks get: a sink
         # that takes the struct apart would else have it made for each record.
         numbered = frame.selectExpr("*", "monotonically_increasing_id() AS __row")
@@ -251,10 +255,12 @@ def good_rows(
     placed = records
     if sink.ordered and records.position is None:
         placed = replace(records, position="array(monotonically_increasing_id())")
-    frame = frame.selectExpr(*placed.columns())
+    names = {name: f"__field{number}" for number, name in enumerate(fields)}
+    own = [f"{sql} AS {names[name]}" for name, sql in fields.items()]
+    frame = selected(frame, [*placed.columns(), *own])
     if tolerant and sink.verifies:
         frame = frame.selectExpr("*", f"{record_id(records)} AS {RECORD_ID}")
-    return frame
+    return frame, names
 
 
 def refused_of(staged: object) -> Sequence[Refused]:

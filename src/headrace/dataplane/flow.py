@@ -437,10 +437,10 @@ class Flow:
             aliases=self._aliases,
             tolerant=tolerant,
         )
-        good = good_rows(
+        good, columns = good_rows(
             count.over(records), sink, tolerant=tolerant, transformed=bool(self.steps)
         )
-        write = sink.write(good, replace(to, rows=count.expected))
+        write = sink.write(good, replace(to, rows=count.expected, columns=columns))
         try:
             refused = refused_of(write)
             counts = count.counts(records, write.rows, len(refused))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - Spark's customary name
 
-from headrace.dataplane.sql import Sql, constant_text
+from headrace.dataplane.sql import Replacement, Sql, constant_text
 from headrace.sdk import RecordExpr, Schema, ValueExpr
 from headrace.sdk.connectjson import connect_json, connect_schema
 from headrace.sdk.expressions import ERROR_TYPE
 from headrace.sdk.sparktypes import from_spark_json
-from headrace.sdk.sqltext import literal, quote, sql_type
+from headrace.sdk.sqltext import literal, literal_text, quote, selected, sql_type
 
 ERROR = Schema.struct(
     dict.fromkeys(
@@ -28,6 +29,8 @@ ERROR = Schema.struct(
 """Why a record was rejected, see ``ERROR_TYPE``."""
 NO_ERROR = f"CAST(NULL AS {ERROR_TYPE})"
 _DECLARED = "headrace.connect"
+WIDE = 100
+"""More fields than these are many: the default of ``spark.sql.codegen.maxFields``."""
 RAW_COLUMNS = ("raw_key", "raw_value")
 """The bytes that converters could not read; other records may have theirs or null."""
 
@@ -46,6 +49,15 @@ class RecordFrame:
     shape: RecordExpr
     position: str | None = None
     carried: tuple[str, ...] = ()
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether the value has so many fields that each projection of them counts.
+
+        Spark compiles no stage with more, so that nothing is gained by columns for them.
+        """
+        schema = self.shape.value.schema
+        return schema is not None and _leaves(schema) > WIDE
 
     @property
     def is_flat(self) -> bool:
@@ -86,19 +98,51 @@ class RecordFrame:
         merges the projections into one.
         """
         if self.shape.shared:
-            return self._sharing().named()
+            return self._sharing().settled()
+        if self.is_wide:
+            return self._computed()
         if all(Sql(sql).is_column for sql in _expressions(self.shape)):
             return self
         return self.named()
 
+    def _computed(self) -> RecordFrame:
+        """Return the same records with a column for each expression that is none yet.
+
+        The others stay where they are, most of them in the value: to name a thousand columns
+        that a step leaves alone takes Spark longer than to read them.
+        """
+        columns: dict[str, str] = {}
+        names = self._new_names()
+
+        def column(sql: str) -> str:
+            if Sql(sql).is_column or literal_text(sql) is not None:
+                return sql
+            if sql not in columns:
+                columns[sql] = next(names)
+            return columns[sql]
+
+        # A topic that is the same for all records stays visible as that.
+        topic = constant_text(self.frame, self.shape.topic)
+        known = self.shape if topic is None else replace(self.shape, topic=literal(topic))
+        shape = _mapped(known, column)
+        if not columns:
+            return replace(self, shape=shape)
+        frame = selected(self.frame, ["*", *(f"{sql} AS {c}" for sql, c in columns.items())])
+        return replace(self, frame=frame, shape=shape)
+
     def _sharing(self) -> RecordFrame:
         """Return the same records with what their expressions share as columns."""
-        calls = {sql: f"__shared{number}" for number, sql in enumerate(self.shape.shared)}
+        calls = dict(zip(self.shape.shared, self._new_names(), strict=False))
         # Below the projection that uses it twice, Spark computes it once, and need not even
         # make an error's struct to see that there is none.
         computed = [f"{sql} AS {name}" for sql, name in calls.items()]
-        frame = self.frame.selectExpr("*", *computed)
-        return replace(self, frame=frame, shape=_with_columns(self.shape, calls))
+        frame = selected(self.frame, ["*", *computed])
+        shape = _mapped(self.shape, Replacement(calls).over)
+        return replace(self, frame=frame, shape=replace(shape, shared=()))
+
+    def _new_names(self) -> Iterator[str]:
+        taken = {name.lower() for name in self.frame.columns}
+        return (name for number in count() if (name := f"__c{number}") not in taken)
 
     def named(self) -> RecordFrame:
         """Return the same records with the value's fields as columns of their own names.
@@ -129,7 +173,15 @@ class RecordFrame:
         settled = {name: f"__{name}" for name in present} | fixed
         shape = RecordExpr(key=key, value=value, unfit=self.shape.unfit, shared=(), **settled)
         position = "__position" if self.position else None
-        return RecordFrame(self.frame.selectExpr(*named), shape, position, self.carried)
+        frame = selected(self.frame, named)
+        return RecordFrame(frame, shape, position, self.carried)
+
+    def fields(self) -> dict[str, str]:
+        """Return the SQL of the value's fields, by their names; none if it has none."""
+        value = self.shape.value
+        if value.missing is None:
+            return dict(value.fields)
+        return {name: f"IF({value.missing}, NULL, {sql})" for name, sql in value.fields.items()}
 
     def parts(self) -> dict[str, str]:
         """Return the SQL of a record's parts, by their names."""
@@ -235,6 +287,10 @@ def _schema(text: str) -> Schema:
     return plain.with_fields(schemas)
 
 
+def _leaves(schema: Schema) -> int:
+    return sum(_leaves(field.schema) for field in schema.fields) if schema.fields else 1
+
+
 def _part(column: str, schema: Schema | None) -> ValueExpr:
     return ValueExpr(None) if schema is None else ValueExpr.of(column, schema)
 
@@ -246,24 +302,30 @@ def _expressions(shape: RecordExpr) -> list[str]:
     return [*fields, *wholes, *(sql for sql in (shape.dropped, shape.error) if sql)]
 
 
-def _with_columns(shape: RecordExpr, columns: Mapping[str, str]) -> RecordExpr:
-    """Put columns in place of the calls that they hold."""
-
-    def over(sql: str) -> str:
-        return Sql(sql).replaced(columns)
+def _mapped(shape: RecordExpr, change: Callable[[str], str]) -> RecordExpr:
+    """Change each of a shape's expressions."""
 
     def part(one: ValueExpr) -> ValueExpr:
-        fields = {name: over(sql) for name, sql in one.fields.items()}
-        missing = one.missing and over(one.missing)
-        return replace(one, fields=fields, whole=over(one.whole), missing=missing)
+        fields = {name: change(sql) for name, sql in one.fields.items()}
+        whole = one.whole if one.whole == "NULL" else change(one.whole)
+        return replace(
+            one, fields=fields, whole=whole, missing=one.missing and change(one.missing)
+        )
+
+    def maybe(sql: str | None) -> str | None:
+        return sql and change(sql)
 
     return replace(
         shape,
         key=part(shape.key),
         value=part(shape.value),
-        dropped=shape.dropped and over(shape.dropped),
-        error=shape.error and over(shape.error),
-        shared=(),
+        topic=change(shape.topic),
+        partition=change(shape.partition),
+        headers=change(shape.headers),
+        timestamp=change(shape.timestamp),
+        offset=maybe(shape.offset),
+        dropped=maybe(shape.dropped),
+        error=maybe(shape.error),
     )
 
 

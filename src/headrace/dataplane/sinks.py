@@ -8,7 +8,7 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -38,6 +38,8 @@ from headrace.sdk import (
 from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.durability import Durability, durability, set_durability
 from headrace.sdk.sink import RECORD_ID, Refused, class_name
+from headrace.sdk.sqltext import quote, selected
+from headrace.sdk.struct_exprs import has_variant
 
 log = structlog.get_logger(__name__)
 
@@ -456,6 +458,8 @@ def _part_done(
 
 
 class _BatchGear(SinkFront):
+    takes_columns = True
+
     def __init__(self, sink: BatchSink) -> None:
         super().__init__(sink)
         self.verifies = bool(sink.rejects)  # type: ignore[misc]
@@ -467,14 +471,17 @@ class _BatchGear(SinkFront):
 
     @override
     def write(self, frame: DataFrame, batch: SinkBatch) -> StagedWrite:
+        columns, batch = batch.columns, replace(batch, columns={})
         frame = _sorted(with_texts(frame, batch.schema), ordered=self.ordered)
         tolerant = RECORD_ID in frame.columns
         schema = batch.schema
         if schema.type is not Type.STRUCT:
             schema = Schema.struct({"value": schema})
         part = _Part(self._sink, batch, to_arrow(schema), durability())
-        value = "value.*" if batch.schema.type is Type.STRUCT else "value"
-        rows = frame.selectExpr(value, *([f"{RECORD_ID} AS {_ID}"] if tolerant else []))
+        values = ["value.*" if batch.schema.type is Type.STRUCT else "value"]
+        if columns and not has_variant(batch.schema):
+            values = [f"{sql} AS {quote(name)}" for name, sql in columns.items()]
+        rows = selected(frame, [*values, *([f"{RECORD_ID} AS {_ID}"] if tolerant else [])])
         try:
             written, refused, messages = _run_parts(
                 rows, part.bisected if tolerant else part.written

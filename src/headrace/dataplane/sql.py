@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -42,21 +41,27 @@ class Sql(str):
             (n[1:-1].replace("``", "`") if n[0] == "`" else n).lower() for n in names
         )
 
-    def replaced(self, columns: Mapping[str, str]) -> Sql:
-        """Return it with columns in place of the expressions that they hold.
 
-        Args:
-            columns: Names of columns by expressions, which are found where they stand to the
-                letter as a whole, and not within a text, a comment or a quoted name.
+class Replacement:
+    """Puts columns in place of the expressions that they hold."""
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        """Know the names of columns by expressions.
+
+        These are found where they stand to the letter as a whole, and not within a text, a
+        comment or a quoted name.
         """
-        found = _any_of(tuple(sorted(columns, key=len, reverse=True)))
-        return Sql(found.sub(lambda at: columns[at[1]] if at[1] else at[0], self))
+        self._columns = columns
+        longest_first = sorted(columns, key=len, reverse=True)
+        each = "|".join(rf"(?<!\w){re.escape(sql)}(?!\w)" for sql in longest_first)
+        pattern = rf"({each})|{_TEXT}|{_COMMENT}|`(?:``|[^`])*`"
+        self._pattern = re.compile(pattern, re.DOTALL)
 
-
-@lru_cache(maxsize=_MOST)
-def _any_of(expressions: tuple[str, ...]) -> re.Pattern[str]:
-    each = "|".join(rf"(?<!\w){re.escape(sql)}(?!\w)" for sql in expressions)
-    return re.compile(rf"({each})|{_TEXT}|{_COMMENT}|`(?:``|[^`])*`", re.DOTALL)
+    def over(self, sql: str) -> str:
+        """Return an expression with the columns in it."""
+        if Sql(sql).is_column:
+            return self._columns.get(sql, sql)
+        return self._pattern.sub(lambda at: self._columns[at[1]] if at[1] else at[0], sql)
 
 
 def constant_text(frame: DataFrame, sql: str) -> str | None:

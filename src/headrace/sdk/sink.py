@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 from headrace.sdk.connector import Connector, Task
 from headrace.sdk.errors import RecordError
 from headrace.sdk.schema_evolution import EvolutionPolicy
+from headrace.sdk.sqltext import quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +34,8 @@ class SinkBatch:
         key_schema: The schema of their keys; None when they have none.
         evolution: What the target does when the schema is not its own.
         rows: How many records the frame has, where that is known before they are computed.
+        columns: For a sink that ``takes_columns``: columns of the frame that hold the fields of
+            a ``value`` with many of them, by the names of the fields; none for few.
     """
 
     mark: Mark
@@ -41,6 +44,11 @@ class SinkBatch:
     key_schema: Schema | None = None
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     rows: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def field_sql(self, name: str) -> str:
+        """Return SQL for a field of the value, over the columns of the frame."""
+        return self.columns.get(name) or f"value.{quote(name)}"
 
 
 class StagedWrite(Protocol):
@@ -141,6 +149,10 @@ class FrameSink(SinkTask):
 
     counting: ClassVar[Counting] = Counting.CLAIMED
     """Where ``StagedWrite.rows`` comes from, so that nothing is counted twice."""
+    takes_columns: ClassVar[bool] = False
+    """Whether ``write`` takes the fields of a value from ``SinkBatch.columns`` where they are
+    there. To take a struct of a thousand fields apart takes Spark longer to plan than all else:
+    it writes out the whole struct for each of them."""
     verifies: ClassVar[bool] = False
     """Whether its staged writes are ``Verified``: they say which records the target refuses,
     and are without them. Where errors are tolerated its frames have the column ``record_id``;

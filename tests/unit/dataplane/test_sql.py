@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.dataplane.sql import Sql
+from headrace.dataplane.sql import Replacement, Sql
 
 CALL = "try_cast(`a` AS INT)"
 
@@ -34,9 +34,9 @@ def test_names_are_found_outside_of_texts_and_comments() -> None:
     ],
 )
 def test_an_expression_is_replaced_where_it_stands_as_a_whole(sql: str, replaced: str) -> None:
-    assert Sql(sql).replaced({CALL: "c"}) == replaced
+    assert Replacement({CALL: "c"}).over(sql) == replaced
 
 
 def test_of_an_expression_and_a_part_of_it_the_whole_is_replaced() -> None:
     whole = f"upper({CALL})"
-    assert Sql(f"{whole} = {CALL}").replaced({CALL: "c", whole: "u"}) == "u = c"
+    assert Replacement({CALL: "c", whole: "u"}).over(f"{whole} = {CALL}") == "u = c"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.errors import AnalysisException
@@ -169,7 +170,7 @@ _FREE = ("byte", "short", "integer")
 _FOLLOWED = {Handling.EVOLVE, Handling.LENIENT}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fit:
     """How a batch goes into a table.
 
@@ -192,8 +193,11 @@ class Fit:
 
     def type_of(self, name: str) -> Json:
         """Return the type of a table's column."""
-        kind: Json = next(f["type"] for f in self.fields if f["name"] == name)
-        return kind
+        return self._types[name]
+
+    @cached_property
+    def _types(self) -> dict[str, Json]:
+        return {f["name"]: f["type"] for f in self.fields}
 
 
 @dataclass(slots=True)
@@ -340,6 +344,8 @@ def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> 
     """
     kinds = {f["name"]: f["type"] for f in frame.schema.jsonValue()["fields"]}
     of_value = _members("value", kinds["value"], batch.schema)
+    if batch.columns:
+        of_value = {name: (batch.field_sql(name), kind) for name, (_, kind) in of_value.items()}
     of_key = {name: _key_sql(name, batch, kinds) for name in keys}
     plain = [name for name, (sql, _) in of_key.items() if sql == "key"]
     if len(plain) > 1:

@@ -42,7 +42,7 @@ from headrace.sdk.deltalog import flush_commits
 from headrace.sdk.folders import fixed_folder, require_writable, write_part
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
-from headrace.sdk.sqltext import quote
+from headrace.sdk.sqltext import quote, selected
 from headrace_plugins.connectors.delta.columns import (
     Fit,
     broken_constraints,
@@ -205,6 +205,7 @@ class DeltaTask(FrameSink):
 
     ordered = True
     counting = Counting.MEASURED
+    takes_columns = True
 
     settings: DeltaSettings
 
@@ -352,7 +353,7 @@ class DeltaTask(FrameSink):
     ) -> StagedWrite:
         refusals = self._refusals(plan, batch)
         frame, seen = _observed(frame, refusals) if refusals else (frame, None)
-        rows = frame.selectExpr(*plan.columns.select(plan.fit))
+        rows = selected(frame, plan.columns.select(plan.fit))
         plain = self._is_plain(plan)
         partition_by = self._partition_by(plan) if plain else ()
         for name in partition_by:

@@ -23,7 +23,8 @@ from headrace.sdk.folders import write_part
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import ArrowWrite
-from headrace.sdk.sqltext import quote as quote_name
+from headrace.sdk.sqltext import quote as identifier
+from headrace.sdk.sqltext import selected
 from headrace.sdk.struct_exprs import has_variant, texts_of_variants
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.writing import (
@@ -162,6 +163,8 @@ class FolderSink(PathSink):
     something else; a text file takes it as ``null``.
     """
 
+    takes_columns = True
+
     @override
     def committed(self, mark: Mark, topic: str) -> str | None:
         return _Folder(self._settings.target(topic)).completed(mark)
@@ -172,7 +175,7 @@ class FolderSink(PathSink):
         root = settings.target(batch.topic)
         staging = staging_folder(root / HOUSEKEEPING, mark)
         staging.delete_folder()
-        frame, seen = self._rows(frame, batch.schema)
+        frame, seen = self._rows(frame, batch)
         # Spark's writer of JSON makes an object of each row; a Variant may be anything.
         whole = settings.format is Format.JSON and batch.schema.name == VARIANT
         format_ = Format.TEXT if whole else settings.format
@@ -233,9 +236,9 @@ class FolderSink(PathSink):
             _Folder(root), mark, staging_folder(root / HOUSEKEEPING, mark), (), 0
         )
 
-    def _rows(self, frame: DataFrame, schema: Schema) -> tuple[DataFrame, Observation | None]:
+    def _rows(self, frame: DataFrame, batch: SinkBatch) -> tuple[DataFrame, Observation | None]:
         """Return the columns to write, and what counts them where no footer does."""
-        settings = self._settings
+        settings, schema = self._settings, batch.schema
         self._require_fit(schema)
         if settings.format is Format.TEXT:
             frame = frame.selectExpr(line_sql(schema))
@@ -246,7 +249,11 @@ class FolderSink(PathSink):
                 frame = frame.selectExpr(f"{texts_of_variants('value', schema)} AS value")
             if settings.format is Format.JSON and schema.name == VARIANT:
                 frame = frame.selectExpr(line_sql(schema))
-            frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
+            if batch.columns and not has_variant(schema):
+                columns = (f"{sql} AS {identifier(n)}" for n, sql in batch.columns.items())
+                frame = selected(frame, list(columns))
+            else:
+                frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
             if settings.format is Format.CSV:
                 frame = _without_bytes(frame)
         if settings.format is Format.PARQUET:
@@ -407,13 +414,16 @@ def _as_json(file: Location) -> Location:
 
 def _without_bytes(frame: DataFrame) -> DataFrame:
     """Return columns of bytes as Base64, as in JSON; Spark's CSV has a form that none reads."""
-    columns = [
-        f"base64({quote_name(f.name)}) AS {quote_name(f.name)}"
+    fields = frame.schema.fields
+    if not any(isinstance(field.dataType, BinaryType) for field in fields):
+        return frame
+    columns = (
+        f"base64({identifier(f.name)}) AS {identifier(f.name)}"
         if isinstance(f.dataType, BinaryType)
-        else quote_name(f.name)
-        for f in frame.schema.fields
-    ]
-    return frame.selectExpr(*columns)
+        else identifier(f.name)
+        for f in fields
+    )
+    return selected(frame, list(columns))
 
 
 def _compressed(spark: SparkSession, files: Sequence[Location]) -> list[Location]:
