@@ -138,6 +138,14 @@ class Flow:
     _committing: threading.Event = field(default_factory=threading.Event, init=False)
     """Set as soon as a sink may hold some of the batch that runs."""
 
+    _width: list[int] = field(default_factory=list, init=False)
+    """How many columns the newest stream has; what any thread may look at."""
+
+    @property
+    def columns(self) -> int | None:
+        """How many columns the stream has that is being moved, once that is known."""
+        return self._width[-1] if self._width else None
+
     @property
     def untouched(self) -> bool:
         """Whether the newest run came to its end before any sink could hold some of it."""
@@ -160,6 +168,7 @@ class Flow:
         Raises RangeChangedError only while no sink has committed any of it.
         """
         self._committing.clear()
+        self._width.clear()
         if batch.again and batch.routing not in {None, self.routing}:
             # Guarantee 2: each topic has a mark of its own, and which rows it stands for is
             # known only to the chain that has divided them.
@@ -293,6 +302,7 @@ class Flow:
         # The time of the intent, so that a batch that runs again gives the same records.
         begun = int(batch.begun.timestamp() * 1_000_000)
         came = record_frame(stream.frame, stream.topic, timestamp=f"timestamp_micros({begun})")
+        self._width[:] = [max(1, len(came.shape.value.fields))]
         routes = Routes(stream.topic, self.topic, self.staging, batch)
         if not self._caches(1 if stream.only_sink is not None else len(self.sinks)):
             records, topic = self._chained(came, stream, routes, batch)

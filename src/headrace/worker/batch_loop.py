@@ -136,6 +136,10 @@ class BatchRunner(Protocol):
     def routing(self) -> str:
         """What decides which topic each record goes to, as a digest; nothing for one topic."""
 
+    @property
+    def columns(self) -> int | None:
+        """How many columns the newest batch has, once that is known. Any thread may ask."""
+
     def run(self, batch: Batch) -> Counts:
         """Move the batch; return only when it is durable. Running it again adds nothing.
 

@@ -154,6 +154,9 @@ class CaptureTask:
     def activity(self) -> None:
         """See Task: it runs no Spark jobs."""
 
+    def columns(self) -> None:
+        """See Task: it moves no batches."""
+
     def cancel(self) -> None:
         self._stop_capture(discard=True)
         self.fail(StaleEpochError(f"Task {self.id} was cancelled."))

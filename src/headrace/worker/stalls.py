@@ -1,4 +1,4 @@
-"""Finds Spark jobs in which nothing moves."""
+"""Finds Spark jobs in which nothing moves, and batches that Spark plans for long."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ _FIX = (
 )
 
 
+_PLAN_FIX = (
+    "Leave columns out at the source, or by a connector for each part of them; use fewer "
+    "transforms; or let batches be larger, as each is planned anew."
+)
+
+
+class SlowPlanningError(RetriableError):
+    """Spark has been planning a batch for long, and no job of it runs yet.
+
+    The batch goes on: this is only shown.
+    """
+
+    code = "spark.planning"
+
+
 class SparkStalledError(RetriableError):
     """A Spark job has made no progress for too long, and was cancelled where so configured."""
 
@@ -38,24 +53,30 @@ class _Seen:
     reported: bool = False
 
 
+_PLANNING = object()
+"""The activity of a task that moves a batch and has no job."""
+
+
 @dataclass(kw_only=True)
 class Stalls:
     """Looks now and then whether the Spark jobs of tasks get on. One thread uses it.
 
     Args:
         after: How long nothing may move.
+        planned: How long a batch may be planned before that is said.
         report: Called with a task and what is wrong with it; with None when it moves again.
     """
 
     after: timedelta = timedelta(minutes=10)
     cancel: bool = False
-    report: Callable[[TaskSlot, SparkStalledError | None], None] = lambda _slot, _error: None
+    planned: timedelta = timedelta(seconds=10)
+    report: Callable[[TaskSlot, RetriableError | None], None] = lambda _slot, _error: None
     clock: Callable[[], float] = time.monotonic
     _seen: dict[TaskSlot, _Seen] = field(default_factory=dict)
 
     @property
     def interval(self) -> timedelta:
-        return min(self.after / 5, timedelta(minutes=1))
+        return min(self.after / 5, self.planned / 2, timedelta(minutes=1))
 
     def look(self, slots: Iterable[TaskSlot]) -> None:
         running = [slot for slot in slots if slot.running and slot.started]
@@ -63,14 +84,18 @@ class Stalls:
             self._moves(gone)
         for slot in running:
             activity = slot.task.activity()
+            if activity is None and slot.task.columns() is not None:
+                activity = _PLANNING
             seen = self._seen.get(slot)
             if activity is None or seen is None or seen.activity != activity:
                 self._moves(slot)
                 if activity is not None:
                     self._seen[slot] = _Seen(activity, self.clock())
-            elif not seen.reported and self.clock() - seen.since >= self.after.total_seconds():
+                continue
+            most = self.planned if activity is _PLANNING else self.after
+            if not seen.reported and self.clock() - seen.since >= most.total_seconds():
                 seen.reported = True
-                self._stalled(slot)
+                (self._plans if activity is _PLANNING else self._stalled)(slot)
 
     def _moves(self, slot: TaskSlot) -> None:
         seen = self._seen.pop(slot, None)
@@ -86,3 +111,16 @@ class Stalls:
         if self.cancel:
             slot.stalled = error
             slot.cancel()
+
+    def _plans(self, slot: TaskSlot) -> None:
+        seconds, columns = self.planned.total_seconds(), slot.task.columns()
+        of = f" of {columns} columns" if columns else ""
+        problem = f"A batch{of} has been planned for more than {seconds:g} seconds."
+        log.warning(
+            "planning of a batch takes long",
+            seconds=seconds,
+            columns=columns,
+            fix=_PLAN_FIX,
+            **labels(slot.task.id),
+        )
+        self.report(slot, SlowPlanningError(problem, fix=_PLAN_FIX))

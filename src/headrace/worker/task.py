@@ -88,6 +88,12 @@ class Task(Protocol):
         Any thread may call it; it may hang where Spark does.
         """
 
+    def columns(self) -> int | None:
+        """Return how many columns the batch that it moves has; None while it moves none.
+
+        0 is what is not known yet. Any thread may call it.
+        """
+
     def stop(self) -> None:
         """Let go of everything. Called once after ``start``, also when that failed."""
 
@@ -125,7 +131,7 @@ class Jobs(Protocol):
         """Return whether what runs them has ended, perhaps as an error tells."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _TaggedFlow:
     """A flow whose jobs are the task's.
 
@@ -135,6 +141,7 @@ class _TaggedFlow:
 
     flow: BatchRunner
     jobs: Jobs
+    runs: bool = False
 
     @property
     def untouched(self) -> bool:
@@ -144,8 +151,17 @@ class _TaggedFlow:
     def routing(self) -> str:
         return self.flow.routing
 
+    @property
+    def columns(self) -> int | None:
+        # What commits is planned no more.
+        return (self.flow.columns or 0) if self.runs and self.flow.untouched else None
+
     def run(self, batch: Batch) -> Counts:
-        return self.jobs.run(batch.task, lambda: self.flow.run(batch))
+        self.runs = True
+        try:
+            return self.jobs.run(batch.task, lambda: self.flow.run(batch))
+        finally:
+            self.runs = False
 
 
 @contextmanager
@@ -226,6 +242,10 @@ class BatchTask:
     def activity(self) -> object | None:
         jobs = self._jobs
         return None if jobs is None or jobs.lost() else jobs.activity(self.id)
+
+    def columns(self) -> int | None:
+        parts = self._parts
+        return None if parts is None else parts.loop.flow.columns
 
     def stop(self) -> None:
         parts, self._parts = self._parts, None

@@ -63,6 +63,7 @@ class Script:
         self.cancelled = threading.Event()
         self.lag: Lag | None = None
         self.doing: object | None = None
+        self.width: int | None = None
 
     def start(self, lease: Lease, *, once: bool, bounded: bool) -> None:
         self.started.append((once, bounded))
@@ -81,6 +82,9 @@ class Script:
 
     def activity(self) -> object | None:
         return self.doing
+
+    def columns(self) -> int | None:
+        return self.width
 
     def stop(self) -> None:
         self.stopped += 1

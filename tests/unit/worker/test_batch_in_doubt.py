@@ -74,6 +74,10 @@ class Attempts:
     def routing(self) -> str:
         return self.system.routing
 
+    @property
+    def columns(self) -> None:
+        """Nothing is planned here."""
+
     def run(self, batch: Batch) -> Counts:
         self.system.tried.append(batch)
         return self.system.run(batch)

@@ -46,6 +46,7 @@ class Copy:
 
     untouched = True
     routing = ""
+    columns = None
 
     def run(self, batch: Batch) -> Counts:
         rows = at(batch.end) - at(batch.start)

@@ -112,6 +112,7 @@ class Copy:
 
     untouched = True
     routing = ""
+    columns = None
 
     def run(self, batch: Batch) -> Counts:
         self.trap.spring("crash before reading")

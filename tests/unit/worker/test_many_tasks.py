@@ -77,6 +77,7 @@ class Parts:
 
     untouched = True
     routing = ""
+    columns = None
 
     def run(self, batch: Batch) -> Counts:
         return Counts(read=1, written=1)

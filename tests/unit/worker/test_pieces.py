@@ -33,6 +33,7 @@ class System:
     error: type[RetriableError] = SparkMemoryError
     untouched: bool = True
     routing: str = ""
+    columns: int | None = None
     store: Store = field(default_factory=Store)
     tried: list[int] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.worker.scripts import IDLE, Script, Told, until, worker, working
 
 from headrace.model import TaskState, TaskStatus
@@ -78,4 +79,33 @@ def test_what_gets_on_slowly_is_left_alone() -> None:
         for number in range(20):
             task.doing = number + 2
             assert not task.cancelled.wait(0.015)
+        task.may.set()
+
+
+def test_a_batch_that_is_planned_for_long_is_told_of_until_its_job_runs() -> None:
+    task = Hanging()
+    task.doing, task.width = None, 5000
+    with capture_logs() as logs, running(task, Stalls(planned=SHORT)) as here:
+        until(lambda: "5000 columns has been planned" in str(status(here, task).trace))
+        assert status(here, task).state is TaskState.RUNNING
+        task.doing = 1
+        until(lambda: status(here, task).trace is None)
+        task.may.set()
+        until(lambda: len(task.calls) > 1)
+    (told,) = [each for each in logs if each["event"] == "planning of a batch takes long"]
+    assert (told["log_level"], told["connector"], told["columns"]) == (
+        "warning",
+        "hanging",
+        5000,
+    )
+    assert "Leave columns out" in told["fix"]
+
+
+def test_a_task_that_looks_for_data_plans_nothing() -> None:
+    task = Hanging()
+    task.doing = None
+    with running(task, Stalls(planned=SHORT)) as here:
+        until(lambda: status(here, task).state is TaskState.RUNNING)
+        assert not task.cancelled.wait(0.3)
+        assert status(here, task).trace is None
         task.may.set()

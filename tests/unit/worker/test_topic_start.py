@@ -84,6 +84,7 @@ class Copy:
 
     untouched = True
     routing = ""
+    columns = None
 
     def run(self, batch: Batch) -> Counts:
         if self.down:
