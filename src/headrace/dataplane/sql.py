@@ -15,6 +15,7 @@ _COMMENT = r"(?:--[^\n]*|/\*.*?\*/)"
 _NAME = r"(?:\w+|`(?:``|[^`])*`)"
 _COLUMN = re.compile(rf"{_NAME}(?:\.{_NAME})*\Z")
 _NAMES = re.compile(rf"{_TEXT}|{_COMMENT}|({_NAME})", re.DOTALL)
+_WORD = re.compile(r"\w")
 _MOST = 1000
 _known: dict[tuple[Sql, frozenset[str]], str | None] = {}
 
@@ -43,25 +44,44 @@ class Sql(str):
 
 
 class Replacement:
-    """Puts columns in place of the expressions that they hold."""
+    """Puts columns in place of the function calls that they hold."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        """Know the names of columns by expressions.
+        """Know the names of columns by calls.
 
         These are found where they stand to the letter as a whole, and not within a text, a
         comment or a quoted name.
         """
         self._columns = columns
-        longest_first = sorted(columns, key=len, reverse=True)
-        each = "|".join(rf"(?<!\w){re.escape(sql)}(?!\w)" for sql in longest_first)
-        pattern = rf"({each})|{_TEXT}|{_COMMENT}|`(?:``|[^`])*`"
+        # They are looked up by their lengths, of which there are few: a pattern of all of them
+        # would try each at each place.
+        self._lengths = sorted({len(call) for call in columns}, reverse=True)
+        names = {call.partition("(")[0] for call in columns}
+        each = "|".join(re.escape(name) for name in sorted(names))
+        pattern = rf"(?<!\w)({each})(?=\()|{_TEXT}|{_COMMENT}|`(?:``|[^`])*`"
         self._pattern = re.compile(pattern, re.DOTALL)
 
     def over(self, sql: str) -> str:
         """Return an expression with the columns in it."""
-        if Sql(sql).is_column:
-            return self._columns.get(sql, sql)
-        return self._pattern.sub(lambda at: self._columns[at[1]] if at[1] else at[0], sql)
+        if not self._columns or Sql(sql).is_column:
+            return sql
+        parts, copied, at = [], 0, 0
+        while (found := self._pattern.search(sql, at)) is not None:
+            call = self._call_at(sql, found.start()) if found[1] else None
+            if call is None:
+                # Another call may be within one that no column holds.
+                at = found.end()
+                continue
+            parts += [sql[copied : found.start()], self._columns[call]]
+            copied = at = found.start() + len(call)
+        return "".join([*parts, sql[copied:]])
+
+    def _call_at(self, sql: str, start: int) -> str | None:
+        for length in self._lengths:
+            end = start + length
+            if sql[start:end] in self._columns and not _WORD.match(sql, end):
+                return sql[start:end]
+        return None
 
 
 def constant_text(frame: DataFrame, sql: str) -> str | None:

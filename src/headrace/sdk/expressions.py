@@ -244,10 +244,11 @@ class ValueExpr:
             return None
         if not self.is_struct:
             return member((self.whole, self.schema), step, schemaless=self.schemaless)
-        column = self.columns().get(step)
-        if column is None or self.missing is None:
-            return column
-        return column[0], column[1].replaced(optional=True)
+        field = self.schema.field(step)
+        if field is None:
+            return None
+        optional = field.schema.optional or self.missing is not None
+        return self.fields[step], field.schema.replaced(optional=optional)
 
     def _edited(self, edits: Iterable[tuple[FieldPath, Edit]]) -> ValueExpr:
         steps = [(path.steps, edit) for path, edit in edits]

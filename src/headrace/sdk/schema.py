@@ -216,6 +216,7 @@ class Schema:
     fields: tuple[Field, ...] = ()
     _identity: Hashable = field(init=False, repr=False)
     _hash: int = field(init=False, repr=False)
+    _by_name: Mapping[str, Field] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -230,6 +231,7 @@ class Schema:
         texts = (self.name, self.version, self.doc, self.parameters)
         put(self, "_identity", (self.type, self.optional, identity(self.default), texts, parts))
         put(self, "_hash", hash(self._identity))
+        put(self, "_by_name", {field.name: field for field in self.fields})
 
     @classmethod
     def int8(cls, **attributes: Unpack[Attributes]) -> "Schema":
@@ -343,7 +345,7 @@ class Schema:
 
     def field(self, name: str) -> Field | None:
         """Give the field of that name, or None."""
-        return next((field for field in self.fields if field.name == name), None)
+        return self._by_name.get(name)
 
     @override
     def __eq__(self, other: object) -> bool:

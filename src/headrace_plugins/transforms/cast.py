@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import RecordExpr, ValueExpr
     from headrace.sdk.sqltext import FieldPath
-    from headrace.sdk.struct_exprs import Column
+    from headrace.sdk.struct_exprs import Change, Column
 
 
 CAST_TARGETS = (*NUMBERS, Type.BOOLEAN, Type.STRING)
@@ -405,9 +405,20 @@ class Cast(Transform):
             for name, kind in pairs
         }
         casts = self._casts(part, targets)
+        changes: dict[FieldPath, Change] = {}
         for path, new in casts.items():
-            shape, part = self._cast_field(shape, part, path, new)
-        return self.with_part(shape, part)
+            if path.parent is not None and changes:
+                # What is deeper may be within what comes before.
+                part, changes = part.changed(changes), {}
+            found = _found(part, path)
+            if found is None:
+                part = self._absent(part, path, new)
+                continue
+            shape = self._faulty(shape, part, found, new)
+            changes[path] = self._change(part, new)
+            if path.parent is not None:
+                part, changes = part.changed(changes), {}
+        return self.with_part(shape, part.changed(changes) if changes else part)
 
     def _struct(self, shape: RecordExpr) -> ValueExpr:
         part = self.part(shape)
@@ -436,23 +447,22 @@ class Cast(Transform):
                 raise UnfitRecordError(message=error.message, where=where) from error
         return casts
 
-    def _cast_field(
-        self, shape: RecordExpr, part: ValueExpr, path: FieldPath, new: Schema
-    ) -> tuple[RecordExpr, ValueExpr]:
-        found = _found(part, path)
-        if found is None:
-            return shape, self._absent(part, path, new)
-        sql, schema = found
-        cast = sql_cast(sql, schema, new.type, schemaless=part.schemaless)
-        if cast.fault is not None:
-            fault = f"NOT {part.is_null()} AND {cast.fault}"
-            shape = self.rejecting(shape, fault, cast.message).sharing(cast.shared)
+    def _faulty(
+        self, shape: RecordExpr, part: ValueExpr, found: Column, new: Schema
+    ) -> RecordExpr:
+        """Reject the records whose field cannot be cast."""
+        cast = sql_cast(*found, new.type, schemaless=part.schemaless)
+        if cast.fault is None:
+            return shape
+        fault = f"NOT {part.is_null()} AND {cast.fault}"
+        return self.rejecting(shape, fault, cast.message).sharing(cast.shared)
 
+    def _change(self, part: ValueExpr, new: Schema) -> Change:
         def change(own: str, own_schema: Schema) -> Column:
             changed = sql_cast(own, own_schema, new.type, schemaless=part.schemaless)
             return changed.sql, new.replaced(optional=own_schema.optional)
 
-        return shape, part.changed({path: change})
+        return change
 
     def _absent(self, part: ValueExpr, path: FieldPath, new: Schema) -> ValueExpr:
         """As in Kafka Connect, no error; but a null field where there is no schema."""

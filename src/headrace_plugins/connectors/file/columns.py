@@ -55,8 +55,8 @@ def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str
     known = [field.name for field in schema.fields]
     if renames and len(header) == len(known) and len(set(header)) < len(header):
         return schema
-    strangers = [name for name in header if name not in known]
-    if renames and strangers and any(name not in header for name in known):
+    strangers = [name for name in header if schema.field(name) is None]
+    if renames and strangers and not {*known} <= {*header}:
         pairs = zip(header, known, strict=False)
         moved = any(
             name != other and (name in known or other in header) for name, other in pairs
