@@ -13,12 +13,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness import Bench, bench, cpu_seconds, machine, remove, save, timed
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
 from headrace.worker import BatchLoop
 
@@ -27,6 +29,8 @@ ROWS = 200
 LATER = 5
 KINDS = ("bigint", "string", "double", "date", "boolean")
 LETTERS = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+STRUCT = 10
+"""How many columns are in a struct, where they are in structs."""
 TIMEOUT_SECONDS = 300
 
 
@@ -57,12 +61,26 @@ class Feed:
 
     folder: Path
     width: int
+    nested: bool = False
     written: int = 0
 
     @property
     def ddl(self) -> str:
         """Return the columns as Spark has them."""
-        return ", ".join(f"c{n} {kind_of(n)}" for n in range(self.width))
+        if not self.nested:
+            return ", ".join(f"c{n} {kind_of(n)}" for n in range(self.width))
+        structs: dict[str, list[str]] = {}
+        for n in range(self.width):
+            structs.setdefault(self.struct(n), []).append(f"c{n}: {kind_of(n)}")
+        return ", ".join(f"{name} struct<{', '.join(own)}>" for name, own in structs.items())
+
+    def struct(self, column: int) -> str:
+        """Return the struct that a column is in, where columns are in structs."""
+        return f"s{column // STRUCT}"
+
+    def place(self, column: int) -> str:
+        """Return the path to a column."""
+        return f"{self.struct(column)}.c{column}" if self.nested else f"c{column}"
 
     def csv(self) -> Path:
         """Write one more file of CSV."""
@@ -72,13 +90,16 @@ class Feed:
 
     def json(self) -> Path:
         """Write one more file of JSON lines."""
-        lines = [
-            json.dumps(
-                {f"c{n}": self._bad(n, row, value_of(n, row)) for n in range(self.width)}
-            )
-            for row in self._rows
-        ]
-        return self._write("json", lines)
+        return self._write("json", [json.dumps(self._object(row)) for row in self._rows])
+
+    def _object(self, row: int) -> dict[str, Any]:
+        fields = {f"c{n}": self._bad(n, row, value_of(n, row)) for n in range(self.width)}
+        if not self.nested:
+            return fields
+        made: dict[str, Any] = {}
+        for column, (name, value) in enumerate(fields.items()):
+            made.setdefault(self.struct(column), {})[name] = value
+        return made
 
     @property
     def _rows(self) -> range:
@@ -111,6 +132,7 @@ class Case:
         kind: Of the input's files.
         sink: Of the target.
         casts: How many texts are cast; all for None.
+        nested: Whether the columns are in structs of ten.
         topic: Whether there is a topic between.
         converter: The value's converter, where there is a topic between.
     """
@@ -118,15 +140,17 @@ class Case:
     kind: str
     sink: str
     casts: int | None = 1
+    nested: bool = False
     topic: bool = False
+    converter: str | None = None
 
-    def definition(self, feed: Feed, target: Path) -> dict[str, object]:
-        """Return the definition of a connector."""
+    def definitions(self, feed: Feed, target: Path) -> list[dict[str, object]]:
+        """Return the definitions of connectors, of which each reads what the last one wrote."""
         sink = {"connector": "delta", "path": str(target)}
         if self.sink == "parquet":
             sink = {"connector": "file", "path": str(target), "format": "parquet"}
-        texts = [f"c{n}:int64" for n in self.cast(feed)]
-        return {
+        texts = [f"{feed.place(n)}:int64" for n in self.cast(feed)]
+        copy = {
             "source": {
                 "connector": "file",
                 "path": f"{feed.folder}/*.{self.kind}",
@@ -135,12 +159,17 @@ class Case:
                 "settle.ms": 0,
             },
             "transforms": [
-                {"type": "Cast", "spec": ",".join(texts)},
+                {"type": "Cast", "spec": ",".join(texts), "field.syntax.version": "V2"},
                 {"type": "InsertField", "static.field": "origin", "static.value": "bench"},
             ],
-            "sinks": [sink],
             **LETTERS,
         }
+        if not self.topic:
+            return [{**copy, "sinks": [sink]}]
+        between = {"topic": "between"}
+        if self.converter is not None:
+            between["value.converter"] = self.converter
+        return [{**copy, **between}, {**between, "sinks": [sink], **LETTERS}]
 
     def cast(self, feed: Feed) -> list[int]:
         """Return the columns that are cast."""
@@ -149,12 +178,42 @@ class Case:
 
     def by_hand(self, spark: Any, feed: Feed, file: Path, target: Path) -> None:
         """Do the same with Spark alone, without dead letters."""
-        cast = {f"c{n}" for n in self.cast(feed)}
         reader = spark.read.schema(feed.ddl).option("mode", "DROPMALFORMED")
         frame = reader.option("header", self.kind == "csv").format(self.kind).load(str(file))
-        names = [f"try_cast({n} AS BIGINT) AS {n}" if n in cast else n for n in frame.columns]
-        frame = frame.selectExpr(*names, "'bench' AS origin").where("c1 IS NOT NULL")
+        for struct, columns in self._structs(feed, frame.columns).items():
+            own = ", ".join(f"'{c}', {self._cast_sql(feed, c)}" for c in columns)
+            frame = frame.withColumn(struct, F.expr(f"named_struct({own})"))
+        if not self.nested:
+            columns = [f"{self._cast_sql(feed, name)} AS {name}" for name in frame.columns]
+            frame = frame.selectExpr(*columns)
+        frame = frame.selectExpr("*", "'bench' AS origin")
+        frame = frame.where(f"{feed.place(1)} IS NOT NULL")
+        if self.topic:
+            frame = self._by_topic(spark, frame, target.with_name("between"))
         frame.write.mode("append").format(self.sink).save(str(target))
+
+    def _structs(self, feed: Feed, names: Sequence[str]) -> dict[str, list[str]]:
+        if not self.nested:
+            return {}
+        of = {name: [n for n in range(feed.width) if feed.struct(n) == name] for name in names}
+        casts = set(self.cast(feed))
+        return {s: [f"c{n}" for n in own] for s, own in of.items() if casts & {*own}}
+
+    def _cast_sql(self, feed: Feed, name: str) -> str:
+        number = int(name.removeprefix("c"))
+        place = feed.place(number)
+        return f"try_cast({place} AS BIGINT)" if number in self.cast(feed) else place
+
+    def _by_topic(self, spark: Any, frame: DataFrame, between: Path) -> DataFrame:
+        """Write the rows, as what the converter makes of them, and read them."""
+        types = frame.schema.simpleString()
+        value = "struct(*)" if self.converter is None else "to_json(struct(*))"
+        frame.selectExpr(f"{value} AS value").write.mode("overwrite").parquet(str(between))
+        read = spark.read.parquet(str(between))
+        if self.converter is not None:
+            read = read.selectExpr(f"from_json(value, '{types}') AS value")
+        columns: DataFrame = read.select("value.*")
+        return columns
 
 
 CASES = {
@@ -162,15 +221,24 @@ CASES = {
     "CSV to Parquet": Case("csv", "parquet"),
     "JSON to Delta": Case("json", "delta"),
     "CSV to Delta, all texts cast": Case("csv", "delta", None),
+    "CSV by a topic to Delta": Case("csv", "delta", topic=True),
+    "CSV by JSON to Delta": Case("csv", "delta", topic=True, converter="JsonConverter"),
+    "CSV by Avro to Delta": Case("csv", "delta", topic=True, converter="AvroConverter"),
+    "JSON in structs to Delta": Case("json", "delta", nested=True),
+    "JSON in structs by Avro to Delta": Case(
+        "json", "delta", nested=True, topic=True, converter="AvroConverter"
+    ),
 }
 
 
-def stepped(loop: BatchLoop, rows: int) -> None:
-    """Move one batch, and see that all its records were accounted for."""
-    batch = loop.step()
-    assert batch is not None
-    assert batch.counts.read == rows, batch.counts
-    assert batch.counts.rejected, batch.counts
+def stepped(loops: Sequence[BatchLoop], rows: int) -> None:
+    """Move one batch through all, and see that all its records were accounted for."""
+    for number, loop in enumerate(loops):
+        batch = loop.step()
+        assert batch is not None
+        assert batch.counts.read == rows, batch.counts
+        assert number or batch.counts.rejected, batch.counts
+        rows = batch.counts.written
 
 
 def both(work: Callable[[], object]) -> tuple[float, float]:
@@ -184,16 +252,17 @@ def measured(run: Bench, case: Case, width: int) -> dict[str, object]:
 
     Both take turns, so that what else the machine does falls on both.
     """
-    feed = Feed(run.folder / "in", width)
+    feed = Feed(run.folder / "in", width, case.nested)
     make: Callable[[], Path] = getattr(feed, case.kind)
     run.runtime.spark.range(10).selectExpr("sum(id)").collect()
     file = make()
-    loop = run.loop(case.definition(feed, run.target()))
+    definitions = case.definitions(feed, run.target())
+    loops = [run.loop(each, f"loop{n}") for n, each in enumerate(definitions)]
     target = run.target()
     ours, theirs = [], []
     for number in range(1 + LATER):
         file = make() if number else file
-        ours.append(both(lambda: stepped(loop, ROWS)))
+        ours.append(both(lambda: stepped(loops, ROWS)))
         theirs.append(both(lambda f=file: case.by_hand(run.runtime.spark, feed, f, target)))  # type: ignore[misc]
     remove(target)
     return {"ours": ours, "by_hand": theirs}
