@@ -247,7 +247,7 @@ def both(work: Callable[[], object]) -> tuple[float, float]:
     return timed(work), cpu_seconds() - used
 
 
-def measured(run: Bench, case: Case, width: int) -> dict[str, object]:
+def measured(run: Bench, case: Case, width: int, later: int) -> dict[str, object]:
     """Return what the first batch took and the later ones, and the same by hand.
 
     Both take turns, so that what else the machine does falls on both.
@@ -260,7 +260,7 @@ def measured(run: Bench, case: Case, width: int) -> dict[str, object]:
     loops = [run.loop(each, f"loop{n}") for n, each in enumerate(definitions)]
     target = run.target()
     ours, theirs = [], []
-    for number in range(1 + LATER):
+    for number in range(1 + later):
         file = make() if number else file
         ours.append(both(lambda: stepped(loops, ROWS)))
         theirs.append(both(lambda f=file: case.by_hand(run.runtime.spark, feed, f, target)))  # type: ignore[misc]
@@ -268,10 +268,11 @@ def measured(run: Bench, case: Case, width: int) -> dict[str, object]:
     return {"ours": ours, "by_hand": theirs}
 
 
-def apart(name: str, width: int, timeout: int) -> dict[str, Any] | None:
+def apart(name: str, width: int, later: int, timeout: int) -> dict[str, Any] | None:
     """Measure in a process of its own; None if it does not end."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [sys.executable, __file__, "--one", name, "--widths", str(width)]
+        command += ["--later", str(later)]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run([*command, "--out", file.name], check=True, timeout=timeout)
             found: dict[str, Any] = json.loads(Path(file.name).read_text())
@@ -292,7 +293,7 @@ def line(name: str, width: int, found: dict[str, Any] | None) -> str:
     return f"| {name} | {width:,} | {' | '.join(cells)} | {later[0] / later[1]:.2f} |"
 
 
-def all_of(widths: list[int], only: str, timeout: int) -> Iterator[tuple[str, Any]]:
+def all_of(widths: list[int], only: str, later: int, timeout: int) -> Iterator[tuple[str, Any]]:
     """Measure every case at every width, and print a row for each."""
     print(f"{ROWS} rows a batch; {machine()}\n")
     print("In brackets are CPU seconds of all processes, of which the ratio is.\n")
@@ -304,7 +305,7 @@ def all_of(widths: list[int], only: str, timeout: int) -> Iterator[tuple[str, An
         if only not in name:
             continue
         for width in widths:
-            found = apart(name, width, timeout)
+            found = apart(name, width, later, timeout)
             print(line(name, width, found), flush=True)
             yield f"{name}, {width}", found
 
@@ -314,16 +315,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)))
     parser.add_argument("--only", default="", help="the cases whose names hold this text")
+    parser.add_argument("--later", type=int, default=LATER, help="batches behind the first")
     parser.add_argument("--timeout", type=int, default=TIMEOUT_SECONDS, help="seconds")
     parser.add_argument("--one", help="measure this case in this process")
     parser.add_argument("--out", help="where its figures go")
     found = parser.parse_args()
     widths = [int(width) for width in found.widths.split(",")]
     if found.one is None:
-        save("width", {"rows": ROWS, **dict(all_of(widths, found.only, found.timeout))})
+        save(
+            "width",
+            {"rows": ROWS, **dict(all_of(widths, found.only, found.later, found.timeout))},
+        )
         return
     with bench() as run:
-        figures = measured(run, CASES[found.one], widths[0])
+        figures = measured(run, CASES[found.one], widths[0], found.later)
     if found.out is None:
         print(line(found.one, widths[0], figures))
     else:
