@@ -260,6 +260,8 @@ def _text(tree: Any) -> str:
 def _invalid(tree: Any, problem: str = "invalid value") -> ValueError:
     text = _text(tree)
     shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    # A surrogate without its pair cannot be in a letter.
+    shown = shown.encode(errors="backslashreplace").decode()
     return ValueError(f"{problem} {shown}")
 
 

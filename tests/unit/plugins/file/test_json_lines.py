@@ -38,6 +38,7 @@ def value_of(kind: str, value: str, **keys: Any) -> Any:
         ("BIGINT", "1.0", "! `a` BIGINT: invalid value 1.0"),
         ("BIGINT", "1e2", "! `a` BIGINT: invalid value 1e2"),
         ("BIGINT", '"1"', '! `a` BIGINT: invalid value "1"'),
+        ("BIGINT", '"\\ud800"', '! `a` BIGINT: invalid value "\\ud800"'),
         ("BIGINT", "null", None),
         ("BIGINT", "{}", "! `a` BIGINT: invalid value {}"),
         ("BIGINT", "9" * 5000, f"! `a` BIGINT: invalid value {'9' * 80}…"),
