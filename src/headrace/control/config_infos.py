@@ -65,7 +65,7 @@ def plugin_keys_of(name: str, registry: Registry) -> ConfigDef:
 
 
 def _keys(plugin: str, config: Mapping[str, str], registry: Registry) -> ConfigDef:
-    reads = registry.reads(plugin)
+    reads = registry.reads({**config, "connector.class": plugin})
     common = source_def() if reads else sink_def()
     own = (registry.source(plugin) if reads else registry.sink(plugin)).config_def()
     keys = common.merged(own)

@@ -321,7 +321,7 @@ class Connectors:
                 why=each.problem,
                 fix=each.fix,
             )
-        reads = self.registry.reads(named["connector.class"])
+        reads = self.registry.reads(named)
         return (ConnectorKind.SOURCE if reads else ConnectorKind.SINK), named
 
 

@@ -65,7 +65,9 @@ _NOT_OWN = (
 )
 
 
-def from_kafka(document: Mapping[str, object], is_source: Callable[[str], bool]) -> Definition:
+def from_kafka(
+    document: Mapping[str, object], is_source: Callable[[Mapping[str, str]], bool]
+) -> Definition:
     """Read ``{"name", "config": {...}}`` or one flat map that has a name."""
     inner = document.get("config")
     config = flat(inner if isinstance(inner, dict) else document)
@@ -80,7 +82,7 @@ def from_kafka(document: Mapping[str, object], is_source: Callable[[str], bool])
         raise ConfigError(
             problem="The connector names no class.", field="connector.class", fix=fix
         )
-    source = is_source(plugin)
+    source = is_source(config)
     keys = (source_def() if source else sink_def()).keys
     common = {
         key: value
@@ -352,7 +354,9 @@ _ENDS = {ours: theirs for theirs, ours in _STARTS.items()}
 _DIRECT = "connector.direct.enable"
 
 
-def from_rocketmq(sent: Mapping[str, str], is_source: Callable[[str], bool]) -> dict[str, str]:
+def from_rocketmq(
+    sent: Mapping[str, str], is_source: Callable[[Mapping[str, str]], bool]
+) -> dict[str, str]:
     """Return a configuration in Kafka Connect's words, in which Headrace keeps it.
 
     Keys that are the same in both, a plugin's own and Kafka Connect's, stay as they are.
@@ -370,7 +374,7 @@ def from_rocketmq(sent: Mapping[str, str], is_source: Callable[[str], bool]) -> 
         fix = "Leave it out, and create a source and a sink of its topic."
         raise ConfigError(problem, field=_DIRECT, fix=fix)
     config = {_kafka_key(key, sent): _kafka_value(key, text) for key, text in sent.items()}
-    if not is_source(plugin) and not {"topics", "topics.regex"} & config.keys():
+    if not is_source(config) and not {"topics", "topics.regex"} & config.keys():
         problem = f"Config {_TOPICS} cannot be empty"
         raise ConfigError(problem, field=_TOPICS, fix="Name the topics that it reads.")
     return config

@@ -27,7 +27,9 @@ _MAX_NODES = 100_000
 """How many values a file's aliases may stand for."""
 
 
-def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Definition]:
+def read_definitions(
+    path: Path, is_source: Callable[[Mapping[str, str]], bool]
+) -> list[Definition]:
     """Return the connectors that a file defines.
 
     A file holds one or more documents. One with ``connector.class`` is in Kafka
@@ -35,7 +37,7 @@ def read_definitions(path: Path, is_source: Callable[[str], bool]) -> list[Defin
 
     Args:
         path: A ``.json``, ``.yaml`` or ``.yml`` file.
-        is_source: Tells of a connector class whether it reads.
+        is_source: Tells of a configuration in Kafka's form whether its connector reads.
 
     Raises:
         ConfigError: The file cannot be read or is not JSON or YAML.
@@ -84,7 +86,9 @@ def read_config(path: Path) -> Mapping[str, object]:
     return documents[0]
 
 
-def _definitions(document: object, is_source: Callable[[str], bool]) -> list[Definition]:
+def _definitions(
+    document: object, is_source: Callable[[Mapping[str, str]], bool]
+) -> list[Definition]:
     if not isinstance(document, dict):
         problem = f"A definition is a mapping of keys, not {type(document).__name__}."
         raise ConfigError(problem, fix="Begin with name: and source:.")

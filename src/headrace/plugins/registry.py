@@ -33,7 +33,7 @@ from headrace.sdk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from importlib.metadata import EntryPoint
 
     from headrace.sdk.config import ConfigDef
@@ -177,13 +177,23 @@ class Registry:
         if found:
             source, sink = (self._find(kind, name, None).class_path for kind in both)
             problem = f"{name!r} names both a source and a sink, and must name one class here."
-            fix = f"Use {source} to read, or {sink} to write."
+            fix = f"Set topic to read, or topics to write; or use {source}, or {sink}."
             raise ConfigError(problem, field=field, fix=fix)
         known = [*self.names(PluginKind.SOURCE), *self.names(PluginKind.SINK)]
         raise PluginNotFoundError(name, known=known, kind="connector class", field=field)
 
-    def reads(self, name: str) -> bool:
-        """Return whether a connector class reads; raises as ``connector_kind`` does."""
+    def reads(self, config: Mapping[str, str]) -> bool:
+        """Return whether the connector of a configuration in Kafka's form reads.
+
+        Where a source and a sink have the name of its class, ``topics`` and ``topics.regex``
+        tell the sink, and ``topic`` the source. Raises as ``connector_kind`` does.
+        """
+        name = config.get("connector.class", "")
+        if all(self._has(kind, name) for kind in (PluginKind.SOURCE, PluginKind.SINK)):
+            if config.keys() & {"topics", "topics.regex"}:
+                return False
+            if "topic" in config:
+                return True
         return self.connector_kind(name, field="connector.class") is PluginKind.SOURCE
 
     def names(self, kind: PluginKind) -> list[str]:

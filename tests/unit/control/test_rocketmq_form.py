@@ -13,7 +13,7 @@ NAMES = st.text("ab.-", min_size=1, max_size=3)
 
 
 def read(config: dict[str, str]) -> dict[str, str]:
-    return from_rocketmq(config, lambda plugin: plugin == "Source")
+    return from_rocketmq(config, lambda found: found["connector.class"] == "Source")
 
 
 @pytest.mark.parametrize(

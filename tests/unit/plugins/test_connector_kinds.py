@@ -21,12 +21,22 @@ def test_a_class_reads_or_writes(name: str, kind: PluginKind) -> None:
 
 def test_a_name_of_a_source_and_of_a_sink_is_refused_with_both_classes() -> None:
     with pytest.raises(ConfigError) as caught:
-        Registry().reads("file")
+        Registry().reads({"connector.class": "file", "file": "x"})
     assert caught.value.field == "connector.class"
-    assert "FileSource to read" in caught.value.fix
-    assert caught.value.fix.endswith("FileSink to write.")
+    assert "Set topic to read, or topics to write" in caught.value.fix
+    assert caught.value.fix.endswith("FileSink.")
+
+
+@pytest.mark.parametrize("name", ["file", "delta"])
+@pytest.mark.parametrize(
+    ("key", "reads"), [("topic", True), ("topics", False), ("topics.regex", False)]
+)
+def test_topics_tell_a_sink_from_a_source_of_the_same_name(
+    name: str, key: str, reads: bool
+) -> None:
+    assert Registry().reads({"connector.class": name, key: "t"}) is reads
 
 
 def test_a_name_of_none_is_not_found() -> None:
     with pytest.raises(PluginNotFoundError, match="nosuch"):
-        Registry().reads("nosuch")
+        Registry().reads({"connector.class": "nosuch"})
