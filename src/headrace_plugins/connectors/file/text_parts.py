@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -199,7 +200,7 @@ class TextReader:
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the records that could not be read, each with the reason."""
         for piece in pieces:
-            lines = self._lines(piece)
+            lines = _parser(self, piece.names)
             line, begins = piece.line, not piece.start
             for block, is_rest in self._blocks(piece):
                 records = block.removeprefix(_BOM) if begins else block
@@ -260,13 +261,6 @@ class TextReader:
             yield decoder.decode(data).encode()
         yield decoder.decode(b"", final=True).encode()
 
-    def _lines(self, piece: Piece) -> CsvLines | JsonLines | TextLines:
-        if isinstance(self.ends, CsvQuoting):
-            return CsvLines(self.schema, piece.names, self.dialect, self.ends)
-        if self.format is Format.JSON:
-            return JsonLines(self.schema, self.dialect)
-        return TextLines()
-
     def _parsed(
         self, lines: CsvLines | JsonLines | TextLines, records: bytes
     ) -> tuple[pa.RecordBatch, list[BadRecord]]:
@@ -274,6 +268,20 @@ class TextReader:
         records, bad = decoded(records, self.dialect, self.ends, empty=not is_text)
         parsed = lines.read(records)
         return parsed.rows, [*bad, *parsed.rejected]
+
+
+@lru_cache(maxsize=16)
+def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines | TextLines:
+    """Return what parses files of some columns.
+
+    A worker keeps it: it learns in which form times are, and each try that fails costs as much
+    as one that does not.
+    """
+    if isinstance(reader.ends, CsvQuoting):
+        return CsvLines(reader.schema, names, reader.dialect, reader.ends)
+    if reader.format is Format.JSON:
+        return JsonLines(reader.schema, reader.dialect)
+    return TextLines()
 
 
 def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
