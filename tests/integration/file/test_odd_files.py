@@ -48,6 +48,7 @@ def read(source: Source, path: Path, **keys: str) -> tuple[list[Any], list[str]]
         (b"id,name\r1,a\r2,b\r", [(1, "a"), (2, "b")]),
         (b'"i\nd",name\n1,a\n', [(1, "a")]),
         (b"Name,name\n1,2\n", [(1, 2)]),
+        (b"\n\r\nid,name\n1,x\n", [(1, "x")]),
     ],
 )
 def test_csv_of_odd_forms(

@@ -43,6 +43,8 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 """Enough for 10,000 lines of 400 bytes; Arrow infers types from it in 20 ms."""
 _CODECS = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}
 _BOM = b"\xef\xbb\xbf"
+BLANK = b"\r\n"
+"""What empty lines are of."""
 
 
 def read_sample(
@@ -84,9 +86,10 @@ _TEXT = Schema.string(optional=True)
 def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
     """Return the names in the header of a CSV file, and whether there are rows below it.
 
-    A file of blanks has neither.
+    Empty lines may stand above it. A file of blanks has neither.
     """
     head = read_sample(path, dialect, rows=_HEAD_BYTES, size_bytes=_HEAD_BYTES)
+    head = head.lstrip(BLANK)
     end = dialect.ends.first_end(head)
     try:
         return header_names(head[:end], dialect), bool(head[end:].strip())

@@ -30,11 +30,13 @@ class ChunkEnds:
         first: How many bytes and line ends it has up to the end of the first record; None if
             none ends.
         lines: How many line ends it has, those in quotes too.
+        blank: Whether it has nothing else.
     """
 
     inside: tuple[bool, bool]
     first: tuple[tuple[int, int] | None, tuple[int, int] | None]
     lines: int
+    blank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

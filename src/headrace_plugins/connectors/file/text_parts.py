@@ -152,21 +152,25 @@ def _look(chunk: Chunk, record_ends: RecordEnds) -> ChunkEnds:
     ends = record_ends.ends(data[begin:end], data[begin - 1] if begin else None)
     shift = begin - lead
     first = [None if each is None else (each[0] + shift, each[1]) for each in ends.first]
-    return ChunkEnds(ends.inside, (first[0], first[1]), ends.lines)
+    blank = not data[lead : chunk.end - chunk.start + lead].strip(b"\r\n")
+    return ChunkEnds(ends.inside, (first[0], first[1]), ends.lines, blank)
 
 
 def _pieces(
     path: str, names: tuple[str, ...], size: int, chunks: Iterable[tuple[Chunk, ChunkEnds]]
 ) -> Iterator[Piece]:
     start, line, lines, inside = 0, 1, 1, False
+    # The header, which may stand below empty lines, is in the first piece.
+    begun = False
     for chunk, ends in chunks:
         first = ends.first[inside]
-        if chunk.start and first is not None:
+        if begun and first is not None:
             at = chunk.start + first[0]
             if at >= size:
                 break
             yield Piece(path, names, start, at, is_last=False, line=line)
             start, line = at, lines + first[1]
+        begun |= not ends.blank
         lines += ends.lines
         inside = ends.inside[inside]
     yield Piece(path, names, start, size, line=line)
@@ -205,8 +209,11 @@ class TextReader:
             for block, is_rest in self._blocks(piece):
                 records = block.removeprefix(_BOM) if begins else block
                 if begins and isinstance(lines, CsvLines) and self.dialect.header:
+                    records = records.lstrip(b"\r\n")
+                    begins = not records
                     records = records[self.ends.first_end(records) :]
-                begins = False
+                else:
+                    begins = False
                 first = line + block.count(b"\n") - records.count(b"\n")
                 if is_rest and self.ends.is_open(records):
                     rejected = [BadRecord(0, records.rstrip(b"\r\n"), "A quote is not closed")]
