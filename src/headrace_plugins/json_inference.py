@@ -16,13 +16,19 @@ LARGE = pa.decimal128(38, 0)
 """Whole numbers beyond 64 bits."""
 
 
+DEEPEST = 32
+"""How deeply types are nested: Arrow sends none of 64 levels, and Spark's JVM dies of 200."""
+
 _FLOAT_EXACT = 2**53
 
 
-def type_of(value: Any, conflict: pa.DataType = TEXT, *, exact: bool = False) -> pa.DataType:
+def type_of(
+    value: Any, conflict: pa.DataType = TEXT, *, exact: bool = False, depth: int = 0
+) -> pa.DataType:
     """Return the type of a parsed value; see ``merged_type`` for ``conflict``.
 
-    If it is to be ``exact``, whole numbers that a float would round are EXACT or LARGE, or
+    What is nested more than DEEPEST levels below the ``depth`` of 0 is ``conflict`` too. If it
+    is to be ``exact``, whole numbers that a float would round are EXACT or LARGE, or
     texts if they have more than 38 digits.
     """
     match value:
@@ -34,12 +40,14 @@ def type_of(value: Any, conflict: pa.DataType = TEXT, *, exact: bool = False) ->
             return _whole(value, exact=exact)
         case float():
             return pa.float64()
+        case dict() | list() if depth == DEEPEST:
+            return conflict
         case dict():
-            return pa.struct(
-                [(name, type_of(item, conflict, exact=exact)) for name, item in value.items()]
-            )
+            inner = partial(type_of, conflict=conflict, exact=exact, depth=depth + 1)
+            return pa.struct([(name, inner(item)) for name, item in value.items()])
         case list():
-            items = (type_of(item, conflict, exact=exact) for item in value)
+            inner = partial(type_of, conflict=conflict, exact=exact, depth=depth + 1)
+            items = map(inner, value)
             return pa.list_(reduce(partial(merged_type, conflict=conflict), items, pa.null()))
         case _:
             return TEXT

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -23,6 +24,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
+    DEEPEST,
     EXACT,
     LARGE,
     TEXT,
@@ -143,6 +145,7 @@ VARIANT = pa.large_binary()
 _EXACT_DIGITS = 16
 _LONG = re.compile(rb"[0-9]{16}")
 """What a whole number has that a float would round."""
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 
@@ -185,8 +188,10 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
     """
     if not sample.strip():
         return pa.struct([])
-    # Arrow makes floats of whole numbers beyond 64 bits, and crashes where null comes first.
-    if not dialect.multiline and sample.lstrip().startswith(b"{") and not _LONG.search(sample):
+    # Arrow makes floats of whole numbers beyond 64 bits, and crashes where null comes first
+    # and where a value is nested some ten thousand times.
+    is_safe = sample.lstrip().startswith(b"{") and not _LONG.search(sample)
+    if not dialect.multiline and is_safe and not _is_deep(sample):
         try:
             read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
             parse = pa_json.ParseOptions(newlines_in_values=False)
@@ -196,13 +201,25 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
             # A line is malformed, or a field has several types: look at each line.
             pass
     if dialect.multiline:
-        document = json.loads(sample)
+        document = _document(sample)
         rows = document if isinstance(document, list) else [document]
     else:
         rows = [row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict)]
     types = (type_of(row, conflict, exact=True) for row in rows)
     merged = reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
     return merged if pa.types.is_struct(merged) else pa.struct([])
+
+
+def _is_deep(sample: bytes) -> bool:
+    """Return whether a line is nested more deeply than types are."""
+    for line in sample.splitlines():
+        if line.count(b"[") + line.count(b"{") > DEEPEST:
+            signs = np.frombuffer(_QUOTED.sub(b"", line), np.uint8)
+            opened = (signs == ord("[")) | (signs == ord("{"))
+            closed = (signs == ord("]")) | (signs == ord("}"))
+            if (np.cumsum(opened, dtype=int) - np.cumsum(closed)).max(initial=0) > DEEPEST:
+                return True
+    return False
 
 
 def to_schema(types: pa.StructType, conflict: pa.DataType = TEXT) -> Schema:
@@ -309,8 +326,16 @@ def _exact(texts: pa.ChunkedArray, guess: pa.DataType) -> pa.DataType:
 def _json_line(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def _document(sample: bytes) -> Any:
+    try:
+        return json.loads(sample)
+    except RecursionError:
+        message = "It is nested too deeply"
+        raise ValueError(message) from None
 
 
 def _settled_field(field: pa.Field, conflict: pa.DataType) -> pa.Field:

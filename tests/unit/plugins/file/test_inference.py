@@ -22,7 +22,7 @@ from headrace_plugins.connectors.file.inference import (
     infer_json,
     to_schema,
 )
-from headrace_plugins.json_inference import merged_type
+from headrace_plugins.json_inference import DEEPEST, merged_type
 
 PLAIN = Dialect()
 
@@ -185,3 +185,28 @@ def test_columns_in_another_order_are_never_renamed_by_their_order() -> None:
     schema = Schema.struct({"a": Schema.int64(), "b": Schema.int64(), "c": Schema.int64()})
     with pytest.raises(SourceError, match="header of p is b, a, x"):
         as_headed(["b", "a", "x"], schema, renames=True, path="p")
+
+
+def levels_of(arrow: pa.DataType) -> int:
+    inner = [levels_of(arrow.field(number).type) for number in range(arrow.num_fields)]
+    return 1 + max(inner, default=0) if inner else 0
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_what_is_nested_deeply_has_no_type_of_its_own(
+    opening: bytes, closing: bytes, multiline: bool
+) -> None:
+    dialect = Dialect(multiline=multiline)
+    row = b'{"v":' + opening * 200 + b"1" + closing * 200 + b"}\n"
+    assert levels_of(infer_json(row, dialect, VARIANT)) == DEEPEST
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_what_is_nested_too_deeply_for_any_parser_teaches_nothing(
+    opening: bytes, closing: bytes
+) -> None:
+    deep = b'{"v":' + opening * 100_000 + b"1" + closing * 100_000 + b"}\n"
+    assert infer_json(b'{"id":1}\n' + deep, Dialect()) == pa.struct([("id", pa.int64())])
+    with pytest.raises(ValueError, match="nested too deeply"):
+        infer_json(deep, Dialect(multiline=True))
