@@ -102,6 +102,17 @@ def test_an_array_of_json_is_to_be_read_as_a_document(source: Source, tmp_path: 
     assert read(source, tmp_path, multiline="true") == ([(1,), (2,)], [])
 
 
+@pytest.mark.parametrize(
+    "keys", [{"schema": "v VARIANT"}, {"schema": "v INT", "multiline": "true"}]
+)
+def test_texts_in_single_quotes_are_no_json_for_spark_either(
+    source: Source, tmp_path: Path, keys: dict[str, str]
+) -> None:
+    (tmp_path / "a.json").write_text("{'v':1}\n")
+    rows, bad = read(source, tmp_path, **keys)
+    assert (rows, len(bad)) == ([], 1)
+
+
 def parquet(tmp_path: Path, **columns: pa.Array) -> Path:
     folder = tmp_path / "in"
     folder.mkdir(exist_ok=True)

@@ -185,7 +185,8 @@ class Dialect:
 
     def spark_json(self) -> dict[str, str]:
         """Return Spark's options for reading or writing JSON."""
-        return self._spark_text()
+        # When it reads, Spark takes texts in single quotes by default.
+        return {"allowSingleQuotes": "false", **self._spark_text()}
 
     def _spark_text(self) -> dict[str, str]:
         formats = {"timestampFormat": self.timestamp_format, "dateFormat": self.date_format}

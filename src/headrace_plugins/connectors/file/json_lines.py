@@ -47,6 +47,8 @@ _SHOWN_CHARS = 80
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_ARROWS_OWN = re.compile(rb"[:,\[]\s*(?:-?Inf(?!inity)|-NaN)\s*[,\]}]")
+"""Numbers that Arrow knows, and no one else."""
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UTC = pa.timestamp("us", "UTC")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -84,6 +86,9 @@ class JsonLines:
         """Parse lines. Raises one of FAULTS if one may be no row, or not one alone."""
         if not (count := _objects(lines)):
             return Parsed(no_rows(target))
+        if (b"Inf" in lines or b"-NaN" in lines) and _ARROWS_OWN.search(lines):
+            message = "A number may be none."
+            raise pa.ArrowInvalid(message)
         parse = pa_json.ParseOptions(
             explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in target]),
             unexpected_field_behavior="ignore",
