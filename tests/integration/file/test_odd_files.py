@@ -142,6 +142,15 @@ def test_parquet_of_odd_types(
     assert read(source, folder) == ([(expected, 7)], [])
 
 
+def test_parquet_that_brotli_compressed_is_read_by_arrow(
+    source: Source, tmp_path: Path
+) -> None:
+    pq.write_table(
+        pa.table({"id": pa.array([7])}), tmp_path / "a.parquet", compression="brotli"
+    )
+    assert read(source, tmp_path) == ([(7,)], [])
+
+
 def test_names_of_parquet_may_differ_in_case_only(source: Source, tmp_path: Path) -> None:
     folder = parquet(tmp_path, Name=pa.array([1]), name=pa.array([2]))
     assert read(source, folder) == ([(1, 2)], [])

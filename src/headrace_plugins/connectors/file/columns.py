@@ -329,7 +329,7 @@ def _parquet_schema(path: str) -> tuple[pa.Schema, bool]:
     """Return the columns of a file, and whether Arrow is to read them."""
     try:
         with Location.of(path).open_input() as file, pq.ParquetFile(file) as source:
-            return source.schema_arrow.remove_metadata(), needs_arrow(source)
+            return source.schema_arrow.remove_metadata(), needs_arrow(source, path)
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(
             problem=f"{path} is not a Parquet file: {error}", fix="Repair or delete the file."

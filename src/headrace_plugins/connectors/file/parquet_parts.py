@@ -1,7 +1,8 @@
 """Parquet files of columns that Spark does not read, or not as they are, read by Arrow.
 
-Such are columns of nothing but nulls, half floats, times of day, nanoseconds, and names that
-differ in case only. Each part is some row groups of a file.
+Such are columns of nothing but nulls, half floats, times of day, nanoseconds, decimals of
+variable length, names that differ in case only, and what is compressed by Brotli or Hadoop's
+LZ4. Each part is some row groups of a file.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _ROW_GROUPS = 4
 _BATCH_ROWS = 64 * 1024
 _MICRO = 1000
+_ARROWS_CODECS = {"BROTLI", "UNKNOWN"}
+"""Codecs for which Spark has no class; Arrow calls Hadoop's LZ4 unknown, and reads it."""
+_LONG_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,33 @@ def parquet_parts(groups: Iterable[Group], schema: Schema, *, truncates: bool) -
     return ArrowParts(schema, parts, ParquetReader(schema, truncates=truncates).read, PLUGIN)
 
 
-def needs_arrow(file: pq.ParquetFile) -> bool:
-    """Return whether Spark does not read some column of a file as it is."""
-    int96 = {
-        column.path
-        for number in range(len(file.schema))
-        if (column := file.schema.column(number)).physical_type == "INT96"
-    }
+def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
+    """Return whether Spark does not read some column of a file as it is.
+
+    Raises SourceError for a file that Arrow does not read either.
+    """
+    columns = [file.schema.column(number) for number in range(len(file.schema))]
+    codecs = _codecs(file.metadata)
+    if "LZO" in codecs:
+        problem = f"{path} is compressed by LZO, which neither Spark nor Arrow reads."
+        raise SourceError(problem, fix="Write it with another compression, such as ZSTD.")
+    if codecs & _ARROWS_CODECS or any(map(_is_variable_decimal, columns)):
+        return True
+    int96 = {column.path for column in columns if column.physical_type == "INT96"}
     return _is_odd(pa.struct(list(file.schema_arrow)), "", int96)
+
+
+def _codecs(metadata: pq.FileMetaData) -> set[str]:
+    if not metadata.num_row_groups:
+        return set()
+    group = metadata.row_group(0)
+    return {group.column(number).compression for number in range(group.num_columns)}
+
+
+def _is_variable_decimal(column: pq.ColumnSchema) -> bool:
+    """Return whether a decimal is of a kind of which Spark cannot read dictionaries."""
+    is_short = column.logical_type.type == "DECIMAL" and column.precision <= _LONG_DIGITS
+    return bool(is_short and column.physical_type == "BYTE_ARRAY")
 
 
 def _is_odd(arrow: pa.DataType, path: str, int96: set[str]) -> bool:
