@@ -240,6 +240,14 @@ def test_avro_of_odd_types(
     assert read(source, tmp_path) == ([(expected, 1)], [])
 
 
+def test_avro_of_classes_within_classes(source: Source, tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "R", "namespace": "a.Outer$"}
+    fields = [{"name": "id", "type": ["null", "long"]}]
+    with (tmp_path / "a.avro").open("wb") as file:
+        fastavro.writer(file, {**schema, "fields": fields}, [{"id": 1}])
+    assert read(source, tmp_path) == ([(1,)], [])
+
+
 @pytest.mark.parametrize(
     ("problem", "make"),
     [
@@ -254,6 +262,16 @@ def test_avro_of_odd_types(
             "does not fit into Spark's decimals",
             lambda path: pq.write_table(
                 pa.table({"d": pa.array([Decimal(10)], pa.decimal256(50))}), path / "a.parquet"
+            ),
+        ),
+        (
+            "Avro schema of .*a.avro: Found recursive reference",
+            lambda path: avro(path / "a.avro", [], next=["null", "r"]),
+        ),
+        (
+            "Avro schema of .*a.avro: .*Illegal",
+            lambda path: avro(
+                path / "a.avro", [], e={"type": "enum", "name": "a$b", "symbols": ["x"]}
             ),
         ),
         ("has a field without a name", lambda path: (path / "a.json").write_text('{"":1}\n')),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow
@@ -79,6 +82,8 @@ def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str
 
 
 _HEAD_BYTES = 1024 * 1024
+_BY_FULL_NAME = re.compile(r'"(?:enum|fixed)"')
+"""Types of Avro that are matched by the names of their namespaces too."""
 
 
 def writer_schema(path: str) -> str:
@@ -107,8 +112,19 @@ def _avro_group(spark: SparkSession, writer: str, files: tuple[NumberedFile, ...
     times = {f["name"]: _logical(f["type"]) for f in tree["fields"]}
     nulls = {f["name"] for f in tree["fields"] if f["type"] in ("null", ["null"])}
     tree["fields"] = [f for f in _readable(tree["fields"]) if f["name"] not in nulls]
+    if "$" in str(tree.get("namespace")) and not _BY_FULL_NAME.search(writer):
+        # Avro named classes within classes so once, and its parser refuses it now.
+        tree["namespace"] = tree["namespace"].replace("$", "_")
     text = json.dumps(tree)
-    frame = spark.read.format("avro").option("avroSchema", text).load(spark_path(path))
+    try:
+        frame = spark.read.format("avro").option("avroSchema", text).load(spark_path(path))
+    except (Py4JJavaError, PySparkException) as error:
+        java = getattr(error, "java_exception", None)
+        # What follows a brace is the schema itself.
+        text = str(error if java is None else java.getMessage()).partition("{")[0]
+        reason = " ".join(text.split()).rstrip(":")
+        problem = f"Spark does not read the Avro schema of {path}: {reason}."
+        raise SourceError(problem, fix="Write the file with another schema.") from error
     found = _nullable(from_spark_json(json.loads(frame.schema.json())))
     kinds = {field.name: field.schema for field in found.fields}
     kinds |= dict.fromkeys(nulls, Schema.string(optional=True))
