@@ -80,8 +80,11 @@ def test_wide_encodings_are_read_whole(
     assert read(source, tmp_path, encoding=encoding) == ([(1, "\u00fc\n\u8ba2")], [])
 
 
-def test_utf_16_is_recognized_where_it_is_not_set(source: Source, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id\n1\n", encoding="utf-16")
+@pytest.mark.parametrize(("name", "text"), [("a.csv", "id\n1\n"), ("a.json", '{"id":1}\n')])
+def test_utf_16_is_recognized_where_it_is_not_set(
+    source: Source, tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-16")
     with pytest.raises(SourceError, match="Set encoding to UTF-16"):
         source(tmp_path).step()
 
@@ -93,6 +96,15 @@ def test_a_schema_names_columns_that_the_header_names_twice(
     with pytest.raises(ConfigError, match="Declare a schema"):
         source(tmp_path).step()
     assert read(source, tmp_path, schema="id INT, other INT") == ([(1, 2)], [])
+
+
+def test_a_document_of_json_on_several_lines_is_to_be_read_as_one(
+    source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{\n "a": [\n  1\n ]\n}\n')
+    with pytest.raises(SourceError, match="Set multiline to true"):
+        source(tmp_path).step()
+    assert read(source, tmp_path, multiline="true") == ([([1],)], [])
 
 
 def test_an_array_of_json_is_to_be_read_as_a_document(source: Source, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from dataclasses import dataclass
@@ -232,7 +233,9 @@ class Columns:
         if not schema.fields:
             raise SourceError(
                 problem=f"No column can be found in the files of {self.stream}.",
-                fix="Declare a schema.",
+                fix="Declare a schema."
+                if self.format is not Format.JSON
+                else "Set multiline to true if each file is one document, or declare a schema.",
             )
         if schema != known:
             self.memory.put(self.stream, schema)
@@ -293,6 +296,8 @@ class Columns:
             size = file.size_bytes + 1 if self.dialect.multiline else size_bytes
             rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
             sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
+            if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise undecodable(file.path, self.dialect, ValueError("It is in UTF-16"))
             is_array = self.format is Format.JSON and sample.lstrip().startswith(b"[")
             if is_array and not self.dialect.multiline:
                 raise ConfigError(

@@ -22,6 +22,7 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
+from headrace_plugins.connectors.file.json_lines import objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
     DEEPEST,
@@ -193,13 +194,12 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
     is_safe = sample.lstrip().startswith(b"{") and not _LONG.search(sample)
     if not dialect.multiline and is_safe and not _is_deep(sample):
         try:
-            read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
-            parse = pa_json.ParseOptions(newlines_in_values=False)
-            table = pa_json.read_json(io.BytesIO(sample), read, parse)
-            return without_times(pa.struct(list(table.schema)))
+            table = _json_table(sample)
         except pa.ArrowInvalid:
             # A line is malformed, or a field has several types: look at each line.
             pass
+        else:
+            return without_times(pa.struct(list(table.schema)))
     if dialect.multiline:
         document = _document(sample)
         rows = document if isinstance(document, list) else [document]
@@ -208,6 +208,18 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
     types = (type_of(row, conflict, exact=True) for row in rows)
     merged = reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
     return merged if pa.types.is_struct(merged) else pa.struct([])
+
+
+def _json_table(sample: bytes) -> pa.Table:
+    """Parse lines, each of which has to be an object."""
+    count = objects(sample)
+    read = pa_json.ReadOptions(block_size=len(sample) + 1, use_threads=False)
+    parse = pa_json.ParseOptions(newlines_in_values=False)
+    table = pa_json.read_json(io.BytesIO(sample), read, parse)
+    if table.num_rows != count:
+        message = "A line is not one object."
+        raise pa.ArrowInvalid(message)
+    return table
 
 
 def _is_deep(sample: bytes) -> bool:

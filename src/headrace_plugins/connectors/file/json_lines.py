@@ -84,7 +84,7 @@ class JsonLines:
 
     def _parse(self, target: pa.Schema, lines: bytes) -> Parsed:
         """Parse lines. Raises one of FAULTS if one may be no row, or not one alone."""
-        if not (count := _objects(lines)):
+        if not (count := objects(lines)):
             return Parsed(no_rows(target))
         if (b"Inf" in lines or b"-NaN" in lines) and _ARROWS_OWN.search(lines):
             message = "A number may be none."
@@ -145,7 +145,7 @@ def _refuse(_lines: bytes) -> Parsed:
     raise pa.ArrowInvalid(message)
 
 
-def _objects(lines: bytes) -> int:
+def objects(lines: bytes) -> int:
     """Return how many lines are not blank; each is one object or several.
 
     Raises ArrowInvalid for other lines: Arrow reads values wherever they end, and crashes

@@ -210,3 +210,8 @@ def test_what_is_nested_too_deeply_for_any_parser_teaches_nothing(
     assert infer_json(b'{"id":1}\n' + deep, Dialect()) == pa.struct([("id", pa.int64())])
     with pytest.raises(ValueError, match="nested too deeply"):
         infer_json(deep, Dialect(multiline=True))
+
+
+def test_a_document_on_several_lines_is_no_line() -> None:
+    document = b'{\n  "id": 1,\n  "items": [\n    {"a": 1}\n  ]\n}\n'
+    assert infer_json(document, Dialect()) == pa.struct([("a", pa.int64())])
