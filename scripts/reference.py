@@ -73,6 +73,8 @@ def pages() -> dict[str, str]:
         "settings.md": settings(),
         "metrics.md": metrics(),
         "rest-v1.md": rest_v1(),
+        # It takes packages of others to make: tests/differential/files_of_others.py does.
+        "files-of-others.md": (FOLDER / "files-of-others.md").read_text(),
     }
     lines = [f"- [{_title(text)}]({name})" for name, text in sorted(made.items())]
     made["README.md"] = _page("Reference", "\n".join(lines))
