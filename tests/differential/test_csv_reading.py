@@ -5,9 +5,7 @@ another length than the header, values that are not of their column's type, a qu
 not closed, and bytes that are not of the encoding.
 """
 
-import bz2
 import csv
-import gzip
 import io
 import math
 import random
@@ -17,6 +15,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from tests.differential.packing import written_file
 from tests.unit.plugins.file.test_record_ends import read_slowly
 from tests.unit.plugins.file.test_text_parts import read, without_spark  # noqa: F401 - a fixture
 
@@ -138,13 +137,7 @@ def test_files_are_read_as_by_python(seed: int, tmp_path: Path) -> None:
         wanted, bad = expected(text, kinds, sign)
         encoding = "gb18030" if chance.random() < 0.1 and sign != "|" else "utf-8"
         data = text.encode(encoding)
-        pack = chance.choice([None] * 8 + [".gz", ".bz2"])
-        file = tmp_path / f"{number}.csv{pack or ''}"
-        packed: dict[str, Callable[[bytes], bytes]] = {
-            ".gz": gzip.compress,
-            ".bz2": bz2.compress,
-        }
-        file.write_bytes(packed[pack](data) if pack else data)
+        file = written_file(tmp_path, f"{number}.csv", data, chance)
         schema = parse_ddl(", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds)), field="s")
         dialect = Dialect(delimiter=sign, encoding=encoding)
         rows, rejected = read(file, schema, dialect, chunk=chance.choice([16, 100, 1 << 20]))

@@ -5,8 +5,6 @@ objects, fields that are there twice, and values that are not of their column's 
 """
 
 import base64
-import bz2
-import gzip
 import json
 import random
 import re
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.differential.packing import written_file
 from tests.unit.plugins.file.test_text_parts import read, without_spark  # noqa: F401 - a fixture
 
 from headrace.sdk.sparktypes import parse_ddl
@@ -257,13 +256,7 @@ def test_files_are_read_as_by_python(seed: int, tmp_path: Path) -> None:
         kinds = chance.choices(list(KINDS), k=chance.randint(1, 6))
         data = written(chance, kinds)
         wanted, bad = expected(data, kinds)
-        pack = chance.choice([None] * 8 + [".gz", ".bz2"])
-        file = tmp_path / f"{number}.json{pack or ''}"
-        packed: dict[str, Callable[[bytes], bytes]] = {
-            ".gz": gzip.compress,
-            ".bz2": bz2.compress,
-        }
-        file.write_bytes(packed[pack](data) if pack else data)
+        file = written_file(tmp_path, f"{number}.json", data, chance)
         schema = parse_ddl(", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds)), field="s")
         rows, rejected = read(file, schema, Dialect(), chunk=chance.choice([16, 100, 1 << 20]))
         where = f"seed {seed}, file {number}, {kinds}:\n{data!r}\n{rejected}"

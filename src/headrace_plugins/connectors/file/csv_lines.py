@@ -13,14 +13,14 @@ import pyarrow.csv as pa_csv
 
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
-from headrace_plugins.connectors.file.parsed import (
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
+from headrace_plugins.connectors.file.text_blocks import (
     Parsed,
     cut_to_micros,
     no_rows,
     salvaged,
     settled,
 )
-from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from headrace.sdk import (
 from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import has_variant
 from headrace_plugins.connectors.file.columns import Columns
-from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.formats import Format, is_read_by_arrow
 from headrace_plugins.connectors.file.inference import VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
 from headrace_plugins.connectors.file.parquet_parts import parquet_parts
@@ -36,7 +36,7 @@ from headrace_plugins.connectors.file.records import (
     text_records,
     variant_records,
 )
-from headrace_plugins.connectors.file.text_parts import is_read_by_arrow, text_parts
+from headrace_plugins.connectors.file.text_parts import text_parts
 from headrace_plugins.json_inference import TEXT
 
 if TYPE_CHECKING:

@@ -44,6 +44,12 @@ _BY_SUFFIX = {
 _COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"})
 
 
+CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
+"""The compressed files that Arrow reads, by the ends of their names."""
+BOM = b"\xef\xbb\xbf"
+"""What files in UTF-8 may begin with."""
+
+
 def format_of(name: str) -> Format | None:
     """Return the format that a name or a pattern ends with, as in ``*.csv.gz``."""
     path = PurePath(name)
@@ -55,6 +61,16 @@ def format_of(name: str) -> Format | None:
 def is_compressed(name: str) -> bool:
     """Return whether the name says that the whole file is compressed."""
     return PurePath(name).suffix.lower() in _COMPRESSED
+
+
+def codec_of(name: str) -> str | None:
+    """Return how the whole file is compressed, if Arrow reads that."""
+    return CODECS.get(PurePath(name).suffix.lower())
+
+
+def is_read_by_arrow(name: str) -> bool:
+    """Return whether Arrow reads a file of this name, as far as compression goes."""
+    return codec_of(name) is not None or not is_compressed(name)
 
 
 _WIDE = frozenset(

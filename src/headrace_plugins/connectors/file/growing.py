@@ -23,15 +23,15 @@ from headrace_plugins.connectors.file.inference import (
 )
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.logfile import Descriptors
-from headrace_plugins.connectors.file.parsed import (
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
+from headrace_plugins.connectors.file.rotation import Generation, Siblings, base_path, is_packed
+from headrace_plugins.connectors.file.tail import Tail
+from headrace_plugins.connectors.file.text_blocks import (
     BadRecord,
     Parsed,
     TextLines,
     decoded,
 )
-from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
-from headrace_plugins.connectors.file.rotation import Generation, Siblings, base_path, is_packed
-from headrace_plugins.connectors.file.tail import Tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,6 @@ import json
 import re
 from functools import partial, reduce
 from itertools import islice
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
+from headrace_plugins.connectors.file.formats import BOM, codec_of, is_read_by_arrow
 from headrace_plugins.connectors.file.json_lines import objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 4 * 1024 * 1024
 """Enough for 10,000 lines of 400 bytes; Arrow infers types from it in 20 ms."""
-_CODECS = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}
-_BOM = b"\xef\xbb\xbf"
-BLANK = b"\r\n"
-"""What empty lines are of."""
 
 
 def read_sample(
@@ -58,7 +54,7 @@ def read_sample(
     There are at most ``rows``, the header included, and ``size_bytes`` before decoding: a first
     line that is longer is cut. Raises SourceError if it cannot be read or decoded.
     """
-    codec = _CODECS.get(PurePosixPath(path).suffix)
+    codec = "lz4" if path.endswith(".lz4") else codec_of(path)
     try:
         with Location.of(path).open_input() as file:
             stream = file if codec is None else pa.CompressedInputStream(file, codec)
@@ -67,7 +63,7 @@ def read_sample(
         raise SourceError(
             problem=f"{path} cannot be read: {error}", fix="Repair or delete the file."
         ) from error
-    data = raw.removeprefix(_BOM)
+    data = raw.removeprefix(BOM)
     if not dialect.is_utf8:
         try:
             # The last character may be cut in two.
@@ -83,7 +79,6 @@ def read_sample(
 
 
 _HEAD_BYTES = 64 * 1024
-_TEXT = Schema.string(optional=True)
 
 
 def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
@@ -92,7 +87,7 @@ def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
     Empty lines may stand above it. A file of blanks has neither.
     """
     head = read_sample(path, dialect, rows=_HEAD_BYTES, size_bytes=_HEAD_BYTES)
-    head = head.lstrip(BLANK)
+    head = head.lstrip(b"\r\n")
     end = dialect.ends.first_end(head)
     try:
         return header_names(head[:end], dialect), bool(head[end:].strip())
@@ -116,8 +111,7 @@ def is_blank(file: FoundFile, dialect: Dialect) -> bool:
 
     A large one, and one that Spark alone can unpack, is taken for more.
     """
-    packed = PurePosixPath(file.path).suffix in {".lz4", ".snappy", ".deflate"}
-    if packed or file.size_bytes > _HEAD_BYTES:
+    if not is_read_by_arrow(file.path) or file.size_bytes > _HEAD_BYTES:
         return False
     return not read_sample(file.path, dialect, rows=_HEAD_BYTES).strip()
 
@@ -142,11 +136,11 @@ def header_names(line: bytes, dialect: Dialect) -> list[str]:
 
 VARIANT = pa.large_binary()
 """Stands for VARIANT, which Arrow does not know; no inferred type is it otherwise."""
-# Arrow reads these as numbers and Spark does not, or a number would lose them.
 _EXACT_DIGITS = 16
 _LONG = re.compile(rb"[0-9]{16}")
 """What a whole number has that a float would round."""
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# Arrow reads these as numbers and Spark does not, or a number would lose them.
 _NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 

@@ -20,7 +20,8 @@ import pyarrow.json as pa_json
 
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
-from headrace_plugins.connectors.file.parsed import (
+from headrace_plugins.connectors.file.record_ends import LineEnds
+from headrace_plugins.connectors.file.text_blocks import (
     FAULTS,
     BadRecord,
     Parsed,
@@ -29,7 +30,6 @@ from headrace_plugins.connectors.file.parsed import (
     salvaged,
     settled,
 )
-from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,9 +12,8 @@ import pyarrow as pa
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.formats import Dialect, Format, is_compressed
+from headrace_plugins.connectors.file.formats import BOM, Dialect, Format, codec_of
 from headrace_plugins.connectors.file.json_lines import JsonLines
-from headrace_plugins.connectors.file.parsed import BadRecord, TextLines, decoded
 from headrace_plugins.connectors.file.record_ends import (
     ChunkEnds,
     CsvQuoting,
@@ -23,6 +21,7 @@ from headrace_plugins.connectors.file.record_ends import (
     RecordEnds,
 )
 from headrace_plugins.connectors.file.records import PLUGIN
+from headrace_plugins.connectors.file.text_blocks import BadRecord, TextLines, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from headrace_plugins.connectors.file.listing import Group
 
-CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
-"""The compressed files that Arrow reads, by the ends of their names."""
 _CHUNK_BYTES = 8 * 1024 * 1024
 """About how much is parsed at once."""
 _PART_BYTES = 4 * _CHUNK_BYTES
@@ -42,7 +39,6 @@ _QUOTES = 64 * 1024
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
 _KEPT_BYTES = 1024 * 1024
 """How much of a bad record is kept."""
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +107,6 @@ def text_parts(
     )
     reader = TextReader(schema, dialect, ends, format_)
     return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
-
-
-def is_read_by_arrow(path: str) -> bool:
-    """Return whether Arrow reads a file of this name, as far as compression goes."""
-    return codec_of(path) is not None or not is_compressed(path)
-
-
-def codec_of(path: str) -> str | None:
-    """Return how the whole file is compressed."""
-    return CODECS.get(PurePosixPath(path).suffix.lower())
 
 
 def _looked_at(
@@ -207,7 +193,7 @@ class TextReader:
             lines = _parser(self, piece.names)
             line, begins = piece.line, not piece.start
             for block, is_rest in self._blocks(piece):
-                records = block.removeprefix(_BOM) if begins else block
+                records = block.removeprefix(BOM) if begins else block
                 if begins and isinstance(lines, CsvLines) and self.dialect.header:
                     records = records.lstrip(b"\r\n")
                     begins = not records

@@ -1,4 +1,4 @@
-"""Blocks of text parsed into rows, and the records of them that are no rows."""
+"""Blocks of text parsed into rows, and the records of them that are not rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.sdk import RecordError
 from headrace.sdk.arrow import conform
+from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,11 @@ class TextLines:
 
     def read(self, block: bytes) -> Parsed:
         """Return the texts of whole lines."""
-        return salvaged(block, _texts, TEXT, _lines) if block else Parsed(no_rows(TEXT))
+        return (
+            salvaged(block, _texts, TEXT, LineEnds().records)
+            if block
+            else Parsed(no_rows(TEXT))
+        )
 
 
 def _texts(lines: bytes) -> Parsed:
@@ -174,7 +179,3 @@ def _texts(lines: bytes) -> Parsed:
     if b"\r" in lines:
         texts = pc.replace_substring_regex(texts, "\r$", "")
     return Parsed(pa.RecordBatch.from_arrays([texts], schema=TEXT))
-
-
-def _lines(block: bytes) -> list[bytes]:
-    return [line + b"\n" for line in block.removesuffix(b"\n").split(b"\n")]
