@@ -18,6 +18,7 @@ from headrace.control.connector_settings import source_def
 from headrace.dataplane import FrameReader
 from headrace.dataplane.failures import translated
 from headrace.sdk import Position, ReadLimit
+from headrace.sdk.struct_exprs import has_variant
 from headrace_plugins.connectors.file import FileSource
 from headrace_plugins.connectors.file.fileset import FileSet
 
@@ -87,7 +88,8 @@ def read_here(spark: SparkSession, path: Path, **keys: str) -> Read:
         end = task.latest(start, ReadLimit())
         if end == start:
             return Read(rows=[], bad=[])
-        if (parts := task.arrow_parts(spark, start, end)) is None:
+        parts = task.arrow_parts(spark, start, end)
+        if parts is None or has_variant(parts.schema):
             return read(spark, path, **keys)
         found = [each for part in parts.parts for each in parts.read(part)]
     rows = [row for batch, _ in found for row in comparable(batch.to_pylist())]
@@ -95,16 +97,21 @@ def read_here(spark: SparkSession, path: Path, **keys: str) -> Read:
 
 
 def read_each(spark: SparkSession, folder: Path, **keys: str) -> dict[str, tuple[Rows, bool]]:
-    """Read a folder; return each file's rows as JSON, and whether it has bad records."""
-    with started(folder, **keys) as (task, context):
+    """Read a folder of VARIANT; return rows as JSON of each file, and if it has bad ones."""
+    with started(folder, **keys) as (task, _):
         start = Position()
         end = task.latest(start, ReadLimit())
-        frame = FrameReader(task).read(spark, start, end).frame
-        assert frame is not None
-        rows = frame.selectExpr("to_json(value)", "error IS NOT NULL", "position[0]").collect()
-    names = [Path(str(item["path"])).name for item in context.ledger.items]
-    found: dict[str, tuple[Rows, bool]] = {name: ([], False) for name in names}
-    for value, is_bad, number in rows:
-        good, bad = found[names[number]]
-        found[names[number]] = (good if is_bad else [*good, value], bad or is_bad)
-    return found
+        parts = task.arrow_parts(spark, start, end)
+        assert parts is not None
+        read = [
+            (Path(piece.path).name, batch.column(0).to_pylist(), bool(bad))
+            for part in parts.parts
+            for piece in part
+            for batch, bad in parts.read([piece])
+        ]
+    texts = [(number, text) for number, (_, rows, _) in enumerate(read) for text in rows]
+    frame = spark.createDataFrame(texts, "number INT, text STRING")
+    made: dict[int, Rows] = {number: [] for number, _ in enumerate(read)}
+    for number, text in frame.selectExpr("number", "to_json(parse_json(text))").collect():
+        made[number].append(text)
+    return {name: (made[number], bad) for number, (name, _, bad) in enumerate(read)}

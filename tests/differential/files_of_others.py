@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tests.differential import other_readers
 from tests.differential.corpora import Corpus, UnavailableError, corpora
 from tests.differential.file_reading import Read, read
-from tests.differential.json_test_suite import BEHIND, SUITE, cases, suite_table
+from tests.differential.json_test_suite import SUITE, cases, suite_table
 from tests.differential.other_readers import Rows, same
 
 from headrace.sdk import ConfigError, SourceError
@@ -97,7 +97,6 @@ SECTIONS = (
         files=("jsoninput/**/*.json", "store/json/**/*.json", "flatten/*.json", "json/*.json"),
         format="json",
         long=True,
-        known={"complex_repeated_map.json": BEHIND},
     ),
     Section(
         title="Parquet of Spark",

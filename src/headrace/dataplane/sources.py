@@ -175,6 +175,7 @@ class FrameReader:
         """Read from ``source``; ``strict`` when its first bad record ends the task."""
         self._source = source
         self._strict = strict
+        self._is_strict_frame = False
         self.latest = source.latest
         self.lag = source.lag
         self.ended = source.ended
@@ -189,6 +190,7 @@ class FrameReader:
             frame = frame_of_parts(spark, arrow)
         elif self._strict:
             frame = self._source.read_strict(spark, start, end)
+        self._is_strict_frame = arrow is None and frame is not None
         if frame is None:
             frame = self._source.read(spark, start, end)
         size = self._source.size_bytes(start, end) or 0
@@ -199,7 +201,7 @@ class FrameReader:
 
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:
         """Raise ToleranceExceededError if a strict job failed for a bad record."""
-        if not self._strict:
+        if not self._is_strict_frame:
             return
         frame = self._source.read(spark, start, end)
         if "error" not in frame.columns:
@@ -210,7 +212,10 @@ class FrameReader:
 
 
 def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
-    """Return the rows of Arrow parts as records; those that are not rows have an error."""
+    """Return the rows of Arrow parts as records; those that are not rows have an error.
+
+    Variants are JSON texts in parts.
+    """
     is_row = arrow.schema.type is Type.STRUCT
     rows_of = arrow.schema if is_row else Schema.struct({"value": arrow.schema})
     schema, read, plugin = to_arrow(rows_of), arrow.read, arrow.plugin
@@ -233,7 +238,7 @@ def frame_of_parts(spark: SparkSession, arrow: ArrowParts) -> DataFrame:
                 )
                 yield _records(none, pa.array(errors, _ERROR), is_row=is_row)
 
-    return over_parts(spark, arrow.parts, rows, types)
+    return with_variants(over_parts(spark, arrow.parts, rows, types), arrow.schema)
 
 
 _ERROR = pa.struct(

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def is_variant(schema: Schema) -> bool:
+    """Return whether values of a schema are variants."""
+    return schema.is_logical and schema.name == VARIANT
+
+
 def has_variant(schema: Schema) -> bool:
     """Return whether values of a schema are variants, or hold some."""
     if schema.is_logical:
-        return schema.name == VARIANT
+        return is_variant(schema)
     parts = [field.schema for field in schema.fields]
     parts += [part for part in (schema.key_schema, schema.value_schema) if part is not None]
     return any(has_variant(part) for part in parts)

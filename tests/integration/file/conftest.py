@@ -35,7 +35,7 @@ class Reading:
     task: FileSet
     at: Position = field(default_factory=Position)
     by_arrow: bool = True
-    """Whether Arrow reads what it can, as in a flow; else Spark reads all."""
+    """Whether Arrow reads what it can, as in a flow; else Spark reads all but JSON."""
 
     def step(self, limit: ReadLimit | None = None) -> DataFrame | None:
         """Give the records of the next batch; None when there is none."""
@@ -75,7 +75,9 @@ def source(
         task = FileSource.task(definition.parse(props | text_keys(keys)))
         assert isinstance(task, FileSet)
         task.start(context)
-        return Reading(spark, context, task, by_arrow=request.param == "arrow")
+        names = [str(path), *map(str, Path(path).rglob("*")), f".{keys.get('format')}"]
+        is_json = any(".json" in name for name in names)
+        return Reading(spark, context, task, by_arrow=request.param == "arrow" or is_json)
 
     return start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from headrace.sdk import Schema
     from headrace_plugins.connectors.file.formats import Dialect
+    from headrace_plugins.connectors.file.time_patterns import TimePattern
 
 _NAIVE = pa.timestamp("us")
 _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
@@ -67,7 +68,7 @@ class CsvLines:
         tried: set[str] = set()
         while True:
             try:
-                table = self._cut(self._table(records, target), target)
+                table = self._with_times(self._table(records, target), target)
                 return Parsed(settled(table, target, self.dialect))
             except pa.ArrowInvalid as error:
                 if not self._learns(str(error), tried):
@@ -116,20 +117,34 @@ class CsvLines:
             ),
         )
 
-    def _cut(self, table: pa.Table, target: pa.Schema) -> pa.Table:
-        """Return times of what was read as texts, as they may have too many digits."""
-        if not self.dialect.truncates:
-            return table
+    def _with_times(self, table: pa.Table, target: pa.Schema) -> pa.Table:
+        """Return times of what was read as texts: Arrow reads ISO 8601, cut by no one."""
         for number, column in enumerate(target):
-            if pa.types.is_timestamp(column.type):
-                texts = cut_to_micros(table.column(number))
-                texts = pc.if_else(pc.equal(texts, ""), None, texts)
+            if not self._is_text_first(column.type):
+                continue
+            texts = table.column(number)
+            texts = pc.if_else(pc.equal(texts, ""), None, texts)
+            if (pattern := self.dialect.pattern_of(column.type)) is not None:
+                values = self._of_pattern(column.name, pattern, texts)
+            else:
+                texts = cut_to_micros(texts)
                 try:
                     values = pc.cast(texts, _NAIVE)
                 except pa.ArrowInvalid:
                     values = pc.cast(texts, column.type)
-                table = table.set_column(number, column.name, values)
+            table = table.set_column(number, column.name, values)
         return table
+
+    def _of_pattern(self, name: str, pattern: TimePattern, texts: pa.ChunkedArray) -> Any:
+        try:
+            return pattern.read(texts, truncates=self.dialect.truncates)
+        except pa.ArrowInvalid as error:
+            message = f"{self._column(name)}: {error}"
+            raise pa.ArrowInvalid(message) from None
+
+    def _is_text_first(self, arrow: pa.DataType) -> bool:
+        cut = self.dialect.truncates and pa.types.is_timestamp(arrow)
+        return cut or self.dialect.pattern_of(arrow) is not None
 
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
         """Return an error with the names of columns and types in place of Arrow's."""
@@ -138,16 +153,15 @@ class CsvLines:
         found = _MISFIT.match(str(error))
         if found is None:
             return error
-        name = self.names[int(found[1])]
+        return pa.ArrowInvalid(f"{self._column(self.names[int(found[1])])}: {found[2]}")
+
+    def _column(self, name: str) -> str:
         column = self.schema.field(name)
-        kind = "" if column is None else f" {sql_type(column.schema)}"
-        return pa.ArrowInvalid(f"{quote(name)}{kind}: {found[2]}")
+        return quote(name) if column is None else f"{quote(name)} {sql_type(column.schema)}"
 
     def _type(self, column: pa.Field) -> pa.DataType:
-        if pa.types.is_timestamp(column.type) and self.dialect.truncates:
+        if self._is_text_first(column.type):
             return pa.string()
         if pa.types.is_timestamp(column.type):
             return pa.timestamp("us", "UTC" if column.name in self._zoned else None)
-        # Arrow reads dates in other patterns as times only.
-        is_time = pa.types.is_date(column.type) and self.dialect.date_format
-        return _NAIVE if is_time else column.type
+        return column.type

@@ -14,19 +14,19 @@ from typing_extensions import override
 
 from headrace.sdk import (
     ArrowParts,
-    ConfigError,
     FrameSource,
     Lag,
     Position,
     RangeChangedError,
     Schema,
     StateError,
+    Type,
     check_range,
 )
 from headrace.sdk.location import Location
-from headrace.sdk.struct_exprs import has_variant
+from headrace.sdk.struct_exprs import has_variant, is_variant
 from headrace_plugins.connectors.file.columns import Columns
-from headrace_plugins.connectors.file.formats import Format, is_read_by_arrow
+from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import VARIANT
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
 from headrace_plugins.connectors.file.parquet_parts import parquet_parts
@@ -34,7 +34,6 @@ from headrace_plugins.connectors.file.records import (
     group_records,
     no_records,
     text_records,
-    variant_records,
 )
 from headrace_plugins.connectors.file.text_parts import text_parts
 from headrace_plugins.json_inference import TEXT
@@ -230,13 +229,12 @@ class FileSet(FrameSource):
         is_parquet = settings.format is Format.PARQUET
         if not files:
             return "there is nothing to read"
-        if not is_parquet and any(not is_read_by_arrow(file.path) for file in files):
-            return "files are compressed by lz4, snappy or deflate"
-        if settings.format is Format.TEXT:
-            groups = [Group(Schema.string(), tuple(files))]
-            return text_parts(spark, groups, Schema.string(), settings.dialect, Format.TEXT)
+        one = Schema.string() if settings.format is Format.TEXT else settings.schema
+        if one is not None and one.type is not Type.STRUCT:
+            groups = [Group(one, tuple(files))]
+            return text_parts(spark, groups, one, settings.dialect, settings.format)
         schema, groups = self._columns().groups(spark, files)
-        if has_variant(schema):
+        if has_variant(schema) and settings.format is not Format.JSON:
             return "the schema has a VARIANT"
         if not is_parquet:
             return text_parts(spark, groups, schema, settings.dialect, settings.format)
@@ -251,10 +249,8 @@ class FileSet(FrameSource):
             return "format is avro"
         if settings.format is Format.TEXT and settings.dialect.is_utf8:
             return "format is text, in UTF-8"
-        if settings.format is Format.JSON and settings.dialect.multiline:
-            return "multiline is true"
-        if settings.schema is not None and has_variant(settings.schema):
-            return "the schema has a VARIANT"
+        if settings.format is Format.JSON:
+            return None
         return settings.dialect.why_spark()
 
     @override
@@ -262,8 +258,7 @@ class FileSet(FrameSource):
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:
         settings = self._settings
-        whole = settings.schema is not None and settings.schema.is_logical
-        if whole or settings.format not in {Format.CSV, Format.JSON}:
+        if settings.format is not Format.CSV:
             return None
         return self._read(spark, start, end, strict=True)
 
@@ -272,21 +267,10 @@ class FileSet(FrameSource):
     ) -> DataFrame:
         settings = self._settings
         files = self._range(start, end)
-        whole = settings.schema is not None and settings.schema.is_logical
-        if settings.format is Format.TEXT or whole:
-            if not files:
-                kind = settings.schema if whole else None
-                return no_records(spark, kind or Schema.string())
-            if whole:
-                return variant_records(spark, files, settings.dialect)
-            if not settings.dialect.is_utf8:
-                raise ConfigError(
-                    problem=f"Lines in {settings.dialect.encoding} are not read of files that "
-                    "are compressed by lz4, snappy or deflate.",
-                    fix="Compress them by gzip, bzip2 or zstd, or write them in UTF-8.",
-                    field="encoding",
-                )
-            return text_records(spark, files)
+        if settings.schema is not None and is_variant(settings.schema):
+            return no_records(spark, settings.schema)
+        if settings.format is Format.TEXT:
+            return text_records(spark, files) if files else no_records(spark, Schema.string())
         columns = self._columns()
         if not files:
             return no_records(spark, columns.known())

@@ -9,10 +9,13 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from headrace.sdk import ConfigError
+from headrace_plugins.connectors.file.compression import is_compressed
 from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
+from headrace_plugins.connectors.file.time_patterns import TimePattern
 
 if TYPE_CHECKING:
     from headrace.sdk.config import Config
@@ -41,11 +44,6 @@ _BY_SUFFIX = {
     ".text": Format.TEXT,
     ".log": Format.TEXT,
 }
-_COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"})
-
-
-CODECS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
-"""The compressed files that Arrow reads, by the ends of their names."""
 BOM = b"\xef\xbb\xbf"
 """What files in UTF-8 may begin with."""
 
@@ -53,24 +51,9 @@ BOM = b"\xef\xbb\xbf"
 def format_of(name: str) -> Format | None:
     """Return the format that a name or a pattern ends with, as in ``*.csv.gz``."""
     path = PurePath(name)
-    if path.suffix.lower() in _COMPRESSED:
+    if is_compressed(name):
         path = path.with_suffix("")
     return _BY_SUFFIX.get(path.suffix.lower())
-
-
-def is_compressed(name: str) -> bool:
-    """Return whether the name says that the whole file is compressed."""
-    return PurePath(name).suffix.lower() in _COMPRESSED
-
-
-def codec_of(name: str) -> str | None:
-    """Return how the whole file is compressed, if Arrow reads that."""
-    return CODECS.get(PurePath(name).suffix.lower())
-
-
-def is_read_by_arrow(name: str) -> bool:
-    """Return whether Arrow reads a file of this name, as far as compression goes."""
-    return codec_of(name) is not None or not is_compressed(name)
 
 
 _WIDE = frozenset(
@@ -91,15 +74,6 @@ _WIDE = frozenset(
 _NARROW = frozenset({"ascii", "latin-1", "iso8859-1", "koi8-r", "koi8-u"})
 _CHARMAP = re.compile(r"cp125\d|cp437|cp85\d|cp86\d|iso8859-\d+|mac-.*")
 _NAMED = {"\\t": "\t", "tab": "\t", "space": " ", "\\u0001": "\x01"}
-_STRPTIME = {
-    "yyyy": "%Y",
-    "MM": "%m",
-    "dd": "%d",
-    "HH": "%H",
-    "mm": "%M",
-    "ss": "%S",
-}
-_PATTERN = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,14 +129,6 @@ class Dialect:
             return "escape is another character than quote"
         if not (self.delimiter + self.quote).isascii():
             return "delimiter or quote is not ASCII"
-        try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            return f"encoding is {self.encoding}"
-        patterns = {"timestamp.format": self.timestamp_format, "date.format": self.date_format}
-        for key, pattern in patterns.items():
-            if pattern and _strptime(pattern) is None:
-                return f"{key} is {pattern}"
         return None
 
     @property
@@ -231,23 +197,16 @@ class Dialect:
             null_values=list({"", self.null_value}),
             strings_can_be_null=True,
             **{"quoted_strings_can_be_null": False, **more},
-            timestamp_parsers=self.arrow_times(),
         )
 
-    def arrow_times(self) -> list[Any]:
-        """Return the patterns of times as Arrow takes them; ISO 8601 is always among them."""
-        both = self.strptime_timestamp, self.strptime_date
-        return [pattern for pattern in both if pattern] + [pa_csv.ISO8601]
-
-    @property
-    def strptime_timestamp(self) -> str | None:
-        """Return the pattern of timestamps as Arrow takes it; None for ISO 8601."""
-        return _strptime(self.timestamp_format) if self.timestamp_format else None
-
-    @property
-    def strptime_date(self) -> str | None:
-        """Return the pattern of dates as Arrow takes it; None for ISO 8601."""
-        return _strptime(self.date_format) if self.date_format else None
+    def pattern_of(self, arrow: pa.DataType) -> TimePattern | None:
+        """Return how values of a type are written; None for all but times, and for ISO 8601."""
+        texts = (
+            (pa.types.is_timestamp, self.timestamp_format),
+            (pa.types.is_date, self.date_format),
+        )
+        text = next((text for test, text in texts if test(arrow)), None)
+        return TimePattern.of(text) if text else None
 
 
 def _character(config: Config, key: str) -> str | None:
@@ -263,17 +222,3 @@ def _character(config: Config, key: str) -> str | None:
             field=key,
         )
     return text
-
-
-def _strptime(pattern: str) -> str | None:
-    """Translate a pattern of Spark's; None when Arrow has no counterpart for it."""
-    parts = []
-    for found in _PATTERN.finditer(pattern):
-        text = found.group(0)
-        if found.group(2) is None:
-            parts.append(found.group(1) if text.startswith("'") else text)
-        elif text in _STRPTIME:
-            parts.append(_STRPTIME[text])
-        else:
-            return None
-    return "".join(parts)

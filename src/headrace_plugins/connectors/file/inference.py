@@ -21,7 +21,8 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
-from headrace_plugins.connectors.file.formats import BOM, codec_of, is_read_by_arrow
+from headrace_plugins.connectors.file.compression import unpacked
+from headrace_plugins.connectors.file.formats import BOM
 from headrace_plugins.connectors.file.json_lines import objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
@@ -54,11 +55,9 @@ def read_sample(
     There are at most ``rows``, the header included, and ``size_bytes`` before decoding: a first
     line that is longer is cut. Raises SourceError if it cannot be read or decoded.
     """
-    codec = "lz4" if path.endswith(".lz4") else codec_of(path)
     try:
         with Location.of(path).open_input() as file:
-            stream = file if codec is None else pa.CompressedInputStream(file, codec)
-            raw = bytes(stream.read(size_bytes))
+            raw = bytes(unpacked(file, path).read(size_bytes))
     except OSError as error:
         raise SourceError(
             problem=f"{path} cannot be read: {error}", fix="Repair or delete the file."
@@ -109,9 +108,9 @@ def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
 def is_blank(file: FoundFile, dialect: Dialect) -> bool:
     """Return whether a text file has nothing but blanks.
 
-    A large one, and one that Spark alone can unpack, is taken for more.
+    A large one is taken for more.
     """
-    if not is_read_by_arrow(file.path) or file.size_bytes > _HEAD_BYTES:
+    if file.size_bytes > _HEAD_BYTES:
         return False
     return not read_sample(file.path, dialect, rows=_HEAD_BYTES).strip()
 
@@ -307,14 +306,26 @@ def _checked(
                 types[name] = pa.string()
             else:
                 types[name] = _exact(table.column(name), types[name])
-    if dialect.date_format:
-        only_dates = dialect.arrow_convert()
-        only_dates.timestamp_parsers = dialect.arrow_times()[-2:-1]
-        found = _csv(sample, dialect, only_dates, breaks=breaks).schema.types
-        for name, arrow in zip(names, found, strict=True):
-            if pa.types.is_timestamp(arrow):
-                types[name] = pa.date32()
+    if dialect.date_format or dialect.timestamp_format:
+        table = _csv(sample, dialect, texts, breaks=breaks).rename_columns(list(names))
+        for name, kind in types.items():
+            if pa.types.is_string(kind) or pa.types.is_temporal(kind):
+                types[name] = _of_pattern(table.column(name), kind, dialect)
     return types
+
+
+def _of_pattern(texts: pa.ChunkedArray, guess: pa.DataType, dialect: Dialect) -> pa.DataType:
+    """Return the type whose pattern all texts have; Arrow only knows ISO 8601."""
+    filled = pc.if_else(pc.equal(texts, ""), None, texts)
+    for kind in (pa.date32(), pa.timestamp("us")):
+        if (pattern := dialect.pattern_of(kind)) is not None and filled.null_count < len(texts):
+            try:
+                pattern.read(filled, truncates=True)
+            except pa.ArrowInvalid:
+                continue
+            return kind
+    is_time = pa.types.is_temporal(guess)
+    return TEXT if is_time and dialect.pattern_of(guess) is not None else guess
 
 
 def _exact(texts: pa.ChunkedArray, guess: pa.DataType) -> pa.DataType:

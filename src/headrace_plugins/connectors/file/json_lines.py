@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from headrace.sdk import Schema
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
+from headrace.sdk.struct_exprs import has_variant, is_variant
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.text_blocks import (
     FAULTS,
@@ -34,7 +36,6 @@ from headrace_plugins.connectors.file.text_blocks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.sdk import Schema
     from headrace_plugins.connectors.file.formats import Dialect
 
     _Value = Callable[[Any], Any]
@@ -44,6 +45,8 @@ _OPEN, _CLOSE, _CR = b"{}\r"
 _ROOM = 1024
 """The parser wants a block larger than what it reads."""
 _SHOWN_CHARS = 80
+_VARIANT_DIGITS = 38
+_PLAIN = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -58,10 +61,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """Reads JSON objects, one a line, as rows of a schema.
+    """Reads JSON objects, one a line, as rows of a schema; or any values, if it is a VARIANT.
 
     Fields that the schema does not have are left out, and those that a line lacks are null. A
-    text takes any value, as its JSON; no other type takes what is not of it.
+    text takes any value, as its JSON; no other type takes what is not of it. A VARIANT is a
+    text of JSON that Spark makes the same of.
     """
 
     schema: Schema
@@ -71,7 +75,8 @@ class JsonLines:
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole lines."""
-        target = to_arrow(self.schema)
+        is_one = is_variant(self.schema)
+        target = to_arrow(Schema.struct({"value": self.schema}) if is_one else self.schema)
         parse = partial(self._parse, target) if self._is_arrows(target) else _refuse
         return salvaged(
             block, parse, target, LineEnds().records, partial(self._one_by_one, target)
@@ -79,6 +84,8 @@ class JsonLines:
 
     def _is_arrows(self, target: pa.Schema) -> bool:
         """Return whether Arrow reads all types; nested times it reads only as ISO 8601."""
+        if has_variant(self.schema):
+            return False
         patterns = self.dialect.timestamp_format or self.dialect.date_format
         return not any(_is_beyond_arrow(f.type, patterns=bool(patterns)) for f in target)
 
@@ -100,10 +107,10 @@ class JsonLines:
             raise pa.ArrowInvalid(message)
         for number, column in enumerate(target):
             values = table.column(number)
-            if pa.types.is_timestamp(column.type):
+            if (pattern := self.dialect.pattern_of(column.type)) is not None:
+                values = pattern.read(values, truncates=self.dialect.truncates)
+            elif pa.types.is_timestamp(column.type):
                 values = self._times(column.name, values)
-            elif pa.types.is_date(column.type) and (pattern := self.dialect.strptime_date):
-                values = pc.strptime(values, format=pattern, unit="us")
             elif pa.types.is_float32(column.type) and pc.any(pc.is_inf(values)).as_py():
                 message = "A number may be too large."
                 raise pa.ArrowInvalid(message)
@@ -111,8 +118,6 @@ class JsonLines:
         return Parsed(settled(table, target, self.dialect))
 
     def _times(self, name: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        if (pattern := self.dialect.strptime_timestamp) is not None:
-            return pc.strptime(texts, format=pattern, unit="us")
         if self.dialect.truncates:
             texts = cut_to_micros(texts)
         zoned = name in self._zoned
@@ -124,20 +129,27 @@ class JsonLines:
             return values
 
     def _one_by_one(self, target: pa.Schema, lines: list[bytes]) -> Parsed:
-        columns = {
-            f.name: (_maker(f.type, self.dialect), self.schema.field(f.name)) for f in target
-        }
+        read = self._reader(target)
         rows, bad = [], []
         for number, line in enumerate(lines):
             if not line.strip():
                 continue
             try:
-                rows.append(_row(line, columns))
+                rows.append(read(_tree(line)))
             except (ValueError, RecursionError) as error:
                 deep = "It is nested too deeply"
                 reason = deep if isinstance(error, RecursionError) else str(error)
                 bad.append(BadRecord(number, line.rstrip(b"\r\n"), reason))
         return Parsed(pa.RecordBatch.from_pylist(rows, target), bad)
+
+    def _reader(self, target: pa.Schema) -> Callable[[Any], dict[str, Any]]:
+        if is_variant(self.schema):
+            return lambda tree: {"value": _variant(tree)}
+        columns = {
+            arrow.name: (_maker(arrow.type, column.schema, self.dialect), column)
+            for arrow, column in zip(target, self.schema.fields, strict=True)
+        }
+        return lambda tree: _row(tree, columns)
 
 
 def _refuse(_lines: bytes) -> Parsed:
@@ -204,10 +216,11 @@ class _Number(str):
 class _Object(dict[str, Any]):
     """An object that may name a field twice."""
 
-    __slots__ = ("twice",)
+    __slots__ = ("pairs", "twice")
 
     def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
         super().__init__(pairs)
+        self.pairs = pairs
         self.twice = set()
         if len(pairs) > len(self):
             counts = Counter(name for name, _ in pairs)
@@ -219,16 +232,19 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _row(line: bytes, columns: Mapping[str, tuple[_Value, Any]]) -> dict[str, Any]:
-    """Return the values of one line. Raises ValueError with what is wrong with it."""
+def _tree(line: bytes) -> Any:
+    """Return the one value of a line. Raises ValueError with what is wrong with it."""
     try:
-        tree = _DECODER.decode(line.strip(b" \t\r\n").decode())
+        return _DECODER.decode(line.strip(b" \t\r\n").decode())
     except UnicodeDecodeError as error:
         message = f"Invalid UTF-8: {error.reason}"
         raise ValueError(message) from None
     except json.JSONDecodeError as error:
         message = f"Invalid JSON: {error.msg}, at character {error.pos + 1}"
         raise ValueError(message) from None
+
+
+def _row(tree: Any, columns: Mapping[str, tuple[_Value, Any]]) -> dict[str, Any]:
     if not isinstance(tree, _Object):
         raise _invalid(tree, "Expected an object, got")
     row = {}
@@ -249,15 +265,25 @@ def _own(tree: _Object, name: str, make: _Value) -> Any:
     return None if value is None else make(value)
 
 
-def _text(tree: Any) -> str:
-    """Return JSON, in which numbers are as they were."""
+def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = False) -> str:
+    """Return JSON, in which numbers are as they were, or as ``number`` writes them.
+
+    Raises ValueError if no field may be there more than ``once``, and one is.
+    """
+    # One call a level, as deep values are.
+    again = partial(_text, number=number, once=once)
     match tree:
         case _Number():
-            return str(tree)
-        case dict():
-            return "{" + ",".join(f"{_text(k)}:{_text(v)}" for k, v in tree.items()) + "}"
+            return number(tree)
+        case _Object():
+            if once and tree.twice:
+                message = f"two fields are called {min(tree.twice)!r}"
+                raise ValueError(message)
+            names, values = zip(*tree.pairs, strict=True) if tree else ((), ())
+            pairs = map("{}:{}".format, map(_text, names), map(again, values))
+            return "{" + ",".join(pairs) + "}"
         case list():
-            return "[" + ",".join(map(_text, tree)) + "]"
+            return "[" + ",".join(map(again, tree)) + "]"
         case _:
             return json.dumps(tree, ensure_ascii=False)
 
@@ -270,12 +296,12 @@ def _invalid(tree: Any, problem: str = "invalid value") -> ValueError:
     return ValueError(f"{problem} {shown}")
 
 
-def _maker(arrow: pa.DataType, dialect: Dialect) -> _Value:
+def _maker(arrow: pa.DataType, schema: Schema, dialect: Dialect) -> _Value:
     """Return what makes a value of a type from one of JSON that is not null.
 
     It raises ValueError for one that is not of the type.
     """
-    return next(build(arrow, dialect) for test, build in _MAKERS if test(arrow))
+    return next(build(arrow, schema, dialect) for test, build in _MAKERS if test(arrow))
 
 
 def _struct(fields: Mapping[str, _Value], tree: Any) -> dict[str, Any]:
@@ -297,9 +323,9 @@ def _map(key_of: _Value, make: _Value, tree: Any) -> list[tuple[Any, Any]]:
     return [(key_of(key), None if item is None else make(item)) for key, item in pairs]
 
 
-def _key_maker(arrow: pa.DataType, dialect: Dialect) -> _Value:
+def _key_maker(arrow: pa.DataType, schema: Schema, dialect: Dialect) -> _Value:
     """Return what makes a key: JSON has texts only, in which numbers are as they would be."""
-    make = _maker(arrow, dialect)
+    make = _maker(arrow, schema, dialect)
     if pa.types.is_boolean(arrow):
         return lambda name: make({"true": True, "false": False}.get(name, name))
     is_number = any(
@@ -355,7 +381,30 @@ def _binary(tree: Any) -> bytes:
 
 
 def _string(tree: Any) -> str:
-    text = tree if isinstance(tree, str) else _text(tree)
+    return _whole_text(tree if isinstance(tree, str) else _text(tree))
+
+
+def _variant(tree: Any) -> str:
+    return _whole_text(_text(tree, _variant_number, once=True))
+
+
+def _variant_number(number: _Number) -> str:
+    """Return a number so that Spark's VARIANT, a decimal or a float, is the same number."""
+    value = float(number)
+    if not value and number.startswith("-"):
+        return "-0e0"
+    if math.isfinite(value):
+        plain = _PLAIN.fullmatch(number)
+        if plain and len(plain[1].lstrip("0")) + len(plain[2] or "") <= _VARIANT_DIGITS:
+            return str(number)
+        if Decimal(repr(value)) == Decimal(number):
+            return f"{value!r}e0" if "e" not in repr(value) else repr(value)
+    shown = number if len(number) <= _SHOWN_CHARS else f"{number[:_SHOWN_CHARS]}…"
+    message = f"a VARIANT cannot hold the number {shown}"
+    raise ValueError(message)
+
+
+def _whole_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -368,18 +417,18 @@ def _time(arrow: pa.DataType, dialect: Dialect, tree: Any) -> Any:
     if not isinstance(tree, str) or isinstance(tree, _Number):
         raise _invalid(tree)
     is_date = pa.types.is_date(arrow)
-    pattern = dialect.strptime_date if is_date else dialect.strptime_timestamp
+    pattern = dialect.pattern_of(arrow)
     if pattern is None and (found := _plain_time(tree, is_date=is_date)) is not None:
         return found
     texts = pa.array([tree], pa.string())
-    if dialect.truncates and not is_date:
+    if dialect.truncates and pattern is None and not is_date:
         texts = cut_to_micros(texts)
     for kind in (pa.timestamp("us"), _UTC) if pa.types.is_timestamp(arrow) else (arrow,):
         try:
             values = (
                 pc.cast(texts, kind)
                 if pattern is None
-                else pc.strptime(texts, format=pattern, unit="us")
+                else pattern.read(texts, truncates=dialect.truncates)
             )
             row = settled(pa.table({"": values}), pa.schema([("", arrow)]), dialect)
             return row.column(0)[0].value
@@ -401,27 +450,42 @@ def _plain_time(text: str, *, is_date: bool) -> Any:
 
 
 _MAKERS: tuple[
-    tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Dialect], _Value]], ...
+    tuple[
+        Callable[[pa.DataType], bool],
+        Callable[[Any, Any, Dialect], _Value],
+    ],
+    ...,
 ] = (
     (
         pa.types.is_struct,
-        lambda kind, dialect: partial(_struct, {f.name: _maker(f.type, dialect) for f in kind}),
-    ),
-    (pa.types.is_list, lambda kind, dialect: partial(_list, _maker(kind.value_type, dialect))),
-    (
-        pa.types.is_map,
-        lambda kind, dialect: partial(
-            _map,
-            _key_maker(kind.key_type, dialect),
-            _maker(kind.item_type, dialect),
+        lambda kind, schema, dialect: partial(
+            _struct,
+            {
+                f.name: _maker(f.type, member.schema, dialect)
+                for f, member in zip(kind, schema.fields, strict=True)
+            },
         ),
     ),
-    (pa.types.is_integer, lambda kind, _: partial(_integer, 2 ** (kind.bit_width - 1))),
-    (pa.types.is_float32, lambda _, __: partial(_float, _FLOAT32_MAX)),
-    (pa.types.is_floating, lambda _, __: partial(_float, math.inf)),
-    (pa.types.is_decimal, lambda kind, _: partial(_decimal, *_exact(kind))),
-    (pa.types.is_temporal, lambda kind, dialect: partial(_time, kind, dialect)),
-    (pa.types.is_boolean, lambda _, __: _boolean),
-    (pa.types.is_binary, lambda _, __: _binary),
-    (pa.types.is_string, lambda _, __: _string),
+    (
+        pa.types.is_list,
+        lambda kind, schema, dialect: partial(
+            _list, _maker(kind.value_type, schema.value_schema, dialect)
+        ),
+    ),
+    (
+        pa.types.is_map,
+        lambda kind, schema, dialect: partial(
+            _map,
+            _key_maker(kind.key_type, schema.key_schema, dialect),
+            _maker(kind.item_type, schema.value_schema, dialect),
+        ),
+    ),
+    (pa.types.is_integer, lambda kind, *_: partial(_integer, 2 ** (kind.bit_width - 1))),
+    (pa.types.is_float32, lambda *_: partial(_float, _FLOAT32_MAX)),
+    (pa.types.is_floating, lambda *_: partial(_float, math.inf)),
+    (pa.types.is_decimal, lambda kind, *_: partial(_decimal, *_exact(kind))),
+    (pa.types.is_temporal, lambda kind, _, dialect: partial(_time, kind, dialect)),
+    (pa.types.is_boolean, lambda *_: _boolean),
+    (pa.types.is_binary, lambda *_: _binary),
+    (pa.types.is_string, lambda _, schema, __: _variant if is_variant(schema) else _string),
 )

@@ -42,25 +42,6 @@ def text_records(spark: SparkSession, files: Sequence[NumberedFile]) -> DataFram
     return frame.selectExpr(value, f"{error} AS error", f"{position_sql(files)} AS position")
 
 
-def variant_records(
-    spark: SparkSession, files: Sequence[NumberedFile], dialect: Dialect
-) -> DataFrame:
-    """Return one record for each JSON value of any kind, whose value is a VARIANT."""
-    reader = spark.read.options(
-        **dialect.spark_json(),
-        singleVariantColumn="value",
-        mode="PERMISSIVE",
-        columnNameOfCorruptRecord=_RAW,
-    )
-    frame = reader.schema(f"value VARIANT, {quote(_RAW)} STRING").json(
-        [spark_path(file.path) for file in files]
-    )
-    # The value is named, or Spark would find nothing malformed; see `_error`.
-    bad = f"{_RAW} IS NOT NULL AND value IS NULL"
-    error = _rejection(bad, "The input is not JSON. File: ")
-    return frame.selectExpr("value", f"{error} AS error", f"{position_sql(files)} AS position")
-
-
 def group_records(
     spark: SparkSession,
     group: Group,
@@ -75,14 +56,13 @@ def group_records(
     Values are of the ``target`` schema: columns that the files lack are null. If ``strict``, a
     job fails at a malformed row, instead of giving each an ``error``.
     """
-    checked = fmt in {Format.CSV, Format.JSON}
+    checked = fmt is Format.CSV
     ddl = _ddl(_readable(group, target, fmt))
     reader = spark.read.format(fmt.value)
     if group.avro is not None:
         reader = reader.option("avroSchema", group.avro)
     if checked:
-        options = dialect.spark_csv() if fmt is Format.CSV else dialect.spark_json()
-        reader = reader.options(**options, enforceSchema="true")
+        reader = reader.options(**dialect.spark_csv(), enforceSchema="true")
         if strict:
             reader = reader.options(mode="FAILFAST")
             checked = False

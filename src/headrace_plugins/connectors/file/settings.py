@@ -143,7 +143,7 @@ class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
     multiline: bool = setting(
         "Mode set: whether each JSON file is one document, which one Spark task reads. "
         "Values of CSV may hold line breaks where they are in quotes; those of a file that "
-        "Spark has to read, as escape, encoding or a pattern of times says, only with this.",
+        "Spark has to read, as escape says, only with this.",
         default=False,
     )
     timestamp_nanos: str = setting(

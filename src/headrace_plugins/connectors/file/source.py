@@ -16,8 +16,9 @@ from headrace.sdk import (
 )
 from headrace.sdk.config import missing
 from headrace.sdk.struct_exprs import has_variant
+from headrace_plugins.connectors.file.compression import is_compressed
 from headrace_plugins.connectors.file.fileset import FileSet
-from headrace_plugins.connectors.file.formats import Format, is_compressed
+from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.growing import GrowingFiles, taken_over
 from headrace_plugins.connectors.file.listing import Share
 from headrace_plugins.connectors.file.settings import (
@@ -29,12 +30,14 @@ from headrace_plugins.connectors.file.settings import (
     SourceSettings,
     follows,
 )
+from headrace_plugins.connectors.file.time_patterns import TimePattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.sdk import Position
     from headrace.sdk.config import Config
+    from headrace_plugins.connectors.file.formats import Dialect
 
 
 POSITION_KEY = "task.position"
@@ -157,6 +160,8 @@ def _at(error: ConfigError, config: Config) -> ConfigError:
 
 def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
     yield from _wrong_encoding(settings.dialect.encoding)
+    if settings.format in {Format.CSV, Format.JSON}:
+        yield from _wrong_patterns(settings.dialect)
     listing = settings.listing
     place = listing.location
     needed = listing.root if listing.is_glob or settings.grows else place
@@ -185,6 +190,21 @@ def _wrong_encoding(name: str) -> Iterable[ConfigError]:
             fix="Use one such as UTF-8, ISO-8859-1 or GB18030.",
             field="encoding",
         )
+
+
+def _wrong_patterns(dialect: Dialect) -> Iterable[ConfigError]:
+    patterns = {
+        "timestamp.format": dialect.timestamp_format,
+        "date.format": dialect.date_format,
+    }
+    for key, pattern in patterns.items():
+        if pattern and TimePattern.of(pattern) is None:
+            yield ConfigError(
+                problem=f"Times in the pattern {pattern!r} cannot be read.",
+                fix="Use y, M, d, H, h with a, m, s, S and X, each at one place, and texts in "
+                "apostrophes; or declare the column as STRING.",
+                field=key,
+            )
 
 
 def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:

@@ -11,8 +11,11 @@ import pyarrow as pa
 
 from headrace.sdk import ArrowParts, Schema, SourceError
 from headrace.sdk.location import Location
+from headrace.sdk.struct_exprs import is_variant
+from headrace_plugins.connectors.file.compression import is_compressed, unpacked
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.formats import BOM, Dialect, Format, codec_of
+from headrace_plugins.connectors.file.documents import lines_of_document
+from headrace_plugins.connectors.file.formats import BOM, Dialect, Format
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.record_ends import (
     ChunkEnds,
@@ -93,7 +96,8 @@ def text_parts(
         Chunk(file.path, start, min(start + _CHUNK_BYTES, file.file.size_bytes))
         for file, _ in files
         if file.file.size_bytes > 2 * _CHUNK_BYTES
-        and codec_of(file.path) is None
+        and not (format_ is Format.JSON and dialect.multiline)
+        and not is_compressed(file.path)
         and dialect.is_cuttable
         for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
     ]
@@ -190,6 +194,9 @@ class TextReader:
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the records that could not be read, each with the reason."""
         for piece in pieces:
+            if self.format is Format.JSON and self.dialect.multiline:
+                yield from self._document(piece)
+                continue
             lines = _parser(self, piece.names)
             line, begins = piece.line, not piece.start
             for block, is_rest in self._blocks(piece):
@@ -218,6 +225,35 @@ class TextReader:
                 )
                 line += block.count(b"\n")
 
+    def _document(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
+        lines = _parser(self, piece.names)
+        try:
+            with Location.of(piece.path).open_input() as file:
+                raw = b"".join(_read(file, piece))
+        except OSError as error:
+            raise _unreadable(piece, error) from error
+        try:
+            text = raw.decode(self.dialect.encoding).removeprefix("\ufeff")
+            records = lines_of_document(text, whole=is_variant(self.schema))
+        except ValueError as error:
+            reason = str(error)
+            if isinstance(error, UnicodeDecodeError):
+                reason = f"Invalid {self.dialect.encoding}: {error.reason}"
+            yield lines.read(b"").rows, [(_text(raw), f"{reason}. {piece.path}.")]
+            return
+        for some in _blocks_of(records):
+            parsed = lines.read("".join(f"{record}\n" for _, record in some).encode())
+            yield (
+                parsed.rows,
+                [
+                    (
+                        _text(bad.raw),
+                        f"{bad.reason}. {piece.path}, line {some[bad.line][0] + 1}.",
+                    )
+                    for bad in parsed.rejected
+                ],
+            )
+
     def _blocks(self, piece: Piece) -> Iterator[tuple[bytes, bool]]:
         """Yield whole records, and at last what is behind them, if anything is."""
         rest, line = b"", piece.line
@@ -234,8 +270,7 @@ class TextReader:
                     if len(rest) > _LONGEST_RECORD_BYTES:
                         break
         except (OSError, UnicodeDecodeError) as error:
-            problem = f"{piece.path} cannot be read: {error}"
-            raise SourceError(problem, fix="Repair or delete the file.") from error
+            raise _unreadable(piece, error) from error
         if len(rest) > _LONGEST_RECORD_BYTES:
             most = f"{_LONGEST_RECORD_BYTES // 1024**2} MiB"
             problem = f"The record in line {line} of {piece.path} is longer than {most}."
@@ -278,14 +313,32 @@ def _parser(reader: TextReader, names: tuple[str, ...]) -> CsvLines | JsonLines 
 
 
 def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
-    if (codec := codec_of(piece.path)) is None:
+    if not is_compressed(piece.path):
         file.seek(piece.start)
         for start in range(piece.start, piece.end, _LONGEST_RECORD_BYTES):
             yield bytes(file.read(min(_LONGEST_RECORD_BYTES, piece.end - start)))
         return
-    stream = pa.CompressedInputStream(file, codec)
+    stream = unpacked(file, piece.path)
     while data := bytes(stream.read(_CHUNK_BYTES)):
         yield data
+
+
+def _unreadable(piece: Piece, error: Exception) -> SourceError:
+    problem = f"{piece.path} cannot be read: {error}"
+    return SourceError(problem, fix="Repair or delete the file.")
+
+
+def _blocks_of(records: list[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    block: list[tuple[int, str]] = []
+    size = 0
+    for record in records:
+        block.append(record)
+        size += len(record[1])
+        if size >= _CHUNK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def _text(raw: bytes) -> str:

@@ -80,6 +80,7 @@ def test_a_path_has_one_name_only(config: Parse) -> None:
         ("none/*.csv", {}, ("path", "none does not exist")),
         ("empty", {}, ("format", "do not show the format")),
         ("a.csv", {"schema": "id BIGINTT"}, ("schema", "a type and not 'BIGINTT'")),
+        ("a.csv", {"date.format": "EEE dd"}, ("date.format", "'EEE dd' cannot be read")),
         ("a.csv", {"delimiter": "||"}, ("delimiter", "not a single character")),
         ("a.csv.gz", {"mode": "grow"}, ("path", "cannot grow")),
         ("a.parquet", {"mode": "grow"}, ("format", "no lines")),
