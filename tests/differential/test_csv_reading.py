@@ -101,18 +101,16 @@ def written(chance: random.Random, kinds: list[str], sign: str) -> str:
 
 def expected(text: str, kinds: list[str], sign: str) -> tuple[list[tuple[object, ...]], int]:
     """Return the rows by Python's csv module, and how many records are rejected."""
-    _, is_open = read_slowly(text.encode(), sign.encode())
+    records, _ = read_slowly(text.encode(), sign.encode())
     rows, rejected = [], 0
-    found = list(csv.reader(io.StringIO(text, newline=""), delimiter=sign))[1:]
-    for number, row in enumerate(found):
-        if not row:
-            continue
-        if len(row) != len(kinds) or (is_open and number == len(found) - 1):
-            rejected += 1
-            continue
+    for record in records[1:]:
+        source = io.StringIO(record.decode(), newline="")
         try:
-            rows.append(tuple(map(value_of, row, kinds)))
-        except (ValueError, OverflowError):
+            # It is strict: a quote is closed, and nothing stands behind it.
+            for row in filter(None, csv.reader(source, delimiter=sign, strict=True)):
+                pairs = zip(row, kinds, strict=True)
+                rows.append(tuple(value_of(text, kind) for text, kind in pairs))
+        except (csv.Error, ValueError, OverflowError):
             rejected += 1
     return rows, rejected
 

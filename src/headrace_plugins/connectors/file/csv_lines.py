@@ -65,6 +65,9 @@ class CsvLines:
     def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
         if not records.strip(b"\r\n"):
             return Parsed(no_rows(target))
+        if self.quoting is not None and self.quoting.has_text_behind_quotes(records):
+            message = "Text stands behind a closing quote"
+            raise pa.ArrowInvalid(message)
         tried: set[str] = set()
         while True:
             try:

@@ -93,9 +93,6 @@ class JsonLines:
         """Parse lines. Raises one of FAULTS if one may be no row, or not one alone."""
         if not (count := objects(lines)):
             return Parsed(no_rows(target))
-        if (b"Inf" in lines or b"-NaN" in lines) and _ARROWS_OWN.search(lines):
-            message = "A number may be none."
-            raise pa.ArrowInvalid(message)
         parse = pa_json.ParseOptions(
             explicit_schema=pa.schema([(f.name, _parsed_type(f.type)) for f in target]),
             unexpected_field_behavior="ignore",
@@ -104,6 +101,9 @@ class JsonLines:
         table = pa_json.read_json(pa.BufferReader(lines), read, parse)
         if table.num_rows != count:
             message = "A line is not one object."
+            raise pa.ArrowInvalid(message)
+        if not all(map(_is_finite, table.itercolumns())) and _ARROWS_OWN.search(lines):
+            message = "A number may be none."
             raise pa.ArrowInvalid(message)
         for number, column in enumerate(target):
             values = table.column(number)
@@ -164,12 +164,14 @@ def objects(lines: bytes) -> int:
     where the first is null. A brace at the end of a line and another at the beginning of the
     next one close and open a record, as neither text nor array can hold that.
     """
-    body = lines.strip(b" \t\r\n")
+    # All of what is common looks like this, and need not be copied to be stripped.
+    is_plain = lines.startswith(b"{") and lines.endswith(b"}\n")
+    body = lines if is_plain else lines.strip(b" \t\r\n")
     if not body:
         return 0
     if not body.isascii():
         _require_utf8(body)
-    data = np.frombuffer(body, np.uint8)
+    data = np.frombuffer(body, np.uint8, len(body) - is_plain)
     breaks = np.flatnonzero(data == ord("\n"))
     before = data[breaks - 1]
     before = np.where(before == _CR, data[breaks - 2], before)
@@ -185,6 +187,18 @@ def objects(lines: bytes) -> int:
 
 def _require_utf8(data: bytes) -> None:
     pa.array([data], pa.binary()).cast(pa.string())
+
+
+def _is_finite(values: pa.ChunkedArray) -> bool:
+    """Return whether there is no number that is none; what is nested is not looked at."""
+    if pa.types.is_nested(values.type):
+        return not _has_floats(values.type)
+    return not pa.types.is_floating(values.type) or pc.all(pc.is_finite(values)).as_py() is True
+
+
+def _has_floats(arrow: pa.DataType) -> bool:
+    inner = (arrow.field(number).type for number in range(arrow.num_fields))
+    return pa.types.is_floating(arrow) or any(map(_has_floats, inner))
 
 
 def _parsed_type(arrow: pa.DataType) -> pa.DataType:

@@ -1,15 +1,15 @@
 """Where records of text files end: at line ends, of CSV those that are not in quotes.
 
-A file is looked at in chunks, each by itself, as many tasks read one file. Whether a chunk
-begins inside of quotes is known only when all before it were looked at, so each is looked at
-for both cases.
+A file of CSV is looked at in chunks, each by itself, as many tasks read one file. Whether a
+chunk begins inside of quotes is known only when all before it were looked at, so each is
+looked at for both cases.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,13 +42,6 @@ class ChunkEnds:
 @dataclass(frozen=True, slots=True)
 class LineEnds:
     """Each line is a record; the methods are those of `CsvQuoting`."""
-
-    quote: ClassVar = None
-
-    def ends(self, chunk: bytes, _before: int | None) -> ChunkEnds:
-        end = chunk.find(b"\n") + 1
-        first = (end, 1) if end else None
-        return ChunkEnds((False, False), (first, first), chunk.count(b"\n"))
 
     def records(self, block: bytes) -> list[bytes]:
         *lines, rest = block.split(b"\n")
@@ -114,6 +107,17 @@ class CsvQuoting:
     def is_open(self, block: bytes) -> bool:
         """Return whether a block that begins with a record ends inside of quotes."""
         return bool(len(self._quotes(block, None, inside=False)) & 1)
+
+    def has_text_behind_quotes(self, block: bytes) -> bool:
+        """Return whether a quoted value of a block of records goes on behind its quote."""
+        if self.quote not in block:
+            return False
+        closers = self._quotes(block, None, inside=False)[1::2] + 1
+        if len(closers) and closers[-1] == len(block):
+            closers = closers[:-1]
+        behind = np.frombuffer(block, np.uint8)[closers]
+        ends = (behind == self.delimiter) | (behind == _LF) | (behind == _CR)
+        return not (ends | (behind == self.quote)).all()
 
     def _quotes(self, chunk: bytes, before: int | None, *, inside: bool) -> NDArray[np.int64]:
         """Return where quotes open and close values; one that is doubled does both."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -61,7 +62,8 @@ class Piece:
         names: The file's columns, in order.
         start, end: Which bytes; those of a compressed file are all.
         is_last: Whether it is the file's end.
-        line: The number of its first line, from 1.
+        line: The number of its first line, from 1. None if no one has looked: the piece is of
+            the lines that begin in it.
     """
 
     path: str
@@ -69,7 +71,7 @@ class Piece:
     start: int
     end: int
     is_last: bool = True
-    line: int = 1
+    line: int | None = 1
 
 
 def text_parts(
@@ -81,7 +83,7 @@ def text_parts(
 ) -> ArrowParts:
     """Return the rows of files of CSV or of JSON lines, or the lines of texts.
 
-    Large ones are cut at record ends, which a job looks for.
+    Large ones are cut at record ends. Those that may be in quotes a job looks for.
     """
     ends = dialect.ends if format_ is Format.CSV else LineEnds()
     files = sorted(
@@ -92,29 +94,35 @@ def text_parts(
         ),
         key=lambda each: each[0].number,
     )
-    chunks = [
-        Chunk(file.path, start, min(start + _CHUNK_BYTES, file.file.size_bytes))
+    is_cut = dialect.is_cuttable and not (format_ is Format.JSON and dialect.multiline)
+    chunks = {
+        file.path: [
+            Chunk(file.path, start, min(start + _CHUNK_BYTES, file.file.size_bytes))
+            for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
+        ]
         for file, _ in files
-        if file.file.size_bytes > 2 * _CHUNK_BYTES
-        and not (format_ is Format.JSON and dialect.multiline)
-        and not is_compressed(file.path)
-        and dialect.is_cuttable
-        for start in range(0, file.file.size_bytes, _CHUNK_BYTES)
-    ]
+        if is_cut and file.file.size_bytes > 2 * _CHUNK_BYTES and not is_compressed(file.path)
+    }
     found: dict[str, list[tuple[Chunk, ChunkEnds]]] = {}
-    for chunk, its_ends in _looked_at(spark, chunks, ends):
-        found.setdefault(chunk.path, []).append((chunk, its_ends))
-    pieces = (
-        piece
-        for file, names in files
-        for piece in _pieces(file.path, names, file.file.size_bytes, found.get(file.path, ()))
-    )
+    if isinstance(ends, CsvQuoting):
+        for chunk, its_ends in _looked_at(spark, [*chain(*chunks.values())], ends):
+            found.setdefault(chunk.path, []).append((chunk, its_ends))
+    pieces: list[Piece] = []
+    for file, names in files:
+        path, size = file.path, file.file.size_bytes
+        if path in chunks and path not in found:
+            pieces += (
+                Piece(path, names, c.start, c.end, is_last=c.end == size, line=None)
+                for c in chunks[path]
+            )
+        else:
+            pieces += _pieces(path, names, size, found.get(path, ()))
     reader = TextReader(schema, dialect, ends, format_)
     return ArrowParts(schema, list(_parts(pieces)), reader.read, PLUGIN)
 
 
 def _looked_at(
-    spark: SparkSession, chunks: Sequence[Chunk], ends: RecordEnds
+    spark: SparkSession, chunks: Sequence[Chunk], ends: CsvQuoting
 ) -> list[tuple[Chunk, ChunkEnds]]:
     if not chunks:
         return []
@@ -124,7 +132,7 @@ def _looked_at(
     return job.flatMap(lambda some: [(each, _look(each, ends)) for each in some]).collect()
 
 
-def _look(chunk: Chunk, record_ends: RecordEnds) -> ChunkEnds:
+def _look(chunk: Chunk, record_ends: CsvQuoting) -> ChunkEnds:
     """Look at a chunk, moved so that it begins and ends beside no quote."""
     lead = min(chunk.start, 1)
     with Location.of(chunk.path).open_input() as file:
@@ -193,12 +201,13 @@ class TextReader:
         self, pieces: Sequence[Piece]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         """Yield rows, and the records that could not be read, each with the reason."""
-        for piece in pieces:
+        for each in pieces:
             if self.format is Format.JSON and self.dialect.multiline:
-                yield from self._document(piece)
+                yield from self._document(each)
                 continue
+            piece = _at_lines(each) if each.line is None else each
             lines = _parser(self, piece.names)
-            line, begins = piece.line, not piece.start
+            line, start, begins = piece.line, piece.start, not piece.start
             for block, is_rest in self._blocks(piece):
                 records = block.removeprefix(BOM) if begins else block
                 if begins and isinstance(lines, CsvLines) and self.dialect.header:
@@ -207,12 +216,14 @@ class TextReader:
                     records = records[self.ends.first_end(records) :]
                 else:
                     begins = False
-                first = line + block.count(b"\n") - records.count(b"\n")
                 if is_rest and self.ends.is_open(records):
                     rejected = [BadRecord(0, records.rstrip(b"\r\n"), "A quote is not closed")]
                     rows = lines.read(b"").rows
                 else:
                     rows, rejected = self._parsed(lines, records)
+                if rejected and line is None:
+                    line = _line_at(piece.path, start)
+                first = (line or 1) + block.count(b"\n", 0, len(block) - len(records))
                 yield (
                     rows,
                     [
@@ -223,7 +234,9 @@ class TextReader:
                         for bad in rejected
                     ],
                 )
-                line += block.count(b"\n")
+                start += len(block)
+                if line is not None:
+                    line += block.count(b"\n")
 
     def _document(self, piece: Piece) -> Iterator[tuple[pa.RecordBatch, list[tuple[str, str]]]]:
         lines = _parser(self, piece.names)
@@ -256,7 +269,7 @@ class TextReader:
 
     def _blocks(self, piece: Piece) -> Iterator[tuple[bytes, bool]]:
         """Yield whole records, and at last what is behind them, if anything is."""
-        rest, line = b"", piece.line
+        rest, line = b"", piece.line or 1
         # What was cut at record ends is whole, unless it is too long to be read at once.
         is_whole = not piece.is_last and piece.end - piece.start <= _LONGEST_RECORD_BYTES
         try:
@@ -266,7 +279,8 @@ class TextReader:
                     end = len(block) if is_whole else self.ends.whole(block)
                     if end:
                         yield block[:end], False
-                    line, rest = line + block.count(b"\n", 0, end), block[end:]
+                    line += 0 if is_whole else block.count(b"\n", 0, end)
+                    rest = block[end:]
                     if len(rest) > _LONGEST_RECORD_BYTES:
                         break
         except (OSError, UnicodeDecodeError) as error:
@@ -321,6 +335,40 @@ def _read(file: pa.NativeFile, piece: Piece) -> Iterator[bytes]:
     stream = unpacked(file, piece.path)
     while data := bytes(stream.read(_CHUNK_BYTES)):
         yield data
+
+
+def _at_lines(piece: Piece) -> Piece:
+    """Return the lines that begin in a piece, all of each."""
+    try:
+        with Location.of(piece.path).open_input() as file:
+            start = _next_line(file, piece.start)
+            end = piece.end if piece.is_last else _next_line(file, piece.end)
+            is_last = piece.is_last or end == file.size()
+    except OSError as error:
+        raise _unreadable(piece, error) from error
+    return replace(piece, start=start, end=max(start, end), is_last=is_last)
+
+
+def _next_line(file: pa.NativeFile, at: int) -> int:
+    """Return where the first line begins that begins at a place or behind it."""
+    if not at:
+        return 0
+    file.seek(at := at - 1)
+    while data := bytes(file.read(_QUOTES)):
+        if (end := data.find(b"\n")) >= 0:
+            return at + end + 1
+        at += len(data)
+    return at
+
+
+def _line_at(path: str, end: int) -> int:
+    """Return the number of the line that begins at a place."""
+    line = 1
+    with Location.of(path).open_input() as file:
+        while end > 0 and (data := file.read(min(end, _CHUNK_BYTES))):
+            line += data.count(b"\n")
+            end -= len(data)
+    return line
 
 
 def _unreadable(piece: Piece, error: Exception) -> SourceError:

@@ -1,5 +1,7 @@
 """Records of CSV end where quotes say, wherever a file is cut into chunks."""
 
+import csv
+import io
 from itertools import accumulate, pairwise
 
 from hypothesis import given
@@ -39,6 +41,19 @@ def test_records_end_at_line_ends_outside_of_quotes(block: bytes) -> None:
     whole = QUOTING.whole(block)
     assert block[:whole] == b"".join(records[:-1] if is_open else records)
     assert QUOTING.first_end(block) == len(records[0])
+
+
+@given(texts.map(lambda text: text + b"\n"))
+def test_text_behind_a_closing_quote_is_found(block: bytes) -> None:
+    records, is_open = read_slowly(block)
+    whole = [record.decode() for record in (records[:-1] if is_open else records)]
+    found = False
+    for record in whole:
+        try:
+            list(csv.reader(io.StringIO(record, newline=""), strict=True))
+        except csv.Error:
+            found = True
+    assert QUOTING.has_text_behind_quotes("".join(whole).encode()) == found
 
 
 @given(texts.map(lambda text: text + b"\n"), st.lists(st.integers(1, 20), max_size=8))

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import json
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from headrace.sdk.sparktypes import parse_ddl
 from headrace_plugins.connectors.file import text_parts
 from headrace_plugins.connectors.file.formats import Dialect, Format
 from headrace_plugins.connectors.file.listing import FoundFile, Group, NumberedFile
-from headrace_plugins.connectors.file.record_ends import ChunkEnds, RecordEnds
+from headrace_plugins.connectors.file.record_ends import ChunkEnds, CsvQuoting
 from headrace_plugins.connectors.file.text_parts import Chunk
 
 TEXTS = Schema.struct({name: Schema.string(optional=True) for name in ("a", "b")})
@@ -26,7 +27,7 @@ Read = tuple[list[tuple[object, ...]], list[tuple[str, str]]]
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(
-        _spark: object, chunks: Sequence[Chunk], ends: RecordEnds
+        _spark: object, chunks: Sequence[Chunk], ends: CsvQuoting
     ) -> list[tuple[Chunk, ChunkEnds]]:
         return [(each, text_parts._look(each, ends)) for each in chunks]
 
@@ -84,9 +85,27 @@ def test_what_is_read_does_not_depend_on_where_a_file_is_cut(
     assert read(file, chunk=chunk) == read(file)
 
 
+@given(
+    lines=st.lists(st.sampled_from(['{"a":"x"}', '{"a":"yyyyyyyy"}', "bad", "", " "])),
+    end=st.sampled_from(["", "\n"]),
+    chunk=st.integers(1, 40),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_lines_are_cut_anywhere_and_known_by_their_numbers(
+    tmp_path: Path, lines: list[str], end: str, chunk: int
+) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("\n".join(lines) + end)
+    rows, rejected = read(file, chunk=chunk)
+    good = [json.loads(line)["a"] for line in lines if line.startswith("{")]
+    assert [row[0] for row in rows] == good
+    numbers = [f"line {number}." for number, line in enumerate(lines, 1) if line == "bad"]
+    assert [reason.rpartition(", ")[2] for _, reason in rejected] == numbers
+
+
 def test_bad_records_are_rejected_with_their_line(tmp_path: Path) -> None:
     file = tmp_path / "some.csv"
-    file.write_bytes(b'id,name\n1,"a\nb"\nx,c\n2,d,e\n3,\xff\n4,"open\n5,f\n')
+    file.write_bytes(b'id,name\n1,"a\nb"\nx,c\n2,d,e\n3,\xff\n6,"a"b\n4,"open\n5,f\n')
     schema = Schema.struct(
         {"id": Schema.int64(optional=True), "name": Schema.string(optional=True)}
     )
@@ -96,7 +115,8 @@ def test_bad_records_are_rejected_with_their_line(tmp_path: Path) -> None:
         ("x,c", f"`id` BIGINT: invalid value 'x'. {file}, line 4."),
         ("2,d,e", f"3 values instead of 2. {file}, line 5."),
         ("3,\\xff", f"`name` STRING: invalid UTF8 data. {file}, line 6."),
-        ('4,"open\n5,f', f"A quote is not closed. {file}, line 7."),
+        ('6,"a"b', f"Text stands behind a closing quote. {file}, line 7."),
+        ('4,"open\n5,f', f"A quote is not closed. {file}, line 8."),
     ]
 
 
