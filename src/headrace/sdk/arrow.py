@@ -61,8 +61,8 @@ def to_arrow_type(schema: Schema) -> pa.DataType:
 def from_arrow(arrow: pa.Schema | pa.Field | pa.DataType) -> Schema:
     """Give the schema of Arrow's rows, field or type; a type alone is taken as required.
 
-    Unsigned integers take the next larger type, uint64 a Decimal; naive timestamps are taken as
-    UTC; a dictionary or an extension is taken as what it holds; nulls are texts. Raises
+    Unsigned integers take the next larger type, uint64 a Decimal; naive timestamps are local
+    ones; a dictionary or an extension is taken as what it holds; nulls are texts. Raises
     ConfigError: a type has no clear meaning, such as a union or an interval; `field` is the
     path to it.
     """
@@ -253,7 +253,10 @@ _MEANINGS: tuple[tuple[Callable[[pa.DataType], bool], _Meaning], ...] = (
     (pa.types.is_binary_view, _always(Schema.bytes())),
     (pa.types.is_date, _always(Schema.date())),
     (pa.types.is_time, _always(Schema.time())),
-    (pa.types.is_timestamp, _always(Schema.timestamp())),
+    (
+        pa.types.is_timestamp,
+        lambda arrow, _: Schema.timestamp() if arrow.tz else Schema.local_timestamp(),
+    ),
     (pa.types.is_null, _always(Schema.string(optional=True))),
     (pa.types.is_decimal, _from_decimal),
     (pa.types.is_map, _from_map),

@@ -85,6 +85,10 @@ LOGICAL_BASES: Mapping[str, Type] = {
 }
 """The type that each logical type is laid over."""
 
+LOCAL = "headrace.local"
+"""Ours: the parameter of a Timestamp that names no zone, the time that a clock shows. It is
+computed with as one of UTC, and written without a zone."""
+
 # Kafka's Decimal has no precision; connectors for databases agree on this parameter.
 PRECISION = "connect.decimal.precision"
 # Spark's and Arrow's decimal128 hold no more digits.
@@ -314,6 +318,12 @@ class Schema:
         return cls.logical(TIMESTAMP, **attributes)
 
     @classmethod
+    def local_timestamp(cls, **attributes: Unpack[Attributes]) -> "Schema":
+        """A time that names no zone: a Timestamp that is of UTC by agreement; see `LOCAL`."""
+        merged: Attributes = {**attributes, "parameters": {LOCAL: "true"}}
+        return cls.timestamp(**merged)
+
+    @classmethod
     def variant(cls, **attributes: Unpack[Attributes]) -> "Schema":
         """Any JSON value, as its text; in Spark's frames a VARIANT."""
         return cls.logical(VARIANT, **attributes)
@@ -323,6 +333,11 @@ class Schema:
         """A logical type by its schema name, in version 1 unless said otherwise."""
         merged: Attributes = {"version": 1, **attributes, "name": logical_name}
         return cls(LOGICAL_BASES[logical_name], **merged)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a Timestamp that names no zone."""
+        return self.name == TIMESTAMP and LOCAL in self.parameters
 
     @property
     def is_logical(self) -> bool:

@@ -12,6 +12,7 @@ from headrace.sdk.errors import ConfigError
 from headrace.sdk.metadata import default_from_json, default_to_json
 from headrace.sdk.schema import (
     DECIMAL,
+    LOCAL,
     MAX_PRECISION,
     NUMBERS,
     PRECISION,
@@ -62,6 +63,9 @@ def _merged(old: Schema, new: Schema, path: str) -> Schema:
 
 def _parameters(merged: Schema, old: Schema, new: Schema) -> dict[str, str]:
     both = {**new.parameters, **old.parameters}
+    if old.is_local != new.is_local:
+        # Some name a zone, and those that do not are of UTC.
+        del both[LOCAL]
     if not _is_decimal(merged):
         return both
     return {k: v for k, v in both.items() if k not in {SCALE, PRECISION}} | dict(

@@ -50,8 +50,7 @@ _MEANINGS: Mapping[str, Schema] = {
     **{name: Schema(type_) for type_, name in _NAMES.items()},
     "date": Schema.date(),
     "timestamp": Schema.timestamp(),
-    # A time without a zone is taken as UTC, as Arrow's is.
-    "timestamp_ntz": Schema.timestamp(),
+    "timestamp_ntz": Schema.local_timestamp(),
     "variant": Schema.variant(),
     # A column of nulls.
     "void": Schema.string(optional=True),
@@ -91,7 +90,7 @@ def from_spark_json(json: Mapping[str, Any]) -> Schema:
     """Give the schema of rows from the JSON form of a StructType.
 
     Besides what `to_spark_json` gives it takes char, varchar and collated strings as STRING,
-    `timestamp_ntz` as a Timestamp in UTC, `time` as Time, and `void` as an optional STRING.
+    `timestamp_ntz` as a local Timestamp, `time` as Time, and `void` as an optional STRING.
     Raises ConfigError: a type has no counterpart, such as an interval; `field` is the path to
     it.
     """

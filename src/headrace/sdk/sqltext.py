@@ -81,19 +81,22 @@ def literal_text(sql: str) -> str | None:
     return found and _ESCAPE.sub(r"\1", found.group(1))
 
 
-def sql_type(schema: Schema, *, variant: str = "VARIANT") -> str:
+def sql_type(schema: Schema, *, variant: str = "VARIANT", local: str = "TIMESTAMP") -> str:
     """Give the type that values of a schema have in Spark, all parts of it nullable.
 
     A Time is a BIGINT, microseconds since midnight; see `to_spark_json`. A Variant is of the
-    type `variant`: a VARIANT, as in frames, or the STRING of its text. Raises ConfigError: a
-    Decimal's scale does not fit into Spark's types.
+    type `variant`: a VARIANT, as in frames, or the STRING of its text. A Timestamp without a
+    zone is of the type `local`: a TIMESTAMP, as in frames, or a TIMESTAMP_NTZ. Raises
+    ConfigError: a Decimal's scale does not fit into Spark's types.
     """
 
     def inner(part: Schema) -> str:
-        return sql_type(part, variant=variant)
+        return sql_type(part, variant=variant, local=local)
 
     if schema.is_logical and schema.name == VARIANT:
         return variant
+    if schema.is_local:
+        return local
     head = native_head(schema)
     if head.name == DECIMAL:
         return f"DECIMAL({precision_of(head.parameters)}, {scale_of(head.parameters)})"

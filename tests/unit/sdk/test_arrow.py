@@ -69,7 +69,7 @@ def test_types_are_those_that_spark_takes(schema: Schema, arrow: pa.DataType) ->
         (pa.uint32(), Schema.int64()),
         (pa.uint64(), Schema.decimal(0, precision=20)),
         (pa.float16(), Schema.float32()),
-        (pa.timestamp("ns"), Schema.timestamp()),
+        (pa.timestamp("ns"), Schema.local_timestamp()),
         (pa.timestamp("s", tz="Europe/Paris"), Schema.timestamp()),
         (pa.date64(), Schema.date()),
         (pa.time32("ms"), Schema.time()),

@@ -143,3 +143,9 @@ def test_a_default_becomes_one_of_the_common_type(
     old: Schema, default: Any, new: Schema, expected: Any
 ) -> None:
     assert evolve(old.replaced(default=default), new).default == expected
+
+
+def test_local_times_beside_others_are_of_utc() -> None:
+    local, zoned = Schema.local_timestamp(), Schema.timestamp()
+    assert evolve(local, local).is_local
+    assert evolve(local, zoned) == evolve(zoned, local) == zoned

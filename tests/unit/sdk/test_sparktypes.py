@@ -68,7 +68,7 @@ def test_types_have_sparks_names(schema: Schema, spark_type: Any) -> None:
         ("varchar(10)", Schema.string()),
         ("char(3)", Schema.string()),
         ("string collate UTF8_LCASE", Schema.string()),
-        ("timestamp_ntz", Schema.timestamp()),
+        ("timestamp_ntz", Schema.local_timestamp()),
         ("time(6)", Schema.time()),
         ("void", Schema.string(optional=True)),
         ("decimal(10, 2)", Schema.decimal(2, precision=10)),

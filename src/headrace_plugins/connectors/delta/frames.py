@@ -37,7 +37,7 @@ _ADDED = (VERSION, MILLIS, NUMBER)
 _NO_COLUMN_ID = 2_000_000_000
 TYPE, COMMIT, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 """Delta's columns of the change feed."""
-_RETYPED = ('"timestamp_ntz"', '"void"')
+_RETYPED = ('"void"',)
 """Types that records do not have."""
 
 

@@ -156,9 +156,6 @@ def _readable(tree: Any) -> Any:
     logical = str(tree.get("logicalType", ""))
     if logical.startswith("time-"):
         del made["logicalType"]
-    elif logical.startswith("local-"):
-        # As in all formats, a time that names no zone is one of UTC.
-        made["logicalType"] = logical.removeprefix("local-")
     return made
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from headrace.sdk.arrow import to_arrow
+from headrace.sdk.arrow import from_arrow, to_arrow
 from headrace.sdk.sqltext import quote, sql_type
 from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
 from headrace_plugins.connectors.file.text_blocks import (
@@ -166,5 +166,6 @@ class CsvLines:
         if self._is_text_first(column.type):
             return pa.string()
         if pa.types.is_timestamp(column.type):
-            return pa.timestamp("us", "UTC" if column.name in self._zoned else None)
+            zoned = column.name in self._zoned and not from_arrow(column).is_local
+            return pa.timestamp("us", "UTC" if zoned else None)
         return column.type

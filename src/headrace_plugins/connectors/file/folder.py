@@ -36,6 +36,7 @@ from headrace_plugins.connectors.file.writing import (
     refusal_error,
     refusals,
     stopping,
+    without_zones,
 )
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class FolderSink(PathSink):
             or schema.type is not Type.STRUCT
             or schema.optional
             or has_variant(schema)
+            or without_zones("value", schema) != "value"
         ):
             return None
         root = settings.target(batch.topic)
@@ -250,9 +252,17 @@ class FolderSink(PathSink):
             if settings.format is Format.JSON and schema.name == VARIANT:
                 frame = frame.selectExpr(line_sql(schema))
             if batch.columns and not has_variant(schema):
-                columns = (f"{sql} AS {identifier(n)}" for n, sql in batch.columns.items())
-                frame = selected(frame, list(columns))
+                kinds = {f.name: f.schema for f in schema.fields}
+                frame = selected(
+                    frame,
+                    [
+                        f"{without_zones(sql, kinds[name])} AS {identifier(name)}"
+                        for name, sql in batch.columns.items()
+                    ],
+                )
             else:
+                value = without_zones("value", schema)
+                frame = frame if value == "value" else frame.selectExpr(f"{value} AS value")
                 frame = frame.select("value.*" if schema.type is Type.STRUCT else "value")
             if settings.format is Format.CSV:
                 frame = _without_bytes(frame)

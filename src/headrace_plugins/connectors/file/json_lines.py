@@ -121,9 +121,13 @@ class JsonLines:
         if self.dialect.truncates:
             texts = cut_to_micros(texts)
         zoned = name in self._zoned
+        column = self.schema.field(name)
+        is_local = column is not None and column.schema.is_local
         try:
             return pc.cast(texts, _UTC if zoned else pa.timestamp("us"))
         except pa.ArrowInvalid:
+            if is_local:
+                raise
             values = pc.cast(texts, pa.timestamp("us") if zoned else _UTC)
             self._zoned.symmetric_difference_update({name})
             return values
@@ -427,24 +431,30 @@ def _whole_text(text: str) -> str:
     return str(text)
 
 
-def _time(arrow: pa.DataType, dialect: Dialect, tree: Any) -> Any:
+def _time(arrow: pa.DataType, schema: Schema, dialect: Dialect, tree: Any) -> Any:
     if not isinstance(tree, str) or isinstance(tree, _Number):
         raise _invalid(tree)
     is_date = pa.types.is_date(arrow)
     pattern = dialect.pattern_of(arrow)
-    if pattern is None and (found := _plain_time(tree, is_date=is_date)) is not None:
+    if (
+        pattern is None
+        and not schema.is_local
+        and (found := _plain_time(tree, is_date=is_date)) is not None
+    ):
         return found
     texts = pa.array([tree], pa.string())
     if dialect.truncates and pattern is None and not is_date:
         texts = cut_to_micros(texts)
-    for kind in (pa.timestamp("us"), _UTC) if pa.types.is_timestamp(arrow) else (arrow,):
+    target = to_arrow(Schema.struct({"v": schema}))
+    kinds = (pa.timestamp("us"), *[_UTC] * (not schema.is_local))
+    for kind in kinds if pa.types.is_timestamp(arrow) else (arrow,):
         try:
             values = (
                 pc.cast(texts, kind)
                 if pattern is None
                 else pattern.read(texts, truncates=dialect.truncates)
             )
-            row = settled(pa.table({"": values}), pa.schema([("", arrow)]), dialect)
+            row = settled(pa.table({"v": values}), target, dialect)
             return row.column(0)[0].value
         except FAULTS:
             continue
@@ -498,7 +508,7 @@ _MAKERS: tuple[
     (pa.types.is_float32, lambda *_: partial(_float, _FLOAT32_MAX)),
     (pa.types.is_floating, lambda *_: partial(_float, math.inf)),
     (pa.types.is_decimal, lambda kind, *_: partial(_decimal, *_exact(kind))),
-    (pa.types.is_temporal, lambda kind, _, dialect: partial(_time, kind, dialect)),
+    (pa.types.is_temporal, lambda *parts: partial(_time, *parts)),
     (pa.types.is_boolean, lambda *_: _boolean),
     (pa.types.is_binary, lambda *_: _binary),
     (pa.types.is_string, lambda _, schema, __: _variant if is_variant(schema) else _string),

@@ -86,8 +86,9 @@ def no_records(spark: SparkSession, schema: Schema) -> DataFrame:
 
 
 def _ddl(schema: Schema) -> str:
-    """Return columns as they are in frames; Spark reads each as one that may be null."""
-    return ", ".join(f"{quote(f.name)} {sql_type(f.schema)}" for f in schema.fields)
+    """Return columns as Spark reads them, each as one that may be null."""
+    kinds = {f.name: sql_type(f.schema, local="TIMESTAMP_NTZ") for f in schema.fields}
+    return ", ".join(f"{quote(name)} {kind}" for name, kind in kinds.items())
 
 
 def position_sql(files: Sequence[NumberedFile]) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.sdk import RecordError
-from headrace.sdk.arrow import conform
+from headrace.sdk.arrow import conform, from_arrow
 from headrace_plugins.connectors.file.record_ends import LineEnds
 
 if TYPE_CHECKING:
@@ -106,11 +106,19 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def settled(table: pa.Table, target: pa.Schema, dialect: Dialect) -> pa.RecordBatch:
-    """Return a table as one batch of a schema; times that name no zone are of the dialect's."""
+    """Return a table as one batch of a schema; times that name no zone are of the dialect's.
+
+    Those of columns without zones stay as they are. Raises ArrowInvalid if they name one.
+    """
     for number, column in enumerate(table.schema):
         if not pa.types.is_timestamp(column.type):
             continue
         values = table.column(number)
+        if from_arrow(target.field(column.name)).is_local:
+            if column.type.tz is not None:
+                message = f"A time of {column.name} names a zone"
+                raise pa.ArrowInvalid(message)
+            continue
         if pa.types.is_date(target.field(column.name).type):
             values = pc.cast(values, pa.date32())
         elif column.type.tz is None and dialect.time_zone != "UTC":

@@ -10,7 +10,7 @@ from typing_extensions import override
 from headrace.sdk import ConfigError, Counting, FrameSink, RecordError, Refusal, Schema, Type
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
-from headrace.sdk.sqltext import literal, quote
+from headrace.sdk.sqltext import literal, quote, sql_type
 from headrace_plugins.connectors.file.formats import Dialect, Format, format_of
 from headrace_plugins.connectors.file.settings import OTHER_SINKS, location_of
 
@@ -109,6 +109,12 @@ class PathSink(FrameSink):
         require_writable(self._settings.fixed_folder)
 
 
+def without_zones(sql: str, schema: Schema) -> str:
+    """Return SQL of a value whose local times are of a type that has no zone."""
+    kind = sql_type(schema, local="TIMESTAMP_NTZ")
+    return sql if kind == sql_type(schema) else f"CAST({sql} AS {kind})"
+
+
 def line_sql(schema: Schema) -> str:
     """Return SQL for a record's value as one text.
 
@@ -116,7 +122,7 @@ def line_sql(schema: Schema) -> str:
     file sink.
     """
     if (schema.name == VARIANT and schema.is_logical) or schema.type in _NESTED:
-        text = f"to_json(value, map({_TIMES_SQL}))"
+        text = f"to_json({without_zones('value', schema)}, map({_TIMES_SQL}))"
     elif schema.type is Type.STRING:
         text = "value"
     elif schema.type is Type.BYTES:

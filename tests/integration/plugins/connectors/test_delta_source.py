@@ -158,8 +158,8 @@ def test_columns_of_all_kinds_are_read_where_they_are_mapped(table: Table) -> No
     ]
     frame = reading.task.read(table.spark, *reading.ranges[-1])
     kinds = dict(frame.select("value.*").dtypes)
-    assert kinds["at"] == "timestamp"
-    assert kinds["deep"] == "array<struct<t:timestamp>>"
+    assert kinds["at"] == "timestamp_ntz"
+    assert kinds["deep"] == "array<struct<t:timestamp_ntz>>"
     shown = frame.where("key.id = 1").selectExpr("key.p", "to_json(value.v)", "hour(value.at)")
     assert shown.collect() == [("a/b=%20 c", "[1]", 10)]
 
