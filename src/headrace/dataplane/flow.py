@@ -136,6 +136,7 @@ class Flow:
     explain: Callable[[SparkSession, Position, Position], None] | None = None
 
     _committing: threading.Event = field(default_factory=threading.Event, init=False)
+    _read: list[SourceFrame] = field(default_factory=list, init=False)
     """Set as soon as a sink may hold some of the batch that runs."""
 
     _width: list[int] = field(default_factory=list, init=False)
@@ -187,6 +188,7 @@ class Flow:
                 if held := self._held_by_all(batch):
                     return held
                 raise
+            self._read[:] = [data]
             with self._explained(batch):
                 if data.packed is not None and self._copies_packed:
                     stage = PackedCopy(self.spark, data.packed, self.evolution, batch).stage
@@ -251,6 +253,9 @@ class Flow:
                 counts_of_sinks.append(staged[-1].counts)
             counts = Counts.of_sinks(counts_of_sinks)
             if staged:
+                # What was read of files that were replaced meanwhile is of neither.
+                for data in self._read:
+                    data.require_unchanged()
                 self._check_limits(batch, (before or Counts()).plus(counts), staged)
             undo.pop_all()
         self._committing.set()
@@ -554,7 +559,9 @@ class Flow:
                 if self.explain is not None:
                     self.explain(self.spark, batch.start, batch.end)
                 raise
-        except RangeChangedError as error:  # one of several streams may be written by now
+        except RangeChangedError as error:
+            if self.untouched:
+                raise
             raise DataLostError(error.problem, fix=error.fix) from error
 
     @property

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -137,6 +138,7 @@ class SourceFrame:
         only_sink: What marks call the one sink that they go to; None for all.
         arrow: The same records as Arrow, where executors read them in Python.
         reader: What reads them, and why, for a person who looks at a preview.
+        require_unchanged: Looks again at the range; see ``FrameSource``.
     """
 
     frame: DataFrame | None
@@ -147,6 +149,7 @@ class SourceFrame:
     only_sink: str | None = None
     arrow: ArrowParts | None = None
     reader: str | None = None
+    require_unchanged: Callable[[], None] = lambda: None
 
 
 class SourceReader(Protocol):
@@ -196,7 +199,12 @@ class FrameReader:
         size = self._source.size_bytes(start, end) or 0
         rows = self._source.rows(start, end)
         return SourceFrame(
-            frame, size_bytes=size, rows=rows, arrow=arrow, reader=self._source.reader
+            frame,
+            size_bytes=size,
+            rows=rows,
+            arrow=arrow,
+            reader=self._source.reader,
+            require_unchanged=partial(self._source.require_unchanged, start, end),
         )
 
     def explain(self, spark: SparkSession, start: Position, end: Position) -> None:

@@ -135,6 +135,13 @@ class FrameSource(ReplayableSource):
         """
         return None
 
+    def require_unchanged(self, start: Position, end: Position) -> None:
+        """Look again at a range that has been read, before any of it becomes visible.
+
+        Raises RangeChangedError: what was read may not be what there was when the batch was
+        planned, as a file has been replaced. Nothing by default, where a range cannot change.
+        """
+
     def read_strict(
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:

@@ -66,6 +66,9 @@ ALWAYS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Files are listed by the driver; beyond 32 paths Spark would start a job for it.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Columns of their own for what a VARIANT often has would be as deep as that is, and no
+    # reader but Spark's takes them.
+    "spark.sql.variant.inferShreddingSchema": "false",
     # Fewer, larger batches to and from Python: the default is 10,000 rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

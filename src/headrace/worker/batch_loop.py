@@ -226,8 +226,10 @@ class BatchLoop:
             self._drop(batch)
             return None
         except Exception as error:
-            if batch.routing and self._wrote_nothing(batch):
-                # It could be run by its own chain only, which may be what is to be corrected.
+            corrected = bool(batch.routing) or isinstance(error, SourceError)
+            if corrected and self._wrote_nothing(batch):
+                # It could be run by its own chain and of the same input only, which may be
+                # what is to be corrected.
                 self._drop(batch)
             elif isinstance(error, DataLostError | SourceError | StateError):
                 error.fix = f"{error.fix} {batch.way_out}".lstrip()

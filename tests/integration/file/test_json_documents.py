@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.integration.file.conftest import Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("source", ["arrow"], indirect=True)]
 
@@ -183,3 +188,38 @@ def test_columns_of_a_pattern_are_inferred(source: Source, tmp_path: Path) -> No
         "t": "2024-01-01T15:05:00.000Z",
         "iso": "2024-01-01",
     }
+
+
+@pytest.mark.parametrize("bad", ['{"id":8}{"id":9}', '[{"id":7},', "[5]", "", "[" * 9999])
+@pytest.mark.parametrize("name", ["bad.json", "bad.json.gz"])
+def test_documents_at_fault_teach_no_columns(
+    source: Source, tmp_path: Path, bad: str, name: str
+) -> None:
+    data = bad.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    many = json.dumps([{"id": number} for number in range(2_000)])
+    (tmp_path / "good.json.gz").write_bytes(gzip.compress(many.encode()))
+    rows, reasons = read(source, tmp_path, multiline="true")
+    assert len(rows) == 2_000
+    assert len(reasons) == (1 if bad else 0)
+
+
+@pytest.mark.parametrize("value", [{"k" * 60_000: 1}, "x" * 20_000_001], ids=["name", "text"])
+def test_what_is_too_large_for_a_variant_is_a_bad_record(
+    source: Source, tmp_path: Path, value: Any
+) -> None:
+    lines = ['{"v":1}', json.dumps({"v": value}), '{"v":2}']
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    rows, reasons = read(source, tmp_path, schema="v VARIANT")
+    assert (rows, len(reasons)) == ([{"v": 1}, {"v": 2}], 1)
+
+
+def test_deep_variants_are_written_to_parquet(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"a":' * 100 + "1" + "}" * 100)
+    frame = source(tmp_path, schema="VARIANT").step()
+    assert frame is not None
+    frame.select("value").write.parquet(str(tmp_path / "out"))
+    [part] = (tmp_path / "out").glob("part-*")
+    assert pq.read_metadata(part).num_rows == 1

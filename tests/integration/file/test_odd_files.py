@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import zlib
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -56,6 +57,29 @@ def test_csv_of_odd_forms(
 ) -> None:
     (tmp_path / "a.csv").write_bytes(data)
     assert read(source, tmp_path) == (expected, [])
+
+
+def test_a_wide_header_is_read_to_its_end(source: Source, tmp_path: Path) -> None:
+    names = [f"a_sensor_with_a_long_name_{number:05}" for number in range(3_000)]
+    (tmp_path / "a.csv").write_text(f"{','.join(names)}\n{','.join(['1'] * 3_000)}\n")
+    [row] = source(tmp_path).rows()
+    assert list(row) == names
+
+
+@pytest.mark.parametrize("keys", [{}, {"schema": "id INT, name STRING"}])
+def test_a_header_without_an_end_is_refused(
+    source: Source, tmp_path: Path, keys: dict[str, str]
+) -> None:
+    (tmp_path / "a.csv").write_text('id,"name\n1,a\n2,b\n')
+    with pytest.raises(SourceError, match="a quote in it is not closed"):
+        source(tmp_path, **keys).step()
+
+
+def test_deflate_of_several_streams_is_read_to_its_end(source: Source, tmp_path: Path) -> None:
+    streams = zlib.compress(b"1,a\n2,b\n") + zlib.compress(b"3,c\n")
+    (tmp_path / "a.csv.deflate").write_bytes(streams)
+    keys = {"header": "false", "schema": "id INT, name STRING"}
+    assert read(source, tmp_path, **keys) == ([(1, "a"), (2, "b"), (3, "c")], [])
 
 
 def test_a_file_without_rows_teaches_no_types(source: Source, tmp_path: Path) -> None:

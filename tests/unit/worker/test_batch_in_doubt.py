@@ -15,6 +15,7 @@ from headrace.sdk import (
     RangeChangedError,
     ReadLimit,
     RetriableError,
+    SourceError,
     StateError,
 )
 from headrace.store import Store, StoreUnavailableError
@@ -158,6 +159,16 @@ def test_a_range_that_cannot_be_read_names_the_way_out(error: Exception) -> None
         system.open().step()
     assert WAY_OUT in str(failed.value)
     assert system.store.unfinished_batch(TASK) is not None
+
+
+@pytest.mark.parametrize(("untouched", "kept"), [(True, False), (False, True)])
+def test_input_that_cannot_be_read_may_be_repaired(*, untouched: bool, kept: bool) -> None:
+    error = SourceError("broken", fix="Repair or delete the file.")
+    system = System(run=failing(error), untouched=untouched)
+    with pytest.raises(SourceError) as failed:
+        system.open().step()
+    assert failed.value.fix.endswith("delete the file.") == (not kept)
+    assert (system.store.unfinished_batch(TASK) is not None) == kept
 
 
 def test_what_divides_a_batch_among_topics_is_kept_with_its_intent() -> None:

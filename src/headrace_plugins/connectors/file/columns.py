@@ -20,6 +20,7 @@ from headrace.sdk.arrow import from_arrow
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import from_spark_json
 from headrace_plugins.avro_container import container_metadata
+from headrace_plugins.connectors.file.documents import first_items
 from headrace_plugins.connectors.file.formats import Format
 from headrace_plugins.connectors.file.inference import (
     SAMPLE_BYTES,
@@ -27,6 +28,7 @@ from headrace_plugins.connectors.file.inference import (
     infer_csv,
     infer_json,
     is_blank,
+    read_document,
     read_header,
     read_sample,
     to_schema,
@@ -231,7 +233,7 @@ class Columns:
             raise SourceError(
                 problem=f"No column can be found in the files of {self.stream}.",
                 fix="Declare a schema."
-                if self.format is not Format.JSON
+                if self.format is not Format.JSON or self.dialect.multiline
                 else "Set multiline to true if each file is one document, or declare a schema.",
             )
         if schema != known:
@@ -279,6 +281,14 @@ class Columns:
         step = max(1, -(-len(files) // _SAMPLED_FILES))
         return self._inferred([file.file for file in files[::step]], SAMPLE_BYTES)
 
+    def _sample(self, path: str, size_bytes: int) -> bytes:
+        if not self.dialect.multiline or self.format is not Format.JSON:
+            rows = self.sample_rows + 1
+            return read_sample(path, self.dialect, rows=rows, size_bytes=size_bytes)
+        sample = read_document(path, self.dialect, size_bytes)
+        # One that is a single large object is understood as a whole or not at all.
+        return sample if first_items(sample) else read_document(path, self.dialect)
+
     def _inferred(self, files: Sequence[FoundFile], size_bytes: int) -> Schema:
         types = pa.struct([])
         conflict = TEXT if self.format is Format.CSV else self.conflict
@@ -289,10 +299,7 @@ class Columns:
             else partial(infer_json, conflict=conflict)
         )
         for file in files:
-            # A document is understood as a whole or not at all.
-            size = file.size_bytes + 1 if self.dialect.multiline else size_bytes
-            rows = file.size_bytes + 1 if self.dialect.multiline else self.sample_rows + 1
-            sample = read_sample(file.path, self.dialect, rows=rows, size_bytes=size)
+            sample = self._sample(file.path, size_bytes)
             if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 raise undecodable(file.path, self.dialect, ValueError("It is in UTF-16"))
             is_array = self.format is Format.JSON and sample.lstrip().startswith(b"[")

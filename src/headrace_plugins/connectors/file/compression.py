@@ -15,6 +15,8 @@ _OF_ARROW = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
 COMPRESSED = frozenset({*_OF_ARROW, ".lz4", ".snappy", ".deflate"})
 _READ_BYTES = 1024 * 1024
 _SEVEN_BITS = 0x7F
+_SIZE_BYTES = 4
+_BROKEN = "It is not as Hadoop compresses it, or ends too early"
 _LZ4_FRAME = b"\x04\x22\x4d\x18"
 _LZ4_BUFFER = 256 * 1024
 _LZ4_MOST = _LZ4_BUFFER - _LZ4_BUFFER // 255 - 16
@@ -73,16 +75,20 @@ class _Unpacked:
 
 
 def _inflated(file: pa.NativeFile) -> Iterator[bytes]:
-    stream = zlib.decompressobj()
+    # There may be several streams, one behind the other.
+    stream, is_begun = zlib.decompressobj(), False
     try:
-        while data := file.read(_READ_BYTES):
-            if part := stream.decompress(data):
-                yield part
-        if part := stream.flush():
-            yield part
+        while data := bytes(file.read(_READ_BYTES)):
+            while data:
+                if stream.eof:
+                    stream = zlib.decompressobj()
+                is_begun = True
+                if part := stream.decompress(data):
+                    yield part
+                data = stream.unused_data
     except zlib.error as error:
         raise OSError(str(error)) from error
-    if not stream.eof:
+    if is_begun and not stream.eof:
         message = "It ends too early"
         raise OSError(message)
 
@@ -91,15 +97,16 @@ def _hadoop_blocks(
     file: pa.NativeFile, block: Callable[[bytes, int], bytes]
 ) -> Iterator[bytes]:
     """Yield what blocks hold: the size of each and then its parts, each after its own size."""
-    while header := file.read(4):
+    while header := file.read(_SIZE_BYTES):
         left = int.from_bytes(header, "big")
+        if len(header) < _SIZE_BYTES or (not left and file.read(1)):
+            raise OSError(_BROKEN)
         while left > 0:
-            size = int.from_bytes(file.read(4), "big")
+            size = int.from_bytes(file.read(_SIZE_BYTES), "big")
             data = bytes(file.read(size))
             part = block(data, left) if data and len(data) == size else b""
             if not part:
-                message = "It is not as Hadoop compresses it, or ends too early"
-                raise OSError(message)
+                raise OSError(_BROKEN)
             yield part
             left -= len(part)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _NAIVE = pa.timestamp("us")
 _ZONE = re.compile(r"In CSV column #(\d+): .*zone offset in ")
+_HEX = re.compile(rb"0[xX]")
+_NUMBER = r"^\s*[+-]?[0-9.]"
 _BLANK = re.compile(r"In CSV column #(\d+): .*invalid value ''$")
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 _MISFIT = re.compile(
@@ -71,7 +74,7 @@ class CsvLines:
         tried: set[str] = set()
         while True:
             try:
-                table = self._with_times(self._table(records, target), target)
+                table = self._converted(self._numbers(records, target), target)
                 return Parsed(settled(table, target, self.dialect))
             except pa.ArrowInvalid as error:
                 if not self._learns(str(error), tried):
@@ -88,6 +91,40 @@ class CsvLines:
             self._blank.add(name)
             return True
         return False
+
+    def _numbers(self, records: bytes, target: pa.Schema) -> pa.Table:
+        """Return the columns as Arrow reads them. Raises ArrowInvalid for what it bends.
+
+        It makes whole numbers of hexadecimal ones, and infinity of those that are too large.
+        """
+        table = self._table(records, target)
+        has_x = (b"x" in records or b"X" in records) and _HEX.search(records) is not None
+        infinite = {
+            column.name: pc.is_inf(table.column(column.name))
+            for column in target
+            if pa.types.is_floating(column.type)
+        }
+        suspects = [
+            column.name
+            for column in target
+            if (has_x and pa.types.is_integer(column.type))
+            or (column.name in infinite and pc.any(infinite[column.name]).as_py())
+        ]
+        if not suspects:
+            return table
+        texts = pa.schema([pa.field(name, pa.string()) for name in suspects])
+        found = self._columns(records, texts, suspects, blank=True)
+        for name in suspects:
+            bent = pc.match_substring_regex(found.column(name), _NUMBER)
+            if (is_infinite := infinite.get(name)) is not None:
+                bent = pc.and_(bent, is_infinite)
+            else:
+                bent = pc.match_substring_regex(found.column(name), "0[xX]")
+            if pc.any(bent).as_py():
+                value = pc.filter(found.column(name), bent)[0].as_py()
+                message = f"{self._column(name)}: invalid value {value!r}"
+                raise pa.ArrowInvalid(message)
+        return table
 
     def _table(self, records: bytes, target: pa.Schema) -> pa.Table:
         blank = [name for name in target.names if name in self._blank]
@@ -120,14 +157,16 @@ class CsvLines:
             ),
         )
 
-    def _with_times(self, table: pa.Table, target: pa.Schema) -> pa.Table:
-        """Return times of what was read as texts: Arrow reads ISO 8601, cut by no one."""
+    def _converted(self, table: pa.Table, target: pa.Schema) -> pa.Table:
+        """Return values of what was read as texts: Base64, and times but for ISO 8601."""
         for number, column in enumerate(target):
             if not self._is_text_first(column.type):
                 continue
             texts = table.column(number)
             texts = pc.if_else(pc.equal(texts, ""), None, texts)
-            if (pattern := self.dialect.pattern_of(column.type)) is not None:
+            if pa.types.is_binary(column.type):
+                values = self._bytes(column.name, texts)
+            elif (pattern := self.dialect.pattern_of(column.type)) is not None:
                 values = self._of_pattern(column.name, pattern, texts)
             else:
                 texts = cut_to_micros(texts)
@@ -145,9 +184,17 @@ class CsvLines:
             message = f"{self._column(name)}: {error}"
             raise pa.ArrowInvalid(message) from None
 
+    def _bytes(self, name: str, texts: pa.ChunkedArray) -> pa.Array:
+        try:
+            values = [t and base64.b64decode(t, validate=True) for t in texts.to_pylist()]
+        except ValueError as error:
+            message = f"{self._column(name)}: invalid Base64"
+            raise pa.ArrowInvalid(message) from error
+        return pa.array(values, pa.binary())
+
     def _is_text_first(self, arrow: pa.DataType) -> bool:
         cut = self.dialect.truncates and pa.types.is_timestamp(arrow)
-        return cut or self.dialect.pattern_of(arrow) is not None
+        return cut or pa.types.is_binary(arrow) or self.dialect.pattern_of(arrow) is not None
 
     def _named(self, error: pa.ArrowInvalid) -> pa.ArrowInvalid:
         """Return an error with the names of columns and types in place of Arrow's."""

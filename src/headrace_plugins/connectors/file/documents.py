@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONGEST_DOCUMENT = 256 * 1024 * 1024
+"""How large one may be, unpacked: it is parsed in the memory of one worker."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BREAK = re.compile(r"[\r\n]")
 # It only finds out where values end: digits need not be numbers.
@@ -38,12 +40,24 @@ def lines_of_document(text: str, *, whole: bool) -> list[tuple[int, str]]:
     return records
 
 
+def first_items(sample: bytes) -> list[str]:
+    """Return the records of a document up to the first that is not whole."""
+    text = sample.decode(errors="replace")
+    records = []
+    try:
+        for start, end in _items(text):
+            records.append(text[start:end])
+    except (ValueError, RecursionError):
+        pass
+    return records
+
+
 def _only(text: str) -> Iterator[tuple[int, int]]:
     start = _skip(text, 0)
     if start < len(text):
         _, end = _SCANNER.raw_decode(text, start)
-        _require_end(text, end)
         yield start, end
+        _require_end(text, end)
 
 
 def _items(text: str) -> Iterator[tuple[int, int]]:

@@ -254,6 +254,10 @@ class FileSet(FrameSource):
         return settings.dialect.why_spark()
 
     @override
+    def require_unchanged(self, start: Position, end: Position) -> None:
+        self._range(start, end)
+
+    @override
     def read_strict(
         self, spark: SparkSession, start: Position, end: Position
     ) -> DataFrame | None:

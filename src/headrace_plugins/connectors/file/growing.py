@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from typing_extensions import override
 from headrace.sdk import CapturedBatch, CaptureSource, Position, Schema
 from headrace_plugins.connectors.file.columns import as_headed
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.formats import Format
+from headrace_plugins.connectors.file.formats import BOM, Format
 from headrace_plugins.connectors.file.inference import (
     grown,
     header_names,
@@ -278,6 +279,9 @@ class GrowingFiles(CaptureSource):
     def _parsed(self, block: Block, path: str) -> Parsed:
         settings = self._settings
         is_text = settings.format is Format.TEXT
+        if settings.dialect.is_utf8:
+            lines = block.lines.removeprefix(BOM) if block.begins else block.lines
+            block = replace(block, lines=lines, header=block.header.removeprefix(BOM))
         lines, bad = decoded(block.lines, settings.dialect, self._ends, empty=not is_text)
         match settings.format:
             case Format.TEXT:

@@ -22,6 +22,7 @@ from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
 from headrace_plugins.connectors.file.compression import unpacked
+from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
 from headrace_plugins.connectors.file.formats import BOM
 from headrace_plugins.connectors.file.json_lines import objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
@@ -55,6 +56,14 @@ def read_sample(
     There are at most ``rows``, the header included, and ``size_bytes`` before decoding: a first
     line that is longer is cut. Raises SourceError if it cannot be read or decoded.
     """
+    data, is_all = _beginning(path, dialect, size_bytes)
+    if not is_all and (end := data.rfind(b"\n")) >= 0:
+        data = data[: end + 1]
+    return b"".join(islice(io.BytesIO(data), rows))
+
+
+def _beginning(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, bool]:
+    """Return the beginning of a file in UTF-8, and whether that is all of it."""
     try:
         with Location.of(path).open_input() as file:
             raw = bytes(unpacked(file, path).read(size_bytes))
@@ -72,26 +81,44 @@ def read_sample(
                 problem=f"{path} cannot be decoded: unknown encoding {dialect.encoding!r}.",
                 fix="Set encoding to a name such as UTF-8 or ISO-8859-1.",
             ) from error
-    if len(raw) == size_bytes and (end := data.rfind(b"\n")) >= 0:
-        data = data[: end + 1]
-    return b"".join(islice(io.BytesIO(data), rows))
+    return data, len(raw) < size_bytes
+
+
+def read_document(path: str, dialect: Dialect, size_bytes: int = LONGEST_DOCUMENT) -> bytes:
+    """Return the beginning of a document, decompressed as its name says."""
+    return _beginning(path, dialect, size_bytes)[0]
 
 
 _HEAD_BYTES = 64 * 1024
+_LONGEST_HEADER = 16 * 1024 * 1024
 
 
 def read_header(path: str, dialect: Dialect) -> tuple[list[str], bool]:
     """Return the names in the header of a CSV file, and whether there are rows below it.
 
-    Empty lines may stand above it. A file of blanks has neither.
+    Empty lines may stand above it. A file of blanks has neither. Raises SourceError for a
+    header that has no end.
     """
-    head = read_sample(path, dialect, rows=_HEAD_BYTES, size_bytes=_HEAD_BYTES)
-    head = head.lstrip(b"\r\n")
-    end = dialect.ends.first_end(head)
+    head, end, is_all = _head(path, dialect, _HEAD_BYTES)
+    if not is_all and end == len(head):
+        head, end, is_all = _head(path, dialect, _LONGEST_HEADER)
+    if dialect.ends.is_open(head[:end]) or not (is_all or end < len(head)):
+        raise SourceError(
+            problem=f"The header of {path} has no end: a quote in it is not closed, or it is "
+            f"longer than {_LONGEST_HEADER // 1024**2} MiB.",
+            fix="Close the quote, set quote to another character, or set header to false.",
+        )
     try:
-        return header_names(head[:end], dialect), bool(head[end:].strip())
+        return header_names(head[:end], dialect), not is_all or bool(head[end:].strip())
     except UnicodeDecodeError as error:
         raise undecodable(path, dialect, error) from error
+
+
+def _head(path: str, dialect: Dialect, size_bytes: int) -> tuple[bytes, int, bool]:
+    """Return a file's beginning, where its first record ends in it, and if it is all."""
+    head, is_all = _beginning(path, dialect, size_bytes)
+    head = head.lstrip(b"\r\n")
+    return head, dialect.ends.first_end(head), is_all
 
 
 def undecodable(path: str, dialect: Dialect, error: Exception) -> SourceError:
@@ -138,9 +165,10 @@ VARIANT = pa.large_binary()
 _EXACT_DIGITS = 16
 _LONG = re.compile(rb"[0-9]{16}")
 """What a whole number has that a float would round."""
-_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# A text that is cut off goes on to the end, or each quote in it would be looked at as a first.
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?$)')
 # Arrow reads these as numbers and Spark does not, or a number would lose them.
-_NO_NUMBER = r"^[+-]?0[0-9]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
+_NO_NUMBER = r"^[+-]?0[0-9xX]|^\+|^(?i:[+-]?(?:nan|inf|infinity))$"
 
 
 def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.StructType:
@@ -176,9 +204,9 @@ def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.St
 def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) -> pa.StructType:
     """Return the fields of JSON objects, one a line, or in one document if multiline.
 
-    Values of one field that share no shape give ``conflict``.
-
-    A text stays a text, even if it looks like a time: JSON says what is what.
+    What is no object teaches nothing, nor does what follows a fault in a document. Values of
+    one field that share no shape give ``conflict``. A text stays a text, even if it looks like
+    a time: JSON says what is what.
     """
     if not sample.strip():
         return pa.struct([])
@@ -193,14 +221,10 @@ def infer_json(sample: bytes, dialect: Dialect, conflict: pa.DataType = TEXT) ->
             pass
         else:
             return without_times(pa.struct(list(table.schema)))
-    if dialect.multiline:
-        document = _document(sample)
-        rows = document if isinstance(document, list) else [document]
-    else:
-        rows = [row for row in map(_json_line, sample.splitlines()) if isinstance(row, dict)]
+    texts = first_items(sample) if dialect.multiline else sample.splitlines()
+    rows = (row for row in map(_json_line, texts) if isinstance(row, dict))
     types = (type_of(row, conflict, exact=True) for row in rows)
-    merged = reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
-    return merged if pa.types.is_struct(merged) else pa.struct([])
+    return reduce(partial(merged_type, conflict=conflict), types, pa.struct([]))
 
 
 def _json_table(sample: bytes) -> pa.Table:
@@ -340,19 +364,11 @@ def _exact(texts: pa.ChunkedArray, guess: pa.DataType) -> pa.DataType:
     return TEXT
 
 
-def _json_line(line: bytes) -> Any:
+def _json_line(line: bytes | str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
-
-
-def _document(sample: bytes) -> Any:
-    try:
-        return json.loads(sample)
-    except RecursionError:
-        message = "It is nested too deeply"
-        raise ValueError(message) from None
 
 
 def _settled_field(field: pa.Field, conflict: pa.DataType) -> pa.Field:

@@ -45,7 +45,8 @@ _OPEN, _CLOSE, _CR = b"{}\r"
 _ROOM = 1024
 """The parser wants a block larger than what it reads."""
 _SHOWN_CHARS = 80
-_VARIANT_DIGITS = 38
+_VARIANT_DIGITS, _VARIANT_NAME, _VARIANT_TEXT = 38, 50_000, 20_000_000
+"""What Spark's parser of VARIANT takes at most."""
 _PLAIN = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
@@ -294,6 +295,9 @@ def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = Fal
         case _Number():
             return number(tree)
         case _Object():
+            if once and tree and max(map(len, tree)) > _VARIANT_NAME:
+                message = f"a VARIANT holds no name of more than {_VARIANT_NAME:,} characters"
+                raise ValueError(message)
             if once and tree.twice:
                 message = f"two fields are called {min(tree.twice)!r}"
                 raise ValueError(message)
@@ -303,6 +307,9 @@ def _text(tree: Any, number: Callable[[_Number], str] = str, *, once: bool = Fal
         case list():
             return "[" + ",".join(map(again, tree)) + "]"
         case _:
+            if once and len(tree if isinstance(tree, str) else "") > _VARIANT_TEXT:
+                message = f"a VARIANT holds no text of more than {_VARIANT_TEXT:,} characters"
+                raise ValueError(message)
             return json.dumps(tree, ensure_ascii=False)
 
 

@@ -7,6 +7,7 @@ looked at for both cases.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -95,14 +96,17 @@ class CsvQuoting:
 
     def whole(self, block: bytes) -> int:
         """Return up to where a block, which begins with a record, has whole ones."""
-        end = len(block)
         if self.quote not in block:
-            return block.rfind(b"\n") + 1
-        places = self._quotes(block, None, inside=False)
-        while (end := block.rfind(b"\n", 0, end)) >= 0:
-            if not np.searchsorted(places, end) & 1:
-                break
-        return end + 1
+            return _last_end(block, 0, len(block))
+        places = self._quotes(block, None, inside=False).tolist()
+        if not len(places) & 1:
+            places.append(len(block))
+        # From the last part that is outside of quotes to the first one.
+        for number in range(len(places) - 1, -1, -2):
+            start = places[number - 1] + 1 if number else 0
+            if end := _last_end(block, start, places[number]):
+                return end
+        return 0
 
     def is_open(self, block: bytes) -> bool:
         """Return whether a block that begins with a record ends inside of quotes."""
@@ -158,13 +162,31 @@ RecordEnds = LineEnds | CsvQuoting
 
 def _ends(chunk: bytes, places: NDArray[np.int64], *, inside: bool) -> Iterator[int]:
     """Yield the place behind each line end that is outside of quotes."""
-    line_end = b"\n" if b"\n" in chunk else b"\r"
+    line_end = _LONE if _has_lone(chunk) else _FEED
     start, state = 0, inside
-    for place in places.tolist():
+    for place in [*places.tolist(), len(chunk)]:
         if not state:
-            while (end := chunk.find(line_end, start, place)) >= 0:
-                yield (start := end + 1)
+            for found in line_end.finditer(chunk, start, place):
+                # A carriage return at the end may be the half of a line end.
+                if (end := found.end()) < len(chunk) or chunk[-1] == _LF:
+                    yield end
         start, state = place + 1, not state
-    if not state:
-        while (end := chunk.find(line_end, start)) >= 0:
-            yield (start := end + 1)
+
+
+_FEED = re.compile(rb"\n")
+_LONE = re.compile(rb"\n|\r(?!\n)")
+"""Ends of lines where some are carriage returns alone."""
+
+
+def _has_lone(chunk: bytes) -> bool:
+    """Return whether carriage returns end lines that no line feed follows."""
+    return b"\r" in chunk and chunk.count(b"\r") > chunk.count(b"\r\n")
+
+
+def _last_end(block: bytes, start: int, stop: int) -> int:
+    """Return the place behind the last line end in a part of a block; 0 if there is none."""
+    feed = block.rfind(b"\n", start, stop)
+    back = block.rfind(b"\r", max(start, feed), stop)
+    while back > feed and back + 1 == len(block):
+        back = block.rfind(b"\r", max(start, feed), back)
+    return max(feed, back) + 1

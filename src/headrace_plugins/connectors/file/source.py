@@ -6,6 +6,8 @@ import codecs
 import os
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from headrace.sdk import (
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from headrace_plugins.connectors.file.formats import Dialect
 
 
+_NO_FILES = {"idna", "punycode", "undefined"}
+"""Encodings of Python that files do not have."""
 POSITION_KEY = "task.position"
 """In a task's configuration: where other tasks stood in growing files that are its own now."""
 
@@ -162,6 +166,7 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
     yield from _wrong_encoding(settings.dialect.encoding)
     if settings.format in {Format.CSV, Format.JSON}:
         yield from _wrong_patterns(settings.dialect)
+        yield from _wrong_zone(settings.dialect.time_zone)
     listing = settings.listing
     place = listing.location
     needed = listing.root if listing.is_glob or settings.grows else place
@@ -183,12 +188,26 @@ def _wrong(settings: SourceSettings) -> Iterable[ConfigError]:
 
 def _wrong_encoding(name: str) -> Iterable[ConfigError]:
     try:
-        codecs.lookup(name)
-    except LookupError:
+        # Not all that have a name here are encodings of texts.
+        known = codecs.lookup(name).name not in _NO_FILES and "a,b\n".encode(name)
+    except (LookupError, ValueError):
+        known = False
+    if not known:
         yield ConfigError(
             problem=f"No encoding is called {name!r}.",
             fix="Use one such as UTF-8, ISO-8859-1 or GB18030.",
             field="encoding",
+        )
+
+
+def _wrong_zone(name: str) -> Iterable[ConfigError]:
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("us")), name)
+    except (pa.ArrowInvalid, pa.ArrowKeyError):
+        yield ConfigError(
+            problem=f"No time zone is called {name!r}.",
+            fix="Use one such as UTC or Europe/Berlin.",
+            field="time.zone",
         )
 
 
@@ -198,11 +217,11 @@ def _wrong_patterns(dialect: Dialect) -> Iterable[ConfigError]:
         "date.format": dialect.date_format,
     }
     for key, pattern in patterns.items():
-        if pattern and TimePattern.of(pattern) is None:
+        if pattern is not None and TimePattern.of(pattern) is None:
             yield ConfigError(
                 problem=f"Times in the pattern {pattern!r} cannot be read.",
-                fix="Use y, M, d, H, h with a, m, s, S and X, each at one place, and texts in "
-                "apostrophes; or declare the column as STRING.",
+                fix="Use yyyy, MM, dd, HH (or hh and a), mm, ss, SSS and XXX, each at one "
+                "place, and texts in apostrophes; or declare the column as STRING.",
                 field=key,
             )
 

@@ -15,7 +15,7 @@ from headrace.sdk.location import Location
 from headrace.sdk.struct_exprs import is_variant
 from headrace_plugins.connectors.file.compression import is_compressed, unpacked
 from headrace_plugins.connectors.file.csv_lines import CsvLines
-from headrace_plugins.connectors.file.documents import lines_of_document
+from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, lines_of_document
 from headrace_plugins.connectors.file.formats import BOM, Dialect, Format
 from headrace_plugins.connectors.file.json_lines import JsonLines
 from headrace_plugins.connectors.file.record_ends import (
@@ -242,9 +242,12 @@ class TextReader:
         lines = _parser(self, piece.names)
         try:
             with Location.of(piece.path).open_input() as file:
-                raw = b"".join(_read(file, piece))
+                raw = bytes(unpacked(file, piece.path).read(LONGEST_DOCUMENT + 1))
         except OSError as error:
             raise _unreadable(piece, error) from error
+        if len(raw) > LONGEST_DOCUMENT:
+            problem = f"{piece.path} is a document of more than {LONGEST_DOCUMENT >> 20} MiB."
+            raise SourceError(problem, fix="Divide it, or write JSON lines.")
         try:
             text = raw.decode(self.dialect.encoding).removeprefix("\ufeff")
             records = lines_of_document(text, whole=is_variant(self.schema))

@@ -81,8 +81,13 @@ class TimePattern:
         return pc.cast(_joined([iso, values["zone"]], ""), _UTC)
 
 
+_LONGEST = 200
+
+
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> TimePattern | None:
+    if not text.strip() or len(text) > _LONGEST or text.replace("''", "").count("'") % 2:
+        return None
     regex: list[str] = []
     seen: set[str] = set()
     for found in _TOKEN.finditer(text):
@@ -102,7 +107,7 @@ def _parsed(text: str) -> TimePattern | None:
         return None
     try:
         return TimePattern(text, re.compile("^" + "".join(regex) + "$").pattern)
-    except re.error:
+    except (re.error, RecursionError):
         return None
 
 

@@ -276,6 +276,25 @@ def test_times_with_and_without_a_zone_are_told_apart(follow: Follow, tmp_path: 
     assert hours == [10, 11, 12]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "row"),
+    [
+        ("a.csv", "id,txt\n1,x\n", {"id": 1, "txt": "x"}),
+        ("a.json", '{"id":1,"txt":"x"}\n', {"id": 1, "txt": "x"}),
+    ],
+)
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_record(
+    follow: Follow, tmp_path: Path, name: str, text: str, row: dict[str, Any]
+) -> None:
+    file = tmp_path / name
+    file.write_text(f"\ufeff{text}", encoding="utf-8")
+    task = follow(file, format=name.partition(".")[2])
+    assert rows(task) == [row]
+    if name == "a.csv":
+        add(file, "2,y\n")
+        assert rows(task) == [{"id": 2, "txt": "y"}]
+
+
 def test_times_in_another_format_are_read_with_it(follow: Follow, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("on;at\n31/01/2024;31.01.2024 10:05\n")

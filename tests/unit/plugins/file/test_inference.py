@@ -208,10 +208,19 @@ def test_what_is_nested_too_deeply_for_any_parser_teaches_nothing(
 ) -> None:
     deep = b'{"v":' + opening * 100_000 + b"1" + closing * 100_000 + b"}\n"
     assert infer_json(b'{"id":1}\n' + deep, Dialect()) == pa.struct([("id", pa.int64())])
-    with pytest.raises(ValueError, match="nested too deeply"):
-        infer_json(deep, Dialect(multiline=True))
+    assert infer_json(deep, Dialect(multiline=True)) == pa.struct([])
 
 
 def test_a_document_on_several_lines_is_no_line() -> None:
     document = b'{\n  "id": 1,\n  "items": [\n    {"a": 1}\n  ]\n}\n'
     assert infer_json(document, Dialect()) == pa.struct([("a", pa.int64())])
+
+
+def test_hexadecimal_numbers_are_texts() -> None:
+    found = infer_csv(b"hash\n0x1F\n0xdeadbeef\n", Dialect())
+    assert found.field("hash").type == pa.string()
+
+
+def test_a_text_that_is_cut_off_is_looked_at_once() -> None:
+    payload = json.dumps(json.dumps([{"k": "v"}] * 100_000))
+    assert infer_json(f'{{"payload":{payload}'.encode()[:1_000_000], Dialect()) == pa.struct([])

@@ -26,7 +26,9 @@ def read_slowly(block: bytes, delimiter: bytes = b",") -> tuple[list[bytes], boo
             not inside and sign == b'"' and block[at - 1 : at] in {delimiter, b"\n", b"\r", b""}
         ):
             inside = True
-        elif not inside and sign == b"\n":
+        elif not inside and (
+            sign == b"\n" or (sign == b"\r" and block[at + 1 : at + 2] not in {b"\n", b""})
+        ):
             records.append(block[start : at + 1])
             start = at + 1
         at += 1

@@ -103,6 +103,34 @@ def test_lines_are_cut_anywhere_and_known_by_their_numbers(
     assert [reason.rpartition(", ")[2] for _, reason in rejected] == numbers
 
 
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
+@pytest.mark.parametrize(
+    "text",
+    ["a,b\r1,2\r3,4\n", "a,b\r1,2\n3,4\r", "a,b\r1,2\r\n3,4\r", 'a,b\r1,"2"\r"3",4\r\n'],
+)
+def test_lines_may_end_in_several_ways_in_one_file(
+    tmp_path: Path, text: str, chunk: int
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(text, newline="")
+    assert read(file, chunk=chunk) == ([("1", "2"), ("3", "4")], [])
+
+
+def test_a_line_break_in_quotes_stays_where_lines_end_with_carriage_returns(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('a,b\r1,"x\ny"\r3,4\r', newline="")
+    assert read(file) == ([("1", "x\ny"), ("3", "4")], [])
+
+
+def test_an_open_quote_before_many_line_ends_is_found_at_once() -> None:
+    quoting = CsvQuoting(ord(","), ord('"'))
+    block = b'1,"' + b"\n" * 8_000_000
+    assert quoting.whole(block) == 0
+    assert quoting.whole(b"0,1\n" + block) == 4
+
+
 def test_bad_records_are_rejected_with_their_line(tmp_path: Path) -> None:
     file = tmp_path / "some.csv"
     file.write_bytes(b'id,name\n1,"a\nb"\nx,c\n2,d,e\n3,\xff\n6,"a"b\n4,"open\n5,f\n')
@@ -207,3 +235,31 @@ def test_lines_may_end_in_three_ways(tmp_path: Path, end: str) -> None:
     file = tmp_path / "some.csv"
     file.write_text(f"\ufeffa,b{end}1,x{end}2,y", newline="")
     assert read(file, chunk=8) == ([("1", "x"), ("2", "y")], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("DOUBLE", ["1e300", "Infinity", "-inf"], ["1e400", "-1e999"]),
+        ("FLOAT", ["1e38"], ["1e39"]),
+        ("BIGINT", ["31", "-0"], ["0x1F", "0XFF"]),
+    ],
+)
+def test_numbers_that_would_be_others_are_bad_records(
+    tmp_path: Path, kind: str, good: list[str], bad: list[str]
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("\n".join(["v,x", *(f"{text},0x" for text in [*good, *bad])]) + "\n")
+    rows, rejected = read(file, parse_ddl(f"v {kind}, x STRING", field="schema"))
+    assert len(rows) == len(good)
+    assert [reason.partition(". ")[0] for _, reason in rejected] == [
+        f"`v` {kind}: invalid value '{text}'" for text in bad
+    ]
+
+
+def test_bytes_are_base64_as_the_sink_writes_them(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("v,w\nAQI=,x\n,y\nA?,z\n")
+    rows, rejected = read(file, parse_ddl("v BINARY, w STRING", field="schema"))
+    assert rows == [(b"\x01\x02", "x"), (None, "y")]
+    assert rejected == [("A?,z", f"`v` BINARY: invalid Base64. {file}, line 4.")]
