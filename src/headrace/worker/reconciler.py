@@ -390,16 +390,17 @@ class Reconciler:
         local.done = False
         yield from self._close(local)
         yield from self._end(local, _ENDS[stored.target])
-        local.connector = stored
+        local.connector, marked = stored, True
         if stored.target is TargetState.PAUSED:
-            # Those that another server left as it died were not ended here.
+            # Those that another server left as it died were not ended here, or never ran.
             left = [TaskId(stored.name, task.number) for task in self.store.tasks(stored.name)]
-            self._mark(left, TaskState.PAUSED, stored)
+            marked = self._mark(left, TaskState.PAUSED, stored)
         if stored.target is TargetState.STOPPED:
             # A stopped connector has no tasks, as in Kafka Connect; positions stay.
             local.planned = None
             self.store.plan(stored, {}, self.clock())
         self._set_state(local, ConnectorState(stored.target.value))
+        local.done = marked
 
     def _restart_tasks(self, local: LocalConnector) -> Work[None]:
         asked = {task.number: task.restarts for task in self.store.tasks(local.connector.name)}
@@ -481,9 +482,9 @@ class Reconciler:
             yield False
         ending.result()
 
-    def _mark(self, tasks: Iterable[TaskId], state: TaskState, stored: Connector) -> None:
-        for task in tasks:
-            self.worker.mark(task, state, stored.uid)
+    def _mark(self, tasks: Iterable[TaskId], state: TaskState, stored: Connector) -> bool:
+        marked = [self.worker.mark(task, state, stored.uid) for task in tasks]
+        return all(marked)
 
     def _close(self, local: LocalConnector) -> Work[None]:
         """Stop a connector; one that hangs is left behind after a while."""

@@ -105,15 +105,21 @@ class TaskEndings:
         if not slot.stopping:
             has_ended(self._stop_task(slot))
 
-    def mark(self, task: TaskId, state: TaskState, lease: Callable[[], Lease]) -> None:
-        """Store the state of a task that nobody runs. One that has failed stays so."""
-        found = self.store.statuses(task.connector).get(task)
-        if found is None or found.state in {state, TaskState.FAILED}:
-            return
+    def mark(self, task: TaskId, state: TaskState, lease: Callable[[], Lease]) -> bool:
+        """Store the state of a task that nobody runs. One that has failed stays so.
+
+        Return whether it has that state now: who died may hold its lease for a while.
+        """
+        never_ran = TaskStatus(TaskState.UNASSIGNED)
+        found = self.store.statuses(task.connector).get(task, never_ran)
+        if found.state in {state, TaskState.FAILED}:
+            return True
         try:
             self.store.end(lease(), TaskStatus(state), self.clock())
         except (StateError, StaleEpochError):
             log.warning("task is run by another worker", **labels(task))
+            return False
+        return True
 
     def catch_up(self) -> None:
         """Store what could not be stored before. Raises what is wrong with the store."""

@@ -123,9 +123,9 @@ class Worker:
                 self._threads.discard(slot.thread)
                 self._spawn()  # in place of the thread that is stuck
 
-    def mark(self, task: TaskId, state: TaskState, identity: str) -> None:
-        """Store the state of a task that nobody runs. One that has failed stays so."""
-        self._endings.mark(
+    def mark(self, task: TaskId, state: TaskState, identity: str) -> bool:
+        """Store the state of a task that nobody runs; see ``TaskEndings.mark``."""
+        return self._endings.mark(
             task,
             state,
             lambda: self.store.lease(

@@ -119,6 +119,31 @@ def test_a_task_that_a_dead_server_left_is_shown_as_paused_with_its_connector(
     assert bench.task_states() == [TaskState.PAUSED, TaskState.FAILED, TaskState.PAUSED]
 
 
+def test_a_task_that_never_ran_is_shown_as_paused_with_its_connector(bench: Bench) -> None:
+    bench.want()
+    made = bench.wanted.connector("c")
+    assert made is not None
+    bench.wanted.plan(made, {0: {}}, ANN.at)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
+    bench.settle()
+    assert bench.task_states() == [TaskState.PAUSED]
+
+
+def test_a_task_whose_owner_has_just_died_is_paused_when_its_lease_ends(bench: Bench) -> None:
+    bench.want()
+    made = bench.wanted.connector("c")
+    assert made is not None
+    bench.wanted.plan(made, {0: {}}, ANN.at)
+    bench.wanted.set_target("c", TargetState.PAUSED, ANN)
+    now = bench.state_store.now()
+    lease = bench.state_store.lease(TaskId("c", 0), "dead", now, timedelta(minutes=1))
+    bench.step()
+    assert bench.task_states() != [TaskState.PAUSED]
+    bench.state_store.fence(lease, TaskStatus(TaskState.UNASSIGNED), now)
+    bench.settle()
+    assert bench.task_states() == [TaskState.PAUSED]
+
+
 def test_a_new_configuration_replaces_the_tasks(bench: Bench) -> None:
     bench.want(tasks=2)
     bench.settle("c-0", "c-1")
