@@ -8,6 +8,7 @@ new.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from headrace.sdk.location import FileInfo
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 _MAPPING = "delta.columnMapping.mode"
@@ -203,6 +206,21 @@ class TableHistory:
             )
         return _commit(path, version, found.mtime_ns // 1_000_000, found.identity)
 
+    def digest(self, version: int) -> str | None:
+        """Return what tells a version from another of its number, in a copy put back.
+
+        None where the log has no commit of it, such as behind a checkpoint.
+        """
+        path = commit_file(self.location, version)
+        found = path.info()
+        if found is None:
+            return None
+        try:
+            # It begins with the version: who alters that in an offset leaves the rest behind.
+            return f"{version}-{_digest(path, found)}"
+        except FileNotFoundError:  # its log was cleaned up a moment ago
+            return None
+
     def definition(self, version: int) -> Definition:
         """Return what the table is at a version. Raises DataLostError if nothing tells it."""
         if version == self._newest:
@@ -321,6 +339,12 @@ def _definition(table: DeltaTable) -> Definition:
             **{name: list(found) for name, found in features.items() if found is not None},
         },
     )
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Location, _found: FileInfo) -> str:
+    """Return a digest of a commit: it has times and names of files that no other has."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1024)

@@ -109,7 +109,9 @@ class DeltaReader(FrameSource):
     The position is ``{"path": path} -> {"version": v}``, with ``"index": n`` where of that
     version only n files were read, and ``"snapshot": true`` where these are the files that the
     table had then. It has the table's id (``"table"``), which a table that is made anew does
-    not have. The end of a first batch also has where that has begun (``"begin"``).
+    not have, and a digest of the version's commit (``"commit"``), which is another one in a
+    copy that was put back and written to. Both may be left out. The end of a first batch also
+    has where that has begun (``"begin"``).
     """
 
     settings: DeltaSourceSettings
@@ -284,6 +286,9 @@ class DeltaReader(FrameSource):
         return self._pieces(first, stop)
 
     def _pieces(self, start: Place, end: Place) -> Iterator[_Piece]:
+        if self.settings.read_change_feed:
+            for place in (start, end):
+                self._require_whole(place)
         first = start.version + (start.index is None)
         if start.snapshot:
             yield from self._snapshot_pieces(start, end)
@@ -303,6 +308,19 @@ class DeltaReader(FrameSource):
                 if number >= skip:
                     behind = Place(version, number + 1 if number + 1 < len(files) else None)
                     yield _Piece(behind, version, [file], number)
+
+    def _require_whole(self, place: Place) -> None:
+        """Raise StateError for a place in the midst of a version: a feed cannot go on there."""
+        if not place.index or place.snapshot:
+            return
+        version = place.version
+        raise StateError(
+            problem=f"{place.index} files of version {version} of the table {self._location} "
+            "were read without read.change.feed, and a change feed would repeat their rows.",
+            fix=f"Set read.change.feed to false and ending.version to {version} until the rest "
+            "of that version was read; or reset the offsets to begin with a snapshot.",
+            field="read.change.feed",
+        )
 
     def _snapshot_pieces(self, start: Place, end: Place) -> Iterator[_Piece]:
         version, count = start.version, self._history.snapshot_size(start.version)
@@ -432,6 +450,8 @@ class DeltaReader(FrameSource):
         if until is not None and self._place(until) == end:
             return until
         offset = end.offset() | {"table": self._history.definition(end.version).table}
+        if (digest := self._history.digest(end.version)) is not None:
+            offset["commit"] = digest
         if begin is not None:
             offset["begin"] = begin.offset()
         return Position.of(self._partition, offset)
@@ -443,19 +463,30 @@ class DeltaReader(FrameSource):
             return
         newest, version = self._history.newest(), int(offset["version"])
         known = self._history.current.table
-        if offset.get("table", known) == known and version <= newest:
+        if version > newest:
+            problem = f"ends at version {newest}, and was read up to version {version}"
+        elif offset.get("table", known) != known:
+            problem = "has another id than the one that was read"
+        elif self._is_another(version, offset.get("commit")):
+            problem = f"has another version {version} than the one that was read"
+        else:
             return
-        problem = (
-            f"ends at version {newest}, and was read up to version {version}"
-            if version > newest
-            else "has another id than the one that was read"
-        )
         raise DataLostError(
             problem=f"The table {self._location} {problem}: it was made anew, or put back from "
             "an older copy.",
             fix="Put the old table back. Or reset the offsets, to read the new one from its "
             "beginning, or alter them to one of its versions.",
         )
+
+    def _is_another(self, version: int, digest: str | None) -> bool:
+        """Return whether a version is not the one that a digest was taken of.
+
+        What cannot be told apart passes: the log may have forgotten the commit, and an offset
+        that was altered or is of an earlier release has no digest of this version.
+        """
+        if digest is None or not digest.startswith(f"{version}-"):
+            return False
+        return self._history.digest(version) not in (None, digest)
 
 
 def too_new(newest: int) -> ConfigError:

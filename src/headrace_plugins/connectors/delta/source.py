@@ -97,6 +97,8 @@ class DeltaSource(SourceConnector):
         history.newest()
         before = history.version_at(int(time.timestamp() * 1000) - 1)
         offset = {"version": before, "table": history.current.table}
+        if (digest := history.digest(before)) is not None:
+            offset["commit"] = digest
         return Position.of({"path": settings.path}, offset)
 
     @override
@@ -110,6 +112,7 @@ class DeltaSource(SourceConnector):
                 or version < -1
                 or type(index) is not int
                 or index < 0
+                or any(type(offset.get(name, "")) is not str for name in ("table", "commit"))
             ):
                 raise ConfigError(
                     problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",

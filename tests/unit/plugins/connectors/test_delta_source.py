@@ -283,6 +283,26 @@ def test_a_version_of_a_feed_is_never_divided(table: Table) -> None:
     assert found == [[1, 2, 3], [4]]
 
 
+def test_a_feed_begins_at_the_end_of_a_version(table: Table) -> None:
+    table.create(enableChangeDataFeed="true")
+    table.append(1, 2, 3)
+    table.append(4)
+    rows = table.read(starting_version="0", max_files="2")
+    half = rows.latest(Position(), SOME)
+    assert len(ids(rows, Position(), half)) == 2
+    feed = table.read(read_change_feed="true", starting_version="0")
+    with pytest.raises(StateError, match="2 files of version 1 ") as caught:
+        feed.latest(half, SOME)
+    assert "ending.version to 1" in caught.value.fix
+    with pytest.raises(StateError, match="2 files of version 1 "):
+        ids(feed, Position(), half)  # of an attempt before the feed was set
+    found, whole = planned(table.read(ending_version="1"), half)
+    assert [len(batch) for batch in found] == [1]
+    assert planned(feed, whole)[0] == [[4]]
+    (again,), _ = planned(feed, table.at(1, index=0))
+    assert sorted(again) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("version", [0, None])
 def test_vacuumed_files_are_an_error_with_a_way_out(
@@ -358,6 +378,61 @@ def test_a_table_made_anew_in_files_of_the_same_numbers_is_noticed(table: Table)
         task.latest(at, SOME)
 
 
+def put_back(table: Table, copy: Path) -> None:
+    shutil.rmtree(table.path)
+    shutil.copytree(copy, table.path)
+
+
+def test_a_table_put_back_from_an_older_copy_and_written_on_is_an_error(table: Table) -> None:
+    table.fill(2)
+    copy = table.path.with_name("copy")
+    shutil.copytree(table.path, copy)
+    task = table.read()
+    _, at = planned(task, table.at(2))
+    table.append(3)
+    table.append(4)
+    end = task.latest(at, SOME)
+    put_back(table, copy)
+    assert planned(task, at)[0] == []  # nothing of the copy is another
+    table.append(30)
+    table.append(40)
+    for reader in (task, table.read()):
+        with pytest.raises(DataLostError, match=r"another version 4 .*older copy"):
+            reader.latest(end, SOME)
+        with pytest.raises(DataLostError, match="another version 4 "):
+            ids(reader, at, end)
+    table.append(50)
+    with pytest.raises(DataLostError, match="another version 4 "):
+        table.read().latest(end, SOME)
+    rewound = DeltaSource.position_at(table.config(), end, datetime.fromtimestamp(4, UTC))
+    assert rewound is not None
+    put_back(table, copy)
+    table.append(31)
+    with pytest.raises(DataLostError, match="another version 3 "):
+        table.read().latest(rewound, SOME)
+
+
+def test_a_position_goes_on_where_its_commit_cannot_be_compared(table: Table) -> None:
+    table.fill(3)
+    task = table.read()
+    _, at = planned(task)
+    offset = at.offset({"path": str(table.path)})
+    assert offset is not None
+    assert offset["commit"].startswith("3-")
+    table.append(4)
+    older = {name: offset[name] for name in ("version", "table")}
+    altered = {**offset, "version": 2}
+    for known, rows in ((offset, [4]), (older, [4]), (altered, [3, 4])):
+        position = Position.of({"path": str(table.path)}, known)
+        DeltaSource.alter_offsets(table.config(), position)
+        assert planned(table.read(), position)[0] == [rows]
+    DeltaTable(table.path).create_checkpoint()
+    for version in range(4):
+        table.log(version).unlink()
+    assert planned(task, at)[0] == [[4]]
+    assert planned(table.read(), at)[0] == [[4]]
+
+
 def test_columns_that_an_overwrite_drops_are_an_error(table: Table) -> None:
     table.fill(1)
     task = table.read(skip_change_commits="true")
@@ -399,6 +474,7 @@ def test_an_unknown_feature_is_named(table: Table) -> None:
         ({"path": "x"}, {"version": "1"}),
         ({"path": "x"}, {"version": -2}),
         ({"path": "x"}, {"version": 1, "index": -1}),
+        ({"path": "x"}, {"version": 1, "commit": 1}),
         ({"path": "x"}, {}),
     ],
 )
