@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.capture import CaptureSpec
+from headrace.plugins import Access
 from headrace.sdk import Position, Schema, StateError
 
 __all__ = ["Context", "ListLedger", "Schemas", "copying"]
@@ -70,9 +71,13 @@ class Context:
     schemas: Schemas = field(default_factory=Schemas)
     ledger: ListLedger = field(default_factory=ListLedger)
     at: Position = field(default_factory=Position)
+    access: Access = field(default_factory=Access)
 
     def position(self) -> Position:
         return self.at
+
+    def check_file(self, path: str) -> None:
+        self.access.check_file(path)
 
     def stopping(self) -> bool:
         return False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -25,6 +26,7 @@ from headrace.capture.process import Voice
 from headrace.capture.spec import CaptureSpec, Pace
 from headrace.capture.staging import Staged, Stager
 from headrace.capture.targets import Targets
+from headrace.plugins import Access
 from headrace.sdk import (
     CapturedBatch,
     CaptureSource,
@@ -234,6 +236,7 @@ class CaptureThread(threading.Thread):
             spec.scratch,
             position,
             self._stop_asked,
+            Access(None if spec.allowed_paths is None else [*map(Path, spec.allowed_paths)]),
         )
         return self._insist(lambda: self._start_source(connector, config, context))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.plugins import Access
 from headrace.sdk import Position, Schema
 from headrace.sdk.sparktypes import schema_from_json, schema_to_json
 
@@ -62,6 +63,7 @@ class HostTaskContext:
     folder: str
     started_at: Position
     stop_asked: threading.Event
+    access: Access
 
     @property
     def scratch(self) -> Path:
@@ -71,6 +73,9 @@ class HostTaskContext:
 
     def position(self) -> Position:
         return self.started_at
+
+    def check_file(self, path: str) -> None:
+        self.access.check_file(path)
 
     def stopping(self) -> bool:
         return self.stop_asked.is_set()

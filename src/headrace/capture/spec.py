@@ -48,6 +48,7 @@ class CaptureSpec:
         evolution: What its topics do when the schema of the records changes.
         once: Whether the capture ends when two polls in a row find nothing.
         retention: How long topics that it makes keep their rows; None: as all do.
+        allowed_paths: At or below which it may read files; None for any.
     """
 
     connector: str
@@ -69,6 +70,7 @@ class CaptureSpec:
     once: bool = False
     durability: Durability = Durability.FSYNC
     retention: TopicRetention | None = None
+    allowed_paths: tuple[str, ...] | None = None
 
     @property
     def tolerates(self) -> bool:
@@ -86,11 +88,12 @@ class CaptureSpec:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> CaptureSpec:
-        retention = values["retention"]
+        retention, allowed = values["retention"], values["allowed_paths"]
         plain = {
             "pace": Pace(**values["pace"]),
             "evolution": EvolutionPolicy.from_json(values["evolution"]),
             "durability": Durability(values["durability"]),
             "retention": retention and TopicRetention.from_properties(retention),
+            "allowed_paths": None if allowed is None else tuple(allowed),
         }
         return cls(**{**values, **plain})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,16 @@ class Access:
             if "${" in path or _climbs(rest) or not self._holds(folder):
                 raise self._refused(text, field)
 
+    def check_file(self, path: str) -> None:
+        """Raise ConfigError if a file may not be used that data name, such as a table's log.
+
+        No character of its name stands for anything else, as it may in a configuration.
+        """
+        # Some readers take .. for the folder above, others follow a link before it first.
+        ways = (path, os.path.normpath(path))
+        if self.paths is not None and not all(self._holds(way) for way in ways):
+            raise self._refused(path)
+
     def check_code(self, field: str) -> None:
         """Raise ConfigError if configurations may hold no Python."""
         if not self.code:
@@ -72,7 +83,7 @@ class Access:
         except (OSError, RuntimeError, ValueError):  # links in a circle, a null, or ~nobody
             return False
 
-    def _refused(self, text: str, field: str) -> ConfigError:
+    def _refused(self, text: str, field: str | None = None) -> ConfigError:
         shown = ", ".join(map(str, self.paths or ())) or "none"
         problem = f"{text} is not among the paths that configurations may use."
         fix = f"Use a path below one of: {shown}. The setting allowed_paths names others."

@@ -343,6 +343,7 @@ class Runtime(Checks):
             clock=now,
             appended=self._appended,
             registry=self.schema_registry,
+            access=self.registry.access,
         )
 
     @cached_property

@@ -52,7 +52,11 @@ def preview_of(
         else:
             task = plan.source.connector.task(plan.source.parsed)
             started.callback(task.stop)
-            task.start(StoredTaskContext(assembler.store, lease, folder, threading.Event()))
+            stop = threading.Event()
+            context = StoredTaskContext(
+                assembler.store, lease, folder, stop, access=assembler.access
+            )
+            task.start(context)
             source = task if isinstance(task, CaptureSource) else reader_of(task)
         return preview(spark, source, plan.stream, steps, rows)
     raise AssertionError  # an ExitStack lets nothing pass in silence

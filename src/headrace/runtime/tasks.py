@@ -40,6 +40,7 @@ from headrace.model import (
     TaskId,
     file_name,
 )
+from headrace.plugins import Access
 from headrace.sdk import (
     CaptureSource,
     CodeTransform,
@@ -102,7 +103,8 @@ class Parts:
 class Assembler:
     """Makes tasks' parts over one store, one set of topics and one session.
 
-    ``registry`` is the schema registry of converters that name no other.
+    ``registry`` is the schema registry of converters that name no other, ``access`` what tasks
+    may read that data name.
     """
 
     store: Store
@@ -112,6 +114,7 @@ class Assembler:
     clock: Callable[[], datetime]
     appended: Callable[[str], None]
     registry: RuntimeRegistry | None = None
+    access: Access = field(default_factory=Access)
 
     def parts(
         self,
@@ -177,6 +180,7 @@ class Assembler:
         if plan.source is None:
             raise AssertionError(plan)
         plugin, errors = plan.source.connector, plan.common.errors
+        allowed = self.access.paths
         poll = int(plan.common.poll_interval.total_seconds() * 1000)
         return CaptureSpec(
             connector=plan.id.connector,
@@ -197,6 +201,7 @@ class Assembler:
             evolution=plan.evolution,
             durability=durability(),
             retention=plan.common.topic_retention,
+            allowed_paths=None if allowed is None else tuple(map(str, allowed)),
         )
 
     def context(self, plan: TaskPlan, lease: Lease, started: ExitStack) -> StoredTaskContext:
@@ -204,7 +209,9 @@ class Assembler:
         stop_asked = threading.Event()
         started.callback(stop_asked.set)
         folder = self.scratch / plan.id.file_name
-        return StoredTaskContext(self.store, lease, folder, stop_asked, plan.identity)
+        return StoredTaskContext(
+            self.store, lease, folder, stop_asked, plan.identity, self.access
+        )
 
     def _source(
         self,

@@ -120,6 +120,12 @@ class TaskContext(Protocol):
     def position(self) -> Position:
         """Return where the task stood when it was started."""
 
+    def check_file(self, path: str) -> None:
+        """Check a file that data name, and no key of the configuration, before it is read.
+
+        Raises ConfigError: configurations may not use that path on this machine.
+        """
+
     def stopping(self) -> bool:
         """Return whether the task was asked to stop; long work looks at it often."""
 

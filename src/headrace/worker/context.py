@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.plugins import Access
 from headrace.sdk import Position, Schema
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class StoredTaskContext:
     folder: Path
     stop_asked: threading.Event
     identity: str | None = None
+    access: Access = field(default_factory=Access)
 
     @property
     def connector(self) -> str:
@@ -81,6 +83,9 @@ class StoredTaskContext:
 
     def position(self) -> Position:
         return self.store.position(self.lease.task)
+
+    def check_file(self, path: str) -> None:
+        self.access.check_file(path)
 
     def stopping(self) -> bool:
         return self.stop_asked.is_set()

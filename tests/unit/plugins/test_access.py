@@ -51,6 +51,18 @@ def test_paths_below_an_allowed_folder_and_of_other_systems_are_let_through(data
         assert allowed(data, text), text
 
 
+def test_files_that_data_name_are_below_an_allowed_folder(data: Path, tmp_path: Path) -> None:
+    (data / "out").symlink_to(tmp_path)
+    access = Access(paths=(data,))
+    for inside in ("x", "name=${x}", "a*/../b?", "~x"):
+        access.check_file(f"{data}/{inside}")
+    for outside in ("../x", "out/x", "out/../x", "a*/../../x"):
+        with pytest.raises(ConfigError, match="not among the paths") as caught:
+            access.check_file(f"{data}/{outside}")
+        assert "allowed_paths" in caught.value.fix
+    Access().check_file("/etc/passwd")
+
+
 def test_no_way_leads_out_of_an_allowed_folder(data: Path, tmp_path: Path) -> None:
     (data / "out").symlink_to(tmp_path)
     (data / "loop").symlink_to(data / "loop")

@@ -9,10 +9,13 @@ again, so that a range gives the same rows whatever was committed since.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote as percent_encoded
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,6 +24,7 @@ from pyspark.sql import DataFrame
 from headrace.sdk import ConfigError, Schema, SetupError, SourceError
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import literal, quote, sql_type
+from headrace_plugins.connectors.delta.history import vector_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,14 +63,23 @@ class PlacedFile:
 class SparkTable:
     """A table as Spark reads it. Used by one thread at a time."""
 
-    def __init__(self, spark: SparkSession, location: Location, table: str) -> None:
-        """Read the table of an id. Raises SetupError if the session has no delta-spark."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: Location,
+        table: str,
+        check: Callable[[Location], None],
+    ) -> None:
+        """Read the table of an id. Raises SetupError if the session has no delta-spark.
+
+        ``check`` raises an error for a deletion vector that may not be read.
+        """
         if "DeltaSparkSessionExtension" not in (spark.conf.get("spark.sql.extensions") or ""):
             raise SetupError(
                 problem="Delta tables are read by delta-spark, which the session lacks.",
                 fix="Start Spark with the feature delta.",
             )
-        self._spark, self._location = spark, location
+        self._spark, self._location, self._check = spark, location, check
         java: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to Java
         self._scala = java.scala
         self._java = java.java
@@ -86,7 +99,7 @@ class SparkTable:
         actions = self._actions(files) if any(missing.values()) else {}
         added = self._java.util.ArrayList()
         for each in files:
-            action = dict(each.file.action or actions[each.file.path])
+            action = dict(each.file.action or actions[_qualified(each.file.path)])
             millis = None if each.millis is None else str(each.millis)
             values = (str(each.version), millis, str(each.number))
             action["partitionValues"] = {
@@ -131,7 +144,7 @@ class SparkTable:
             with _told(self._location):
                 found = self._log.getSnapshotAt(version, none, none, _NO)
             self._snapshot = version, found
-        paths = [each.file.path for each in files if each.file.action is None]
+        paths = [_qualified(each.file.path) for each in files if each.file.action is None]
         state = DataFrame(self._snapshot[1].allFiles().toDF(), self._spark)
         columns = ", ".join(c for c in state.columns if c not in ("stats", "tags"))
         chosen = state.where(state["path"].isin(paths)).selectExpr(
@@ -139,7 +152,17 @@ class SparkTable:
         )
         with _told(self._location):
             actions = [json.loads(row[0]) for row in chosen.collect()]
-        return {action["path"]: action for action in actions}
+        for action in actions:
+            if (vector := vector_at(self._location, action)) is not None:
+                self._check(vector)
+        found = {action["path"]: action for action in actions}
+        if missing := set(paths) - set(found):
+            raise SourceError(
+                problem=f"The log of the table {self._location} names {min(missing)}, and "
+                "Delta finds another name for it.",
+                fix="Read the table from a later snapshot.",
+            )
+        return found
 
     def _state(self, definition: Definition) -> Any:
         """Return a snapshot that has a definition, and looks at nothing."""
@@ -153,6 +176,18 @@ class SparkTable:
 
     def _action(self, kind: str, body: Mapping[str, Any]) -> Any:
         return self._delta.actions.Action.fromJson(json.dumps({kind: body}))
+
+
+_UNQUOTED = "/;:@&=+$,-_.!~*'()"
+"""What Java leaves as it is in the path of a URL, beside letters of any script."""
+
+
+def _qualified(path: str) -> str:
+    """Return a path as snapshots of Delta have it: with a scheme if it is absolute."""
+    if not path.startswith("/"):
+        return path
+    plain = unquote(path)
+    return "file://" + re.sub("[\0-\x7f]+", lambda m: percent_encoded(m[0], _UNQUOTED), plain)
 
 
 def _with_columns(definition: Definition) -> Definition:

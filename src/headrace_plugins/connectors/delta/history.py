@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from headrace.sdk import ConfigError, DataLostError
+from headrace.sdk import ConfigError, DataLostError, SourceError
 from headrace.sdk.deltalog import LOG, actions_in, commit_file
 from headrace.sdk.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headrace.sdk.location import FileInfo
 
@@ -35,6 +37,42 @@ _PHYSICAL = "delta.columnMapping.physicalName"
 _COMMIT_TIMES = "delta.enableInCommitTimestamps"
 _SINCE = "delta.inCommitTimestampEnablementVersion"
 _CHUNK = 1024
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_NO_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|\Z")
+_CUTS = re.compile(r"[?#]")  # where the path of a URL ends
+_UUID_LENGTH = 20  # at the end of a relative vector's name, behind the folder's
+_SIDECARS = "_sidecars"
+
+
+def file_at(table: Location, text: str) -> Location:
+    """Return where a file is whose path a log has: a URL, or percent-encoded, of a folder.
+
+    Raises SourceError for a path that Delta's library would read another way.
+    """
+    if _URL.match(text) and not _CUTS.search(text):
+        return Location.of(text)
+    if _NO_PATH.match(text) or _CUTS.search(text):
+        problem = f"The log of the table {table} names {text!r}, which is not a path."
+        raise SourceError(problem)
+    path = unquote(text)
+    return replace(table, path=path) if path.startswith("/") else table / path
+
+
+def vector_at(table: Location, action: Mapping[str, Any]) -> Location | None:
+    """Return the deletion vector of a file, or the folder that has it; None for no file.
+
+    Raises SourceError as ``file_at``.
+    """
+    vector = action.get("deletionVector") or {}
+    kind, text = vector.get("storageType"), str(vector.get("pathOrInlineDv"))
+    if kind == "p" and (text.startswith("/") or _URL.match(text)):
+        return file_at(table, text)
+    if kind == "u" and ":" not in (folder := text[:-_UUID_LENGTH]):
+        return table / folder  # not percent-encoded
+    if kind in ("p", "u"):
+        problem = f"The log of the table {table} names {text!r}, which is no deletion vector."
+        raise SourceError(problem)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +83,23 @@ class DataFile:
         path: As the log has it: percent-encoded, and relative to the table as a rule.
         rows: How many rows it has; 0 where its statistics do not say.
         action: What the log says of it; nothing for one of a snapshot.
+        vector: What it says of its deletion vector, in the same form.
     """
 
     path: str
     size_bytes: int
     rows: int
     action: Mapping[str, Any] | None = None
+    vector: Mapping[str, Any] | None = None
 
     def location(self, table: Location) -> Location:
         """Return where it is; in a shallow clone, that is in another table."""
-        if ":/" in self.path:
-            return Location.of(self.path)
-        path = unquote(self.path)
-        return replace(table, path=path) if path.startswith("/") else table / path
+        return file_at(table, self.path)
+
+    def locations(self, table: Location) -> list[Location]:
+        """Return what is read of it: itself, and what has its deletion vector."""
+        vector = vector_at(table, {"deletionVector": self.vector})
+        return [self.location(table), *([] if vector is None else [vector])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +182,16 @@ def _lost(old: Any, new: Any, path: str, *, mapped: bool) -> Iterator[str]:
 class TableHistory:
     """The versions of one table. Used by one thread at a time."""
 
-    def __init__(self, location: Location) -> None:
-        """Read the log of the table in a folder, when it is asked for."""
+    def __init__(
+        self, location: Location, check: Callable[[Location], None] | None = None
+    ) -> None:
+        """Read the log of the table in a folder, when it is asked for.
+
+        ``check`` raises an error for a file outside of the log that may not be read.
+        """
         self.location = location
+        self._check = check
+        self._checked: set[str] = set()
         self._newest, self._mark = -1, ""
         self._current: Definition | None = None
         self._forget_all()
@@ -292,7 +341,19 @@ class TableHistory:
         stems = (name[:-5] for name in names if name.endswith(".json"))
         return (int(stem) for stem in stems if stem.isdigit())
 
+    def _check_sidecars(self) -> None:
+        """Check the files that checkpoints name, before anything reads them."""
+        if self._check is None:
+            return
+        for entry in (self.location / LOG).list():
+            if ".checkpoint." in entry.name and entry.name not in self._checked:
+                for path in _sidecars(entry.location):
+                    if "/" in path or ":" in path:
+                        self._check(file_at(self.location / LOG / _SIDECARS, path))
+                self._checked.add(entry.name)
+
     def _open(self, version: int | None = None) -> DeltaTable:
+        self._check_sidecars()
         try:
             return DeltaTable(str(self.location), version=version)
         except DeltaError as error:
@@ -317,6 +378,23 @@ class TableHistory:
                 fix="Choose a newer version, or reset the offsets to read the table from a "
                 "newer snapshot; and raise the table's property delta.logRetentionDuration.",
             ) from error
+
+
+def _sidecars(checkpoint: Location) -> Iterator[str]:
+    """Yield the paths of a checkpoint's files; nothing for one that is torn."""
+    try:
+        if checkpoint.name.endswith(".json"):
+            for action in actions_in(checkpoint):
+                if "sidecar" in action:
+                    yield str(action["sidecar"]["path"])
+        elif checkpoint.name.endswith(".parquet"):
+            with checkpoint.open_input() as file:
+                found = pq.ParquetFile(file)
+                if "sidecar" in found.schema_arrow.names:
+                    rows = found.read(columns=["sidecar.path"])["sidecar"].to_pylist()
+                    yield from (str(row["path"]) for row in rows if row and row["path"])
+    except (FileNotFoundError, ValueError):  # what is wrong is told where it is needed
+        return
 
 
 def _definition(table: DeltaTable) -> Definition:
@@ -383,4 +461,10 @@ def _file(body: Mapping[str, Any], *, keep: bool) -> DataFile:
     rows = json.loads(body.get("stats") or "{}").get("numRecords") or 0
     # Statistics are most of an action, and no reader of a whole file needs them.
     action = {name: body[name] for name in body if name not in ("stats", "tags")}
-    return DataFile(body["path"], body.get("size") or 0, rows, action if keep else None)
+    return DataFile(
+        body["path"],
+        body.get("size") or 0,
+        rows,
+        action if keep else None,
+        body.get("deletionVector"),
+    )

@@ -120,7 +120,7 @@ class DeltaReader(FrameSource):
     def start(self, context: TaskContext) -> None:
         super().start(context)
         self._location = Location.of(self.settings.path)
-        self._history = TableHistory(self._location)
+        self._history = TableHistory(self._location, self._require_allowed)
         self._partition = {"path": self.settings.path}
         self._spark: tuple[tuple[SparkSession, str], SparkTable] | None = None
         key_sql(columns_of(self._history.current), self.settings.key_fields)
@@ -260,7 +260,8 @@ class DeltaReader(FrameSource):
     def _table(self, spark: SparkSession, definition: Definition) -> SparkTable:
         whose = spark, definition.table
         if self._spark is None or self._spark[0] != whose:
-            self._spark = whose, SparkTable(spark, self._location, definition.table)
+            check = self._require_allowed
+            self._spark = whose, SparkTable(spark, self._location, definition.table, check)
         return self._spark[1]
 
     def _placed(self, pieces: Iterable[_Piece]) -> Iterator[PlacedFile]:
@@ -381,10 +382,20 @@ class DeltaReader(FrameSource):
                 "are left out.",
             )
 
+    def _require_allowed(self, file: Location) -> None:
+        """Raise SourceError for a file that the log leads to, and that may not be read."""
+        try:
+            self.context.check_file(file.path)
+        except ConfigError as error:
+            problem = f"The log of the table {self._location} leads out of it: {error.problem}"
+            raise SourceError(problem, fix=error.fix, field="path") from error
+
     def _require_files(self, pieces: Iterable[_Piece]) -> None:
-        """Raise DataLostError where a file of a range is gone."""
+        """Raise DataLostError where a file of a range is gone, and as _require_allowed."""
         for piece in pieces:
             for file in piece.files:
+                for read in file.locations(self._location):
+                    self._require_allowed(read)
                 at = file.location(self._location)
                 if at.exists():
                     continue

@@ -7,14 +7,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from tests.task_doubles import Context
 
 from headrace.sdk import DataLostError, Position, ReadLimit, SourceError
+from headrace.sdk.deltalog import write_commit
+from headrace.sdk.location import Location
 from headrace_plugins.connectors.delta import DeltaSource
 from headrace_plugins.connectors.delta.reader import DeltaReader
 
@@ -331,3 +335,25 @@ def test_a_table_that_is_made_anew_is_read_as_what_it_is_now(table: Table) -> No
     write_deltalake(table.path, pa.table({"id": [2], "other": [0.5]}), mode="append")
     reading.at = Position()
     assert reading.step() == [{"id": 2, "other": 0.5}]
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_files_outside_of_the_table_are_read(table: Table, tmp_path: Path, form: str) -> None:
+    # The names of a shallow clone, and one with what Java and Python quote differently.
+    table.create()
+    outside = tmp_path / "a b=(é)~'"
+    outside.mkdir()
+    for version in (1, 2):
+        file = outside / f"{version}.parquet"
+        pq.write_table(pa.table({"id": [version], "name": ["x"]}, COLUMNS), file)
+        add = {
+            "path": form.format(quote(str(file))),
+            "partitionValues": {},
+            "size": file.stat().st_size,
+            "modificationTime": version,
+            "dataChange": True,
+        }
+        write_commit(Location.of(table.path), version, {"commitInfo": {}}, {"add": add})
+    for keys in ({}, {"starting_version": "0"}, {"starting_version": "1"}):
+        rows = [row["id"] for row in table.read(**keys).step()]
+        assert rows == [1, 2]

@@ -64,6 +64,9 @@ class Context:
     def position(self) -> Position:
         return self._position
 
+    def check_file(self, path: str) -> None:
+        raise AssertionError
+
     def stopping(self) -> bool:
         return False
 
