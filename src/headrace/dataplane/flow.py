@@ -482,8 +482,10 @@ class Flow:
         """Give the sink the records as Arrow, past the JVM."""
         tolerant = self.dead_letters is not None
         try:
-            counts = copy_straight(self.spark, arrow, to.schema, write, tolerant=tolerant)
-            staged = write.staged()
+            counts, results = copy_straight(
+                self.spark, arrow, to.schema, write, tolerant=tolerant
+            )
+            staged = write.staged(results)
             # What is there counts, and not what the workers say that they have written.
             counts = replace(counts, written=staged.rows)
             check_balance(counts, batch)

@@ -273,13 +273,16 @@ def _records(rows: pa.RecordBatch, errors: pa.Array, *, is_row: bool) -> pa.Reco
     return pa.RecordBatch.from_arrays([value, errors], ["value", "error"])
 
 
-_COUNTED = "rows BIGINT, rejected BIGINT, first STRING"
+_COUNTED = "rows BIGINT, rejected BIGINT, first STRING, written STRING"
 
 
 def copy_straight(
     spark: SparkSession, arrow: ArrowParts, schema: Schema, to: ArrowWrite, *, tolerant: bool
-) -> Counts:
-    """Write the rows of all parts past the JVM; return what their readers counted.
+) -> tuple[Counts, list[str]]:
+    """Write the rows of all parts past the JVM.
+
+    Returns what their readers counted, and what ``to`` has written, in the order of the parts:
+    only the attempts whose results arrive here count.
 
     Raises ToleranceExceededError: a row is rejected, and none is tolerated.
     """
@@ -302,9 +305,11 @@ def copy_straight(
                 if batch.num_rows:
                     yield conform(batch, target)
 
-        write(number, rows())
+        result = write(number, rows())
+        texts = {"first": first, "written": result}
         yield pa.RecordBatch.from_pydict(
-            {"rows": [written], "rejected": [rejected], "first": pa.array([first], pa.string())}
+            {"rows": [written], "rejected": [rejected]}
+            | {name: pa.array([text], pa.string()) for name, text in texts.items()}
         )
 
     found = over_parts(spark, list(enumerate(arrow.parts)), copied, _COUNTED).collect()
@@ -312,7 +317,8 @@ def copy_straight(
     if firsts and not tolerant:
         raise not_tolerated(firsts[0])
     rows, rejected = (sum(row[name] for row in found) for name in ("rows", "rejected"))
-    return Counts(read=rows + rejected, rejected=rejected)
+    results = [row["written"] for row in found if row["written"] is not None]
+    return Counts(read=rows + rejected, rejected=rejected), results
 
 
 class _RetryingReader(Generic[_Source]):

@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from headrace.sdk.deltalog import CommitConflictError, commit, encoded_path, table_folder
 from headrace.sdk.errors import RetriableError, StaleEpochError
 from headrace.sdk.filestats import file_stats
-from headrace.sdk.folders import folder_name
+from headrace.sdk.folders import folder_name, written_parts
 from headrace.sdk.location import Location, sync
 
 if TYPE_CHECKING:
@@ -101,6 +101,15 @@ def staged_files(
     found.sort(key=lambda file: file.path.split("/"))
     files = (_added(path, table, partition_by, stats=stats) for path in found)
     return [file for file in files if file.rows]
+
+
+def staged_parts(table: Location, mark: Mark, names: Sequence[str]) -> list[AddedFile]:
+    """Return the files that an attempt has staged by ``write_part``, by their names.
+
+    They have statistics, as in ``stage_parquet``. All other files in its folder are deleted.
+    """
+    found = written_parts(table / staging_folder(mark), names)
+    return [file for path in found if (file := _added(path, table, (), stats=True)).rows]
 
 
 def discard_staged(table: Location, mark: Mark, *, folder: str = _DATA) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from headrace.sdk.errors import ConfigError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headrace.sdk.location import Location
 
@@ -77,19 +77,19 @@ _GROUP_BYTES = 128 * 1024 * 1024
 
 def write_part(
     folder: Location, compression: str, number: int, rows: Iterator[pa.RecordBatch]
-) -> None:
-    """Write the rows of a part as one file of the folder, or none where there are none.
+) -> str | None:
+    """Write the rows of a part as one file of the folder; return its name.
 
-    A part that is written again replaces its file; what a killed attempt leaves is hidden.
+    None where there are no rows. A part that is written again gets another file: Spark may
+    have given up an attempt that still writes, and ends after the batch was committed.
     """
     first = next(rows, None)
     if first is None:
-        return
+        return None
     folder.make_folder()
-    name = f"part-{number:05d}.{compression}.parquet"
-    draft = folder / f".{name}.{uuid.uuid4().hex}.draft"
+    name = f"part-{number:05d}-{uuid.uuid4().hex}.{compression}.parquet"
     with (
-        draft.open_output() as file,
+        (folder / name).open_output() as file,
         pq.ParquetWriter(
             file, first.schema, compression=compression, use_dictionary=_repeating(first)
         ) as writer,
@@ -102,7 +102,18 @@ def write_part(
             group.append(batch)
             size += batch.nbytes
         writer.write_table(pa.Table.from_batches(group))
-    draft.move_to(folder / name)
+    return name
+
+
+def written_parts(folder: Location, names: Sequence[str]) -> list[Location]:
+    """Return the files of these names that are in the folder, in the order of the names.
+
+    All others are deleted: attempts have written them that were given up.
+    """
+    found = {entry.name: entry.location for entry in folder.list()}
+    for name in found.keys() - set(names):
+        found[name].delete()
+    return [found[name] for name in names if name in found]
 
 
 def _repeating(rows: pa.RecordBatch) -> list[str] | bool:

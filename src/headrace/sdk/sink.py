@@ -89,15 +89,19 @@ class ArrowWrite:
     """What writes the rows of a batch as Arrow.
 
     Args:
-        write: Writes one part, on an executor: its number and its rows. It is pickled. It may
-            run more than once for a part, also at the same time, with the same rows; only one
-            of them may stay.
-        staged: Returns what all parts have written, on the driver, when they are.
+        write: Writes one part, on an executor: its number and its rows. Returns what it has
+            written, such as the name of a file, or None for nothing. It is pickled. It may run
+            more than once for a part, also at the same time, with the same rows, and a run
+            that Spark has given up may end after the commit: so each writes to a place of its
+            own, and changes nothing that another has written.
+        staged: Returns what is staged, on the driver, of the results of ``write``: one for
+            each part that has written anything, in their order. What has another name is of
+            runs that do not count.
         abort: Removes what parts have written where not all of them were.
     """
 
-    write: Callable[[int, Iterator[pa.RecordBatch]], None]
-    staged: Callable[[], StagedWrite]
+    write: Callable[[int, Iterator[pa.RecordBatch]], str | None]
+    staged: Callable[[Sequence[str]], StagedWrite]
     abort: Callable[[], object]
 
 

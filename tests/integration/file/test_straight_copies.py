@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -19,7 +20,7 @@ from tests.task_doubles import Context
 from headrace.control.connector_settings import sink_def, source_def
 from headrace.dataplane import DeadLetterWriter, Flow, FrameReader, Step
 from headrace.model import Batch, ToleranceExceededError
-from headrace.sdk import FrameSink, Position, SourceError, StagedWrite
+from headrace.sdk import FrameSink, Position, ReadLimit, SourceError, StagedWrite
 from headrace.sdk.location import Location
 from headrace.sdk.sink import ArrowWrite
 from headrace.topics import Topics
@@ -199,9 +200,9 @@ def test_a_part_that_is_lost_stops_the_batch(
         write = offer(*args)
         assert write is not None
 
-        def staged() -> StagedWrite:
+        def staged(names: Sequence[str]) -> StagedWrite:
             next((tmp_path / "out").rglob("part-*.parquet")).unlink()
-            return write.staged()
+            return write.staged(names)
 
         return replace(write, staged=staged)
 
@@ -209,6 +210,71 @@ def test_a_part_that_is_lost_stops_the_batch(
     with pytest.raises(SourceError, match=f"read {LINES} records but wrote"):
         one.flow.run(batch(one.flow, 1, Position()))
     assert one.staged() == []
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Return the files of a target that its readers see, by name."""
+    if (folder / "_delta_log").exists():
+        found = [Path(uri.removeprefix("file://")) for uri in DeltaTable(folder).file_uris()]
+    else:
+        found = sorted(folder.glob("part-*"))
+    return {path.name: path.read_bytes() for path in found}
+
+
+OTHERS = pa.RecordBatch.from_pylist(
+    [{"id": -1, "name": "late"}],
+    schema=pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())]),
+)
+
+
+def test_an_attempt_that_ends_after_the_commit_changes_nothing(
+    copy: Start, tmp_path: Path
+) -> None:
+    """Spark may have given up an attempt of a part that goes on, on an executor it lost."""
+    (tmp_path / "in/a.csv").write_text(CSV)
+    one = copy()
+    first = batch(one.flow, 1, Position())
+    one.flow.run(first)
+    rows, files = one.rows(), files_in(tmp_path / "out")
+    (write,) = one.straight
+    assert write is not None
+    write.write(0, iter([OTHERS]))
+    assert files_in(tmp_path / "out") == files
+    (tmp_path / "in/b.csv").write_text("id,name\n5000,x\n")
+    again = copy()
+    assert again.flow.run(replace(first, again=True, epoch=2)).written == LINES
+    assert files_in(tmp_path / "out") == files
+    at = again.flow.source.latest(first.end, ReadLimit())
+    again.flow.run(Batch(TASK, 2, 2, first.end, at, NOW))
+    assert again.rows() == [*rows, {"id": 5000, "name": "x"}]
+    assert files.items() <= files_in(tmp_path / "out").items()
+    write.write(0, iter([OTHERS]))
+    assert again.rows() == [*rows, {"id": 5000, "name": "x"}]
+
+
+def test_only_the_attempts_count_whose_results_the_driver_has(
+    copy: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in/a.csv").write_text(CSV)
+    one = copy()
+    (sink,) = one.flow.sinks
+    offer = sink.arrow_write
+
+    def speculating(*args: Any) -> ArrowWrite:
+        write = offer(*args)
+        assert write is not None
+
+        def staged(names: Sequence[str]) -> StagedWrite:
+            for number in range(len(names)):
+                write.write(number, iter([OTHERS]))
+            return write.staged(names)
+
+        return replace(write, staged=staged)
+
+    monkeypatch.setattr(sink, "arrow_write", speculating)
+    assert one.flow.run(batch(one.flow, 1, Position())).written == LINES
+    assert [row["id"] for row in one.rows()] == list(range(LINES))
+    assert {path.name for path in one.staged()} <= files_in(tmp_path / "out").keys()
 
 
 def test_a_chain_needs_spark(copy: Start, tmp_path: Path) -> None:

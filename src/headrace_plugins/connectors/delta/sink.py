@@ -35,7 +35,7 @@ from headrace.sdk.delta import (
     discard_staged,
     find_receipt,
     stage_parquet,
-    staged_files,
+    staged_parts,
     staging_folder,
 )
 from headrace.sdk.deltalog import flush_commits
@@ -248,8 +248,8 @@ class DeltaTask(FrameSink):
         to = self._destination(frame.sparkSession, batch.topic, plan.fit)
         mark = batch.mark
 
-        def staged() -> StagedWrite:
-            return StagedAppend(to=to, mark=mark, files=staged_files(to.path, mark, stats=True))
+        def staged(names: Sequence[str]) -> StagedWrite:
+            return StagedAppend(to=to, mark=mark, files=staged_parts(to.path, mark, names))
 
         return ArrowWrite(
             write=partial(write_part, to.path / staging_folder(mark), "snappy"),

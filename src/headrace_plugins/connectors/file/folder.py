@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import uuid
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from pyspark.sql.types import BinaryType
 from typing_extensions import override
 
 from headrace.sdk import ConfigError, Schema, SinkError, StagedWrite, StaleEpochError, Type
-from headrace.sdk.folders import write_part
+from headrace.sdk.folders import write_part, written_parts
 from headrace.sdk.location import Location, sync
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sink import ArrowWrite
@@ -218,9 +219,8 @@ class FolderSink(PathSink):
         staging = staging_folder(root / HOUSEKEEPING, mark)
         staging.delete_folder()
 
-        def staged() -> StagedWrite:
-            found = (e.location for e in staging.list() if e.name.startswith("part-"))
-            return _staged_parquet(root, mark, sorted(found, key=str))
+        def staged(names: Sequence[str]) -> StagedWrite:
+            return _staged_parquet(root, mark, written_parts(staging, names))
 
         write = partial(write_part, staging, compression)
         return ArrowWrite(write, staged, staging.delete_folder)
@@ -389,7 +389,11 @@ class _Folder:
         return None if tree is None else Committed.from_json(tree)
 
     def _finish(self, batch: Committed, mark: Mark) -> None:
-        """Move what is still staged. Doing it twice changes nothing."""
+        """Move what is still staged. Doing it twice changes nothing.
+
+        What is not staged any more was moved before. No attempt that ends late stages it
+        again, as each writes files with names of their own.
+        """
         staging, state = self._house / "staging", self._mark_file(mark)
         moves = [
             (
@@ -440,7 +444,9 @@ def _compressed(spark: SparkSession, files: Sequence[Location]) -> list[Location
     """Compress staged files by a job; return those that are there then."""
 
     def compress(path: str) -> str:
-        packed = f"{path}.zst"
+        # An attempt that Spark has given up may end after the commit: it has its own file.
+        stem, dot, extension = path.rpartition(".")
+        packed = f"{stem}-{uuid.uuid4().hex}{dot}{extension}.zst"
         with (
             Location.of(path).open_input() as source,
             Location.of(packed).open_output() as file,
