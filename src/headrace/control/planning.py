@@ -50,6 +50,22 @@ class SourcePlan:
         return self.connector.config_def().parse(self.config)
 
     @property
+    def row_keys(self) -> Mapping[str, str] | None:
+        """Return digests of the values, other than the defaults, that decide its rows.
+
+        None where the connector names no such keys.
+        """
+        if not self.connector.row_keys:
+            return None
+        defined, parsed = self.connector.config_def().keys, self.parsed
+        values = {key: parsed[key] for key in self.connector.row_keys}
+        return {
+            key: _digest(value)[:8]
+            for key, value in values.items()
+            if value != defined[key].default
+        }
+
+    @property
     def is_capture(self) -> bool:
         return issubclass(self.connector.task_class(self.parsed), CaptureSource)
 
@@ -108,6 +124,11 @@ class TaskPlan:
     def policies(self) -> list[EvolutionPolicy]:
         """Return what each target does when the schema of the records changes."""
         return [sink.evolution for sink in self.sinks] or [self.evolution]
+
+    @property
+    def source_keys(self) -> Mapping[str, str] | None:
+        """Return what decides its source's rows; None where that is not known."""
+        return None if self.source is None else self.source.row_keys
 
     @property
     def routes(self) -> bool:
@@ -263,8 +284,12 @@ def _chain_of(definition: Definition) -> str:
     """Return a digest of the chain as it is configured, its references unresolved."""
     steps = [asdict(step) | {"place": ""} for step in definition.steps]
     keys = {key: value for key, value in definition.common.items() if ".converter" in key}
-    text = json.dumps([steps, keys], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _digest([steps, keys])[:16]
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sinks(definition: Definition, registry: Registry) -> list[SinkPlan]:

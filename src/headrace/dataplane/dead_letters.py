@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
+from headrace.dataplane.fingerprint import NOTHING_KNOWN, Fingerprint, changed_chain
 from headrace.dataplane.json_sql import json_sql
 from headrace.dataplane.topic_sinks import fitted
 from headrace.model import MOST_LINES, Batch, Counts, ErrorLog, TaskId
@@ -33,7 +34,7 @@ from headrace.topics import LETTERS, Topic, letter_headers
 
 _FIGURES = ("count(1)", "any_value(cause.message)")
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
-_LETTERS, _TOPIC, _CHAIN = "letters", "topic", "chain"
+_LETTERS, _TOPIC = "letters", "topic"
 _FOLDER = "letters"
 """Upkeep clears what crashed attempts left in ``data``; these a restart may still need."""
 
@@ -52,15 +53,6 @@ class RejectedFrame:
     frame: DataFrame
     value: Schema
     key: Schema | None
-
-
-def changed_chain(where: str) -> StateError:
-    """Return the error of a batch in doubt of which a part went through another chain."""
-    return StateError(
-        problem=f"The unfinished batch is in {where} already, as other transforms or "
-        "converters made it.",
-        fix="Set them back to what they were until the batch is finished.",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +266,7 @@ class DeadLetterPart:
         letters: What becomes of rejected records; None where nothing is tolerated.
         mark: The batch's in the sink.
         writer: The application without the sink's name.
-        chain: Names the chain of transforms and converters, as a digest.
+        fingerprint: What decides which records there are.
         sink: The sink's number: what it refuses is to be replayed to it alone.
         first: Whether its transaction takes the letters of what the chain rejects, which are
             for all sinks and no other's.
@@ -284,7 +276,7 @@ class DeadLetterPart:
     letters: DeadLetterWriter | None
     mark: Mark
     writer: str
-    chain: str = ""
+    fingerprint: Fingerprint = NOTHING_KNOWN
     sink: int = 0
     first: bool = True
     alone: bool = False
@@ -306,16 +298,11 @@ class DeadLetterPart:
         self.append(StagedDeadLetters.from_json(staged))
         return Counts.from_receipt(receipt)
 
-    def is_of_other_chain(self, receipt: str) -> bool:
-        """Return whether a receipt of the batch says that another chain made its records."""
-        chain = receipt_figures(receipt).get(_CHAIN, "")
-        return bool(chain and self.chain) and chain != self.chain
-
     def stage(self, rejected: RejectedFrame, count: int, batch: Batch) -> StagedDeadLetters:
         """Stage the letters of a batch of which so many records are rejected, and log them.
 
         Raises:
-            StateError: The chain rejects others than those whose letters are there.
+            StateError: Others are rejected than those whose letters are there.
         """
         writer = self.letters
         assert writer is not None
@@ -324,7 +311,8 @@ class DeadLetterPart:
         chain = writer.settled(self.chain_mark, batch)
         if chain is not None:
             if writer.counted(chained).causes != chain.causes:
-                raise changed_chain(str(self._topic))
+                what = "transforms, converters or keys of the source"
+                raise changed_chain(str(self._topic), what)
         elif self.first:
             chain = writer.staged(chained, self.chain_mark)
         else:
@@ -344,9 +332,7 @@ class DeadLetterPart:
 
     def receipt(self, counts: Counts, letters: StagedDeadLetters) -> str:
         """Return what the sink keeps beside the batch's mark."""
-        figures = asdict(counts)
-        if self.chain:
-            figures[_CHAIN] = self.chain
+        figures = asdict(counts) | self.fingerprint.figures()
         if staged := letters.to_json():
             figures[_LETTERS] = {**staged, _TOPIC: self._topic}
         return self.mark.receipt(figures)

@@ -7,7 +7,7 @@ and the sinks differ (Guarantee 7).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -23,7 +23,6 @@ from headrace.dataplane.dead_letters import (
     DeadLetterWriter,
     RejectedFrame,
     StagedDeadLetters,
-    changed_chain,
 )
 from headrace.dataplane.delivery import (
     RowCount,
@@ -37,6 +36,7 @@ from headrace.dataplane.delivery import (
     sink_marks,
 )
 from headrace.dataplane.failures import translated
+from headrace.dataplane.fingerprint import Fingerprint, require_same_routing
 from headrace.dataplane.packed import PackedCopy
 from headrace.dataplane.records import RecordFrame, record_frame
 from headrace.dataplane.refusals import refusing, with_refused
@@ -112,6 +112,7 @@ class Flow:
         sinks: Where the records go; each gets all of them.
         names: What each is called in marks, behind the application; nothing for one alone.
         chain: Names the transforms and converters, as a digest; nothing where it is not known.
+        source_keys: What decides the source's rows, see Fingerprint.
         staging: A folder on the topics' file system, to divide batches by topic in.
         dead_letters: What becomes of rejected records; None stops the task at the first.
         check_limits: Raises when a batch brings more rejected records than are tolerated.
@@ -129,6 +130,7 @@ class Flow:
     staging: Location
     names: Sequence[str] = ("",)
     chain: str = ""
+    source_keys: Mapping[str, str] | None = None
     dead_letters: DeadLetterWriter | None = None
     evolution: Evolution = field(default_factory=Evolution)
     check_limits: Callable[[Batch, Counts], None] | None = None
@@ -153,10 +155,15 @@ class Flow:
         return not self._committing.is_set()
 
     @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What decides which records a range gives."""
+        return Fingerprint(self.chain, self.source_keys)
+
+    @cached_property
     def routing(self) -> str:
-        """What decides which topic each record goes to, as a digest; nothing for one topic."""
+        """What decides which topic each record goes to, as digests; nothing for one topic."""
         is_one = constant_topic(self.steps, self.topic) is not None
-        return "" if is_one else self.chain
+        return "" if is_one else self.fingerprint.to_text()
 
     def run(self, batch: Batch) -> Counts:
         """Move the batch; return only when it is durable. Running it again adds nothing.
@@ -170,14 +177,8 @@ class Flow:
         """
         self._committing.clear()
         self._width.clear()
-        if batch.again and batch.routing not in {None, self.routing}:
-            # Guarantee 2: each topic has a mark of its own, and which rows it stands for is
-            # known only to the chain that has divided them.
-            raise StateError(
-                problem="Other transforms or converters than those of the unfinished batch "
-                "decide which topic each record goes to.",
-                fix="Set them back to what they were until the batch is finished.",
-            )
+        if batch.again and batch.routing is not None:
+            require_same_routing(self.routing, batch.routing)
         with translated(f"running batch {batch.id} of {batch.task}"):
             for step in self.steps:
                 if isinstance(step.transform, CodeTransform):
@@ -230,10 +231,12 @@ class Flow:
         becomes visible in the first.
         """
         receipts = [(part, part.receipt(batch)) for part in parts]
-        others = [p for p, there in receipts if there and p.letters.is_of_other_chain(there)]
-        if others and any(there is None for _, there in receipts):
-            # Guarantee 4: what one chain rejects another may let through.
-            raise changed_chain(others[0].title)
+        if any(there is None for _, there in receipts):
+            # Guarantee 4: what is rejected once may be let through by another chain, or where
+            # the source reads otherwise.
+            for part, there in receipts:
+                if there:
+                    self.fingerprint.require_same(Fingerprint.of_receipt(there), part.title)
         held = [None if there is None else p.held(there, rows) for p, there in receipts]
         counts_of_sinks: list[Counts] = []
         staged: list[StagedPart] = []
@@ -395,7 +398,7 @@ class Flow:
                 self.dead_letters,
                 mark,
                 application,
-                self.chain,
+                self.fingerprint,
                 sink=number,
                 first=not parts,
                 alone=only_sink is not None,

@@ -141,6 +141,7 @@ class Assembler:
                 sinks=sinks,
                 names=names_of(plan),
                 chain=plan.chain,
+                source_keys=plan.source_keys,
                 staging=self.topics.staging,
                 dead_letters=self._dead_letters(plan),
                 evolution=Evolution(policies=plan.policies, memory=context.schemas),

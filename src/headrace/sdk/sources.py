@@ -270,6 +270,12 @@ class SourceConnector(Connector):
     number, so new things come last, or in tasks of their own.
     """
 
+    row_keys: ClassVar[tuple[str, ...]] = ()
+    """The keys that decide which rows a range gives, and what is in them, such as a schema or
+    a dialect; not those that say where the range is, how large it is or how fast it is read. A
+    batch that some of its sinks hold is not read again while one of these has another value,
+    as the other sinks would get other rows."""
+
     def start(self, config: Config, context: ConnectorContext) -> None:
         """Keep the parsed configuration; connect to what planning needs."""
         self.config = config

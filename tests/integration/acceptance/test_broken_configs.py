@@ -100,6 +100,12 @@ class Loose(Scale):
         raise ZeroDivisionError
 
 
+class DecidesRowsByNoKey(Scale):
+    """Names a key that it does not have."""
+
+    row_keys = ("width", "schema")
+
+
 class Kit(ConnectorAcceptance):
     """Its tests, to be called one by one."""
 
@@ -125,6 +131,11 @@ KIT = Kit()
             "Validation itself failed",
         ),
         (Loose, KIT.test_the_connector_and_its_keys_are_documented, "These have none: path."),
+        (
+            DecidesRowsByNoKey,
+            KIT.test_the_keys_that_decide_rows_are_keys_of_the_connector,
+            "These are none: schema.",
+        ),
         (FailsToStop, KIT.test_stop_bears_a_start_that_never_was, "stop raised Attribute"),
     ],
 )
@@ -135,7 +146,11 @@ def test_a_broken_configuration_is_found(
     driver.connector = connector
     arguments = (
         [driver]
-        if check == KIT.test_the_connector_and_its_keys_are_documented
+        if check
+        in {
+            KIT.test_the_connector_and_its_keys_are_documented,
+            KIT.test_the_keys_that_decide_rows_are_keys_of_the_connector,
+        }
         else [headrace_harness, driver]
     )
     with pytest.raises(BrokenPromiseError, match=seen.replace(".", "[.]")):

@@ -176,6 +176,20 @@ def test_a_batch_in_doubt_is_divided_only_by_the_chain_that_began_to(
     assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
 
 
+def test_a_batch_in_doubt_is_divided_only_as_its_source_was_read(spark, tmp_path: Path) -> None:
+    to = Appended(tmp_path, fail_after="t0")
+    begun = to.flow(spark, BY_LAST_DIGIT, chain="thirds", source_keys={"schema": "1"})
+    with pytest.raises(TargetDownError):
+        begun.run(batch(1, 0, 30))
+    again = replace(batch(1, 0, 30, again=True), epoch=2, routing=begun.routing)
+    with pytest.raises(StateError, match="source's schema"):
+        to.flow(spark, BY_LAST_DIGIT, chain="thirds", source_keys={}).run(again)
+    assert to.ids(spark, "t0") == THIRDS["t0"]
+    # The intent of an earlier version does not have the keys.
+    begun.run(replace(again, epoch=3, routing="thirds"))
+    assert {name: to.ids(spark, name) for name in to.topics()} == THIRDS
+
+
 def test_a_batch_in_doubt_for_one_topic_is_not_divided(spark, tmp_path: Path) -> None:
     to = Appended(tmp_path, fail_after="t1")
     begun = to.flow(spark, to_topic("'t1'"), chain="one")

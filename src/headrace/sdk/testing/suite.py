@@ -136,6 +136,18 @@ class ConnectorAcceptance(ABC):
                 read=Connector,
             )
 
+    def test_the_keys_that_decide_rows_are_keys_of_the_connector(
+        self, made: SourceDriver | SinkDriver
+    ) -> None:
+        defined = made.connector.config_def().keys
+        unknown = [key for key in getattr(made.connector, "row_keys", ()) if key not in defined]
+        if unknown:
+            raise BrokenPromiseError(
+                promise="row_keys are keys of the connector.",
+                seen=f"These are none: {', '.join(unknown)}.",
+                read=SourceConnector,
+            )
+
     def test_stop_bears_a_start_that_never_was(
         self, headrace_harness: Harness, made: SourceDriver | SinkDriver
     ) -> None:

@@ -44,6 +44,10 @@ class DeltaSource(SourceConnector):
 
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
+    row_keys = (
+        *("key.fields", "read.change.feed", "change.feed.format"),
+        *("skip.change.commits", "ignore.deletes", "ignore.changes"),
+    )
 
     settings: DeltaSourceSettings
 

@@ -30,6 +30,7 @@ from headrace_plugins.connectors.file.settings import (
     SHARE_KEY,
     FileSourceSettings,
     SourceSettings,
+    TextSettings,
     follows,
 )
 from headrace_plugins.connectors.file.time_patterns import TimePattern
@@ -62,6 +63,11 @@ class FileSource(SourceConnector):
     version = "1.0"
     delivery = DeliveryGuarantee.EXACTLY_ONCE
     aliases = OTHER_SOURCES
+    row_keys = (
+        *TextSettings.config_def().keys,
+        *("format", "schema", "infer.rows", "infer.conflicts", "multiline"),
+        "timestamp.nanos",
+    )
 
     settings: FileSourceSettings
 
