@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.differential.packing import written_file
@@ -47,7 +48,9 @@ def value_of(text: str, kind: str) -> object:
             raise ValueError(text)
         return int(text)
     if kind == "DOUBLE":
-        return float(text.strip(" \t")) if text.strip(" \t") == text.strip() else _no(text)
+        found = float(text.strip(" \t")) if text.strip(" \t") == text.strip() else _no(text)
+        # What is too large for a DOUBLE is no infinity.
+        return _no(text) if found in {math.inf, -math.inf} and "inf" not in text else found
     if kind == "BOOLEAN":
         return (
             {"true": True, "false": False}.get(text.lower()) if _is_boolean(text) else _no(text)
@@ -56,15 +59,15 @@ def value_of(text: str, kind: str) -> object:
         return date.fromisoformat(text) if len(text) == 10 else _no(text)
     if len(text) < 10:
         return _no(text)
-    found = datetime.fromisoformat(text)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _is_boolean(text: str) -> bool:
     return text.lower() in {"true", "false"}
 
 
-def _no(text: str) -> object:
+def _no(text: str) -> NoReturn:
     raise ValueError(text)
 
 

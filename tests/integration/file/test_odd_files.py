@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import zlib
 from collections.abc import Callable
 from decimal import Decimal
@@ -18,13 +19,15 @@ import pytest
 from tests.integration.file.conftest import Reading
 
 from headrace.dataplane import FrameReader
-from headrace.sdk import ConfigError, HeadraceError, ReadLimit, SourceError
+from headrace.sdk import ConfigError, HeadraceError, ReadLimit, Schema, SourceError
+from headrace.sdk.sparktypes import from_spark_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("source", ["arrow"], indirect=True)]
 
 Source = Callable[..., Reading]
 UTC = dt.UTC
 NANOS = 1_700_000_000_123_456_789
+EARLY = dt.datetime.fromisoformat("1001-01-07T09:02:03.123456")
 AT = dt.datetime.fromisoformat("2023-11-14T22:13:20.123456")
 
 
@@ -192,13 +195,35 @@ def test_names_of_parquet_may_differ_in_case_only(source: Source, tmp_path: Path
     assert read(source, folder) == ([(1, 2)], [])
 
 
-def test_int96_of_hive_is_read_by_spark(source: Source, tmp_path: Path) -> None:
-    table = pa.table({"t": pa.array([NANOS // 1000 * 1000], pa.timestamp("ns"))})
+def test_int96_is_a_point_in_time(source: Source, tmp_path: Path) -> None:
+    for name, time in (("a", AT), ("b", EARLY)):
+        table = pa.table({"t": pa.array([time], pa.timestamp("us"))})
+        pq.write_table(
+            table, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=True
+        )
+    frame = source(tmp_path).step()
+    assert frame is not None
+    [value, *_] = from_spark_json(json.loads(frame.schema.json())).fields
+    assert [f.schema for f in value.schema.fields] == [Schema.timestamp(optional=True)]
+    assert [row.value.t for row in frame.collect()] == [AT, EARLY]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_nanoseconds_of_int96_are_rejected_or_cut(
+    source: Source, tmp_path: Path, nested: bool
+) -> None:
+    times = pa.array([NANOS, NANOS // 1000 * 1000, None], pa.timestamp("ns"))
+    if nested:
+        times = pa.ListArray.from_arrays([0, 1, 2, 3], times)
+    table = pa.table({"t": times})
     pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
-    assert read(source, tmp_path) == ([(AT,)], [])
-    odd = table.append_column("n", pa.nulls(1))
-    pq.write_table(odd, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
-    assert read(source, tmp_path) == ([(AT, None), (AT, None)], [])
+    frame = source(tmp_path).step()
+    assert frame is not None
+    errors = [row.error for row in frame.collect()]
+    assert [bool(error) for error in errors].count(True) == 1
+    assert "789" in next(error.raw for error in errors if error)
+    rows, bad = read(source, tmp_path, timestamp_nanos="truncate")
+    assert (len(rows), bad) == (3, [])
 
 
 def test_pandas_writes_nanoseconds_and_columns_of_none(source: Source, tmp_path: Path) -> None:

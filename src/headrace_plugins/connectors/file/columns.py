@@ -35,7 +35,7 @@ from headrace_plugins.connectors.file.inference import (
     undecodable,
 )
 from headrace_plugins.connectors.file.listing import Group, spark_path
-from headrace_plugins.connectors.file.parquet_parts import needs_arrow
+from headrace_plugins.connectors.file.parquet_parts import columns_of, needs_arrow
 from headrace_plugins.json_inference import (
     TEXT,
     merged_type,
@@ -354,7 +354,7 @@ def _parquet_schema(path: str) -> tuple[pa.Schema, bool]:
     """Return the columns of a file, and whether Arrow is to read them."""
     try:
         with Location.of(path).open_input() as file, pq.ParquetFile(file) as source:
-            return source.schema_arrow.remove_metadata(), needs_arrow(source, path)
+            return columns_of(source), needs_arrow(source, path)
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(
             problem=f"{path} is not a Parquet file: {error}", fix="Repair or delete the file."

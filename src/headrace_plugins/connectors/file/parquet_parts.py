@@ -1,8 +1,8 @@
 """Parquet files of columns that Spark does not read, or not as they are, read by Arrow.
 
-Such are columns of nothing but nulls, half floats, times of day, nanoseconds, decimals of
-variable length, names that differ in case only, and what is compressed by Brotli or Hadoop's
-LZ4. Each part is some row groups of a file.
+Such are columns of nothing but nulls, half floats, times of day, nanoseconds, INT96 of others
+than Spark, decimals of variable length, names that differ in case only, and what is compressed
+by Brotli or Hadoop's LZ4. Each part is some row groups of a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from headrace.sdk.location import Location
 from headrace_plugins.connectors.file.records import PLUGIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import IO
 
     from numpy.typing import NDArray
 
@@ -35,6 +36,7 @@ _MICRO = 1000
 _ARROWS_CODECS = {"BROTLI", "UNKNOWN"}
 """Codecs for which Spark has no class; Arrow calls Hadoop's LZ4 unknown, and reads it."""
 _LONG_DIGITS = 18
+_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,46 @@ def needs_arrow(file: pq.ParquetFile, path: str) -> bool:
         raise SourceError(problem, fix="Write it with another compression, such as ZSTD.")
     if codecs & _ARROWS_CODECS or any(map(_is_variable_decimal, columns)):
         return True
-    int96 = {column.path for column in columns if column.physical_type == "INT96"}
-    return _is_odd(pa.struct(list(file.schema_arrow)), "", int96)
+    # Spark cuts the nanoseconds of INT96, and reads its own, which has none, as it was meant:
+    # old versions wrote days of the Julian calendar.
+    if has_int96(file) and _OF_SPARK not in (file.metadata.metadata or {}):
+        return True
+    return _is_odd(pa.struct(list(columns_of(file))))
+
+
+def has_int96(file: pq.ParquetFile) -> bool:
+    """Return whether a column is INT96: the times of Hive, Impala and old versions of Spark."""
+    return "INT96" in _leaves(file)
+
+
+def _leaves(file: pq.ParquetFile) -> list[str]:
+    return [file.schema.column(number).physical_type for number in range(len(file.schema))]
+
+
+def columns_of(file: pq.ParquetFile) -> pa.Schema:
+    """Return a file's columns, with INT96 as points in time, which all who write it mean.
+
+    Arrow gives them no zone, as if they were local times.
+    """
+    found = file.schema_arrow.remove_metadata()
+    if not has_int96(file):
+        return found
+    rest = iter(_leaves(file))
+    return pa.schema([field.with_type(_zoned(field.type, rest)) for field in found])
+
+
+def _zoned(arrow: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
+    """Return a type whose leaves are stored as the next physical types of a file."""
+    fields = [arrow.field(number) for number in range(arrow.num_fields)]
+    if not fields:
+        return pa.timestamp("us", "UTC") if next(leaves) == "INT96" else arrow
+    fields = [field.with_type(_zoned(field.type, leaves)) for field in fields]
+    if pa.types.is_struct(arrow):
+        return pa.struct(fields)
+    if pa.types.is_map(arrow):
+        entries = fields[0].type
+        return pa.map_(entries.field(0), entries.field(1))
+    return pa.list_(fields[0])
 
 
 def _codecs(metadata: pq.FileMetaData) -> set[str]:
@@ -84,18 +124,15 @@ def _is_variable_decimal(column: pq.ColumnSchema) -> bool:
     return bool(is_short and column.physical_type == "BYTE_ARRAY")
 
 
-def _is_odd(arrow: pa.DataType, path: str, int96: set[str]) -> bool:
+def _is_odd(arrow: pa.DataType) -> bool:
     fields = [arrow.field(number) for number in range(arrow.num_fields)]
     names = Counter(field.name.lower() for field in fields)
     if pa.types.is_struct(arrow) and len(names) < len(fields):
         return True
     if pa.types.is_timestamp(arrow):
-        # Spark reads the nanoseconds of INT96, which Hive and Impala write.
-        return arrow.unit == "ns" and path not in int96
+        return bool(arrow.unit == "ns")
     odd = (pa.types.is_null, pa.types.is_float16, pa.types.is_time)
-    if any(test(arrow) for test in odd):
-        return True
-    return any(_is_odd(f.type, f"{path}.{f.name}".strip("."), int96) for f in fields)
+    return any(test(arrow) for test in odd) or any(_is_odd(field.type) for field in fields)
 
 
 def _parts(path: str) -> Iterator[RowGroups]:
@@ -116,13 +153,9 @@ class ParquetReader:
         """Yield rows, and those that would lose something, each with the reason."""
         target = to_arrow(self.schema)
         try:
-            with (
-                Location.of(part.path).open_input() as file,
-                pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as source,
-            ):
-                batches = source.iter_batches(_BATCH_ROWS, row_groups=part.numbers)
-                for batch in batches:
-                    good, rejected = (batch, []) if self.truncates else _divided(batch)
+            with Location.of(part.path).open_input() as file:
+                for batch, exact in _batches(file, part.numbers):
+                    good, rejected = (batch, []) if self.truncates else _divided(batch, exact)
                     yield (
                         conform(good, target),
                         [(raw, f"{reason}. {part.path}.") for raw, reason in rejected],
@@ -132,37 +165,61 @@ class ParquetReader:
             raise SourceError(problem, fix="Repair or delete the file.") from error
 
 
-def _divided(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[str, str]]]:
+def _batches(
+    file: IO[bytes], numbers: Sequence[int]
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield rows, and the same with all digits of INT96.
+
+    In nanoseconds Arrow has no times before 1677 and after 2262: those of INT96 run over.
+    """
+    source = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    batches = source.iter_batches(_BATCH_ROWS, row_groups=numbers)
+    if not has_int96(source):
+        yield from ((batch, batch) for batch in batches)
+        return
+    exact = pq.ParquetFile(file).iter_batches(_BATCH_ROWS, row_groups=numbers)
+    yield from zip(batches, exact, strict=True)
+
+
+def _divided(
+    batch: pa.RecordBatch, exact: pa.RecordBatch
+) -> tuple[pa.RecordBatch, list[tuple[str, str]]]:
     """Return the rows whose times microseconds hold, and the others with the reason."""
     bad = np.zeros(batch.num_rows, bool)
-    for column in batch.columns:
-        if (lost := _lost(column)) is not None:
+    for column, finer in zip(batch.columns, exact.columns, strict=True):
+        if (lost := _lost(column, finer)) is not None:
             bad |= lost
     if not bad.any():
         return batch, []
     reason = "A time has nanoseconds; set timestamp.nanos to truncate to cut them off"
-    rows = batch.filter(pa.array(bad)).to_pylist()
+    rows = exact.filter(pa.array(bad)).to_pylist()
     rejected = [(json.dumps(row, default=str), reason) for row in rows]
     return batch.filter(pa.array(~bad)), rejected
 
 
-def _lost(values: pa.Array) -> NDArray[np.bool_] | None:
-    """Return which values have nanoseconds, at any depth; None if the type has none."""
-    kind = values.type
+def _lost(values: pa.Array, exact: pa.Array) -> NDArray[np.bool_] | None:
+    """Return which values have nanoseconds, at any depth; None if the type has none.
+
+    What is exact of INT96 may have run over, so its difference to the values counts.
+    """
+    kind = exact.type
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         if kind.unit != "ns":
             return None
-        count = np.asarray(pc.fill_null(values.view(pa.int64()), 0))
-        return np.asarray(count % _MICRO != 0)
+        count = np.asarray(pc.fill_null(exact.view(pa.int64()), 0))
+        if values.type == kind:
+            return np.asarray(count % _MICRO != 0)
+        micros = np.asarray(pc.fill_null(values.view(pa.int64()), 0))
+        return np.asarray(count != micros * _MICRO)
     if pa.types.is_struct(kind):
-        parts = [_lost(values.field(number)) for number in range(kind.num_fields)]
-        found = [part for part in parts if part is not None]
+        pairs = [(values.field(n), exact.field(n)) for n in range(kind.num_fields)]
+        found = [part for pair in pairs if (part := _lost(*pair)) is not None]
         if not found:
             return None
         return np.asarray(np.logical_or.reduce(found) & np.asarray(values.is_valid()))
     if not hasattr(kind, "value_field") or pa.types.is_map(kind):
         return None
-    items = _lost(pc.list_flatten(values))
+    items = _lost(pc.list_flatten(values), pc.list_flatten(exact))
     if items is None:
         return None
     lost = np.zeros(len(values), bool)
