@@ -27,7 +27,7 @@ from headrace.plugins import Registry
 from headrace.runtime.app import Runtime
 from headrace.sdk import ConverterContext, Lag, Position, ReadLimit, Schema, Type
 from headrace.sdk.connectjson import connect_json
-from headrace.sdk.converter import RecordPart, RuntimeRegistry
+from headrace.sdk.converter import ArrowDecoder, RecordPart, RuntimeRegistry
 from headrace.settings import Settings, load_settings
 from headrace.spark.jars import JarCache, locked_jars
 from headrace.spark.java import find_java
@@ -35,6 +35,7 @@ from headrace.spark.java import find_java
 ROWS = 600_000
 KAFKA_ROWS = 300_000  # it has to hold them; they cost it the same however many they are
 ROUNDS = 5
+BATCH_ROWS = 65_536  # which Python workers get
 WARM_UPS = 2  # the JVM still compiles in the first rounds
 ROOT = Path(__file__).parents[1]
 PARTS = {
@@ -245,16 +246,38 @@ def _form(spark: SparkSession, folder: Path, schemas: str) -> dict[str, object]:
         ),
     }
     form = "JSON with schema" if schemas == "true" else "JSON"
-    figures: dict[str, object] = {}
+    alone = _alone(each, texts)
+    print(f"| {form}, decode, in memory | {ROWS / alone:,.0f} | | {_rate(theirs, 'decode')} |")
+    figures: dict[str, object] = {f"{form}, decode, in memory": alone}
     for name, (ours, spark_own) in cases.items():
         mine, other = measured(ours, spark_own)
         seconds = theirs[f"{name}_s"] * ROWS / KAFKA_ROWS
         cells = [f"{ROWS / f['wall_s']:,.0f} ({ROWS / f['cpu_s']:,.0f})" for f in (mine, other)]
         print(
-            f"| {form}, {name} | {cells[0]} | {cells[1]} | {ROWS / seconds:,.0f} |", flush=True
+            f"| {form}, {name} | {cells[0]} | {cells[1]} | {_rate(theirs, name)} |", flush=True
         )
         figures[f"{form}, {name}"] = {"ours": mine, "spark": other, "kafka_s": seconds}
     return figures
+
+
+def _rate(theirs: Mapping[str, float], name: str) -> str:
+    return f"{KAFKA_ROWS / theirs[f'{name}_s']:,.0f}"
+
+
+def _alone(each: PartConverter, texts: list[str]) -> float:
+    """Return the seconds of our decoder alone, from bytes to columns, as Kafka's has."""
+    decoder = each.converter.decoder()
+    assert isinstance(decoder, ArrowDecoder)
+    batches = [
+        pa.array([text.encode() for text in texts[start : start + BATCH_ROWS]], pa.binary())
+        for start in range(0, ROWS, BATCH_ROWS)
+    ]
+
+    def decode() -> None:
+        for batch in batches:
+            assert not decoder.decode(batch).faults
+
+    return statistics.median([timed(decode) for _ in range(WARM_UPS + ROUNDS)][WARM_UPS:])
 
 
 def _selected(spark: SparkSession, path: str, sql: str) -> DataFrame:

@@ -8,18 +8,19 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json as columns
+from pyarrow import json as pa_json
 
 from headrace.sdk import Schema, Type
 from headrace.sdk.arrow import from_arrow
+from headrace_plugins.arrow_json import is_finite, objects
 from headrace_plugins.json_inference import merged_type, type_of, without_times
 
-# Each text stands in a list of its own, and that in an object: no text can end another's.
+# A text that is no object stands in a list, and that in an object: it can end no other one.
 _OPEN, _CLOSE = b'{"v":[', b"]}"
-_NAMED = (b"NaN", b"Inf")
-_NO_NUMBER = re.compile(rb"[\[{:,\s-](?:NaN|Inf)")
+_NO_NUMBER = re.compile(rb"(?:^|[\[{:,\s-])(?:NaN|Inf)")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SPACES = frozenset(" \t\r\n")
 _ROOM = 1024  # the parser wants a block larger than what it reads
@@ -38,22 +39,71 @@ def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Arr
     except pa.ArrowInvalid:
         return None  # some text is not UTF-8
     one = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    body = pc.binary_join(one, _CLOSE + b"\n" + _OPEN)[0].as_buffer().to_pybytes()
-    body = b"".join((_OPEN, body, _CLOSE))
-    if body.count(b"\n") != len(texts) - 1 or b"\r" in body:
+    body = pc.binary_join(one, b"\n")[0].as_buffer().to_pybytes()
+    if _count(body, b"\n") != len(texts) - 1 or b"\r" in body:
         lines = pc.replace_substring_regex(texts.cast(pa.string()), "[\r\n]", " ")
         return parsed(lines.cast(pa.binary()), type_, infer=infer)
-    table = _read(body, type_, infer=infer)
-    if table is None or table.num_rows != len(texts):
-        return None
+    if not infer and _may_name_numbers(body) and _NO_NUMBER.search(body):
+        return None  # the parser takes these words for numbers, also where it leaves them out
+    is_row = type_ is None or (pa.types.is_struct(type_) and type_.num_fields > 0)
+    parse = _rows if is_row and _are_objects(body, len(texts)) else _items
+    values = parse(body, len(texts), type_, infer=infer)
+    return None if values is None or (infer and not is_finite(values)) else values
+
+
+def _count(body: bytes, sign: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(sign)))
+
+
+def _may_name_numbers(body: bytes) -> bool:
+    """Return whether NaN or Inf may be in a text. To look for the words takes longer."""
+    signs = np.frombuffer(body, np.uint8)
+    begins, goes_on = signs[:-1], signs[1:]
+    pairs = ((begins == ord(one)) & (goes_on == ord(two)) for one, two in ("Na", "In"))
+    return any(bool(found.any()) for found in pairs)
+
+
+def _are_objects(body: bytes, count: int) -> bool:
+    try:
+        return objects(body) == count
+    except pa.ArrowInvalid:
+        return False
+
+
+def _rows(
+    body: bytes, count: int, type_: pa.DataType | None, *, infer: bool
+) -> pa.Array | None:
+    """Parse lines that are one object each, or more, which is seen by how many come out."""
+    table = _read(body, None if type_ is None else pa.schema(list(type_)), infer=infer)
+    if table is None or table.num_rows != count:
+        # A table without columns has no rows.
+        return _items(body, count, type_, infer=infer) if table and not table.schema else None
     # One block is one chunk. Joining chunks fails for lists of nothing but nulls.
+    columns = [_valid(column.chunk(0)) for column in table.itercolumns()]
+    if any(column is None for column in columns):
+        return None
+    return pa.StructArray.from_arrays(columns, fields=list(table.schema))
+
+
+def _items(
+    body: bytes, count: int, type_: pa.DataType | None, *, infer: bool
+) -> pa.Array | None:
+    """Parse lines of any values."""
+    body = b"".join((_OPEN, body.replace(b"\n", _CLOSE + b"\n" + _OPEN), _CLOSE))
+    schema = None if type_ is None else pa.schema([("v", pa.list_(type_))])
+    table = _read(body, schema, infer=infer)
+    if table is None or table.num_rows != count:
+        return None
     lists = table.column("v").chunk(0)
     if not pa.types.is_list(lists.type):
         return None
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     if not pc.all(pc.equal(lengths, 1)).as_py():
         return None
-    values = lists.flatten()
+    return _valid(lists.flatten())
+
+
+def _valid(values: pa.Array) -> pa.Array | None:
     try:
         # The parser loses count of lists that hold nothing but nulls.
         values.validate()
@@ -62,15 +112,12 @@ def parsed(texts: pa.Array, type_: pa.DataType | None, *, infer: bool) -> pa.Arr
     return values
 
 
-def _read(body: bytes, type_: pa.DataType | None, *, infer: bool) -> pa.Table | None:
-    if any(word in body and _NO_NUMBER.search(body) for word in _NAMED):
-        return None  # the parser takes these words for numbers
-    schema = None if type_ is None else pa.schema([("v", pa.list_(type_))])
+def _read(body: bytes, schema: pa.Schema | None, *, infer: bool) -> pa.Table | None:
     try:
-        return columns.read_json(
+        return pa_json.read_json(
             pa.BufferReader(body),
-            columns.ReadOptions(use_threads=False, block_size=len(body) + _ROOM),
-            columns.ParseOptions(
+            pa_json.ReadOptions(use_threads=False, block_size=len(body) + _ROOM),
+            pa_json.ParseOptions(
                 explicit_schema=schema,
                 unexpected_field_behavior="infer" if infer else "ignore",
             ),

@@ -21,10 +21,10 @@ from headrace.sdk import ConfigError, Schema, SourceError
 from headrace.sdk.arrow import from_arrow, to_arrow_field
 from headrace.sdk.location import Location
 from headrace.sdk.schema_evolution import evolve
+from headrace_plugins.arrow_json import objects
 from headrace_plugins.connectors.file.compression import unpacked
 from headrace_plugins.connectors.file.documents import LONGEST_DOCUMENT, first_items
 from headrace_plugins.connectors.file.formats import BOM
-from headrace_plugins.connectors.file.json_lines import objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.json_inference import (
     DEEPEST,

@@ -22,6 +22,7 @@ from headrace.sdk import Schema
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.sqltext import quote, sql_type
 from headrace.sdk.struct_exprs import has_variant, is_variant
+from headrace_plugins.arrow_json import is_finite, objects
 from headrace_plugins.connectors.file.record_ends import LineEnds
 from headrace_plugins.connectors.file.text_blocks import (
     FAULTS,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     _Value = Callable[[Any], Any]
     """Makes a value from one of JSON; raises ValueError for one of another type."""
 
-_OPEN, _CLOSE, _CR = b"{}\r"
 _ROOM = 1024
 """The parser wants a block larger than what it reads."""
 _SHOWN_CHARS = 80
@@ -103,7 +103,7 @@ class JsonLines:
         if table.num_rows != count:
             message = "A line is not one object."
             raise pa.ArrowInvalid(message)
-        if not all(map(_is_finite, table.itercolumns())) and _ARROWS_OWN.search(lines):
+        if not all(map(is_finite, table.itercolumns())) and _ARROWS_OWN.search(lines):
             message = "A number may be none."
             raise pa.ArrowInvalid(message)
         for number, column in enumerate(target):
@@ -160,50 +160,6 @@ class JsonLines:
 def _refuse(_lines: bytes) -> Parsed:
     message = "Arrow does not read these types."
     raise pa.ArrowInvalid(message)
-
-
-def objects(lines: bytes) -> int:
-    """Return how many lines are not blank; each is one object or several.
-
-    Raises ArrowInvalid for other lines: Arrow reads values wherever they end, and crashes
-    where the first is null. A brace at the end of a line and another at the beginning of the
-    next one close and open a record, as neither text nor array can hold that.
-    """
-    # All of what is common looks like this, and need not be copied to be stripped.
-    is_plain = lines.startswith(b"{") and lines.endswith(b"}\n")
-    body = lines if is_plain else lines.strip(b" \t\r\n")
-    if not body:
-        return 0
-    if not body.isascii():
-        _require_utf8(body)
-    data = np.frombuffer(body, np.uint8, len(body) - is_plain)
-    breaks = np.flatnonzero(data == ord("\n"))
-    before = data[breaks - 1]
-    before = np.where(before == _CR, data[breaks - 2], before)
-    closed = data[-1] == _CLOSE and data[0] == _OPEN and bool((before == _CLOSE).all())
-    if closed and bool((data[breaks + 1] == _OPEN).all()):
-        return len(breaks) + 1
-    found = [line for line in map(bytes.strip, body.split(b"\n")) if line]
-    if all(line.startswith(b"{") and line.endswith(b"}") for line in found):
-        return len(found)
-    message = "A line is not an object."
-    raise pa.ArrowInvalid(message)
-
-
-def _require_utf8(data: bytes) -> None:
-    pa.array([data], pa.binary()).cast(pa.string())
-
-
-def _is_finite(values: pa.ChunkedArray) -> bool:
-    """Return whether there is no number that is none; what is nested is not looked at."""
-    if pa.types.is_nested(values.type):
-        return not _has_floats(values.type)
-    return not pa.types.is_floating(values.type) or pc.all(pc.is_finite(values)).as_py() is True
-
-
-def _has_floats(arrow: pa.DataType) -> bool:
-    inner = (arrow.field(number).type for number in range(arrow.num_fields))
-    return pa.types.is_floating(arrow) or any(map(_has_floats, inner))
 
 
 def _parsed_type(arrow: pa.DataType) -> pa.DataType:

@@ -229,6 +229,24 @@ def test_what_only_some_parsers_take_is_no_json(text: bytes) -> None:
         assert found.startswith("Converting byte[] to Kafka Connect data failed")
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [b'{"a":1}{"a":2}', b" "],
+        [b'{"a":1}\n{"a":2}', b""],
+        [b'{"a":', b'1}{"a":2}'],
+        [b'{"a":"', b'"}{"a":2}'],
+        [b'{"a":[{"a":1}', b'{"a":2}]}'],
+    ],
+)
+def test_no_text_ends_or_goes_on_with_another(texts: list[bytes]) -> None:
+    fields = Schema.struct({"a": Schema.int64(optional=True)})
+    for decoder in (PlainJsonDecoder(), SchemaJsonDecoder(fields, defaults=False)):
+        decoder.decode(raw(b'{"a":0}'))  # what comes next is parsed with its type
+        rows = rows_of(decoder.decode(raw(*texts)), len(texts))
+        assert all(isinstance(row, str) for row in rows)
+
+
 def test_a_decimal_is_exact_in_either_form() -> None:
     schema = Schema.decimal(4, precision=38)
     for decimals_as_text in (True, False):
