@@ -2,7 +2,7 @@
 
 import struct
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -357,6 +357,13 @@ class Schema:
     def with_fields(self, fields: "Mapping[str, Schema]") -> "Schema":
         """Give this STRUCT with these fields instead of its own, and without a default."""
         return replace(self, fields=_fields(fields), default=None)
+
+    def walk(self) -> "Iterator[Schema]":
+        """Yield this schema and all that are in it, at any depth."""
+        yield self
+        for part in (*(f.schema for f in self.fields), self.key_schema, self.value_schema):
+            if part is not None:
+                yield from part.walk()
 
     def field(self, name: str) -> Field | None:
         """Give the field of that name, or None."""

@@ -227,7 +227,14 @@ def parse_ddl(text: str, *, field: str) -> Schema:
     errors. Raises ConfigError: it cannot be read; the text says where.
     """
     parser = _Parser(text, field)
-    schema = parser.columns(end="")
+    try:
+        schema = parser.columns(end="")
+    except RecursionError:
+        raise ConfigError(
+            problem="The types are nested too deeply.",
+            field=field,
+            fix="Declare what is deep down as STRING or VARIANT.",
+        ) from None
     if not schema.fields:
         raise parser.wrong(expected="at least one column")
     return schema

@@ -22,11 +22,7 @@ def is_variant(schema: Schema) -> bool:
 
 def has_variant(schema: Schema) -> bool:
     """Return whether values of a schema are variants, or hold some."""
-    if schema.is_logical:
-        return is_variant(schema)
-    parts = [field.schema for field in schema.fields]
-    parts += [part for part in (schema.key_schema, schema.value_schema) if part is not None]
-    return any(has_variant(part) for part in parts)
+    return any(map(is_variant, schema.walk()))
 
 
 def check_json(text: str, *, path: str = "") -> None:

@@ -13,7 +13,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.sdk import ConfigError, FrameSink, RecordError, Schema, SinkBatch, StaleEpochError
+from headrace.sdk import (
+    ConfigError,
+    FrameSink,
+    RecordError,
+    Schema,
+    SinkBatch,
+    SinkError,
+    StaleEpochError,
+)
 from headrace.sdk.sparktypes import from_spark_json
 from headrace.sdk.sqltext import sql_type
 
@@ -351,6 +359,9 @@ def test_what_a_format_cannot_hold_is_a_clear_error(
         sink(tmp_path, format="csv").write(frame, batch(schema))
     with pytest.raises(ConfigError, match="no field day"):
         sink(tmp_path, partition_by="day").write(frame, batch(schema))
+    frame, schema = records(spark, "SELECT struct(1 AS `a b`) AS deep")
+    with pytest.raises(SinkError, match="no field of the name 'a b'"):
+        sink(tmp_path, format="avro").write(frame, batch(schema))
 
 
 def test_an_unwritable_folder_is_told_at_the_start(sink: Sink, tmp_path: Path) -> None:

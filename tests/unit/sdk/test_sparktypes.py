@@ -9,7 +9,7 @@ from tests.unit.sdk.strategies import ROWS
 from headrace.sdk.arrow import to_arrow
 from headrace.sdk.errors import ConfigError
 from headrace.sdk.schema import Schema
-from headrace.sdk.sparktypes import from_spark_json, to_spark_json
+from headrace.sdk.sparktypes import from_spark_json, parse_ddl, to_spark_json
 from headrace.sdk.sqltext import sql_type
 
 
@@ -146,3 +146,9 @@ def test_arrow_and_spark_types_agree_as_spark_sees_it(schema: Schema) -> None:
 
     spark = StructType.fromJson(to_spark_json(schema))
     assert to_arrow_schema(spark, timezone="UTC").equals(to_arrow(schema))
+
+
+def test_a_type_that_is_nested_too_deeply_is_refused() -> None:
+    text = "a STRUCT<" * 3000 + "a INT" + ">" * 3000
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        parse_ddl(text, field="schema")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 
-from headrace.sdk import ConfigError, Refusal, Schema, Type
+from headrace.sdk import ConfigError, Refusal, Schema, SinkError, Type
 from headrace.sdk.schema_evolution import ChangeKind, EvolutionPolicy, Handling
 from headrace.sdk.sqltext import literal, quote
 from headrace_plugins.transforms.sql import foreign
@@ -361,6 +361,20 @@ def columns_of(frame: DataFrame, batch: SinkBatch, keys: Sequence[str] = ()) -> 
         {name: sql for name, (sql, _) in sources.items()},
         {name: kind for name, (_, kind) in sources.items()},
     )
+
+
+def check_names(schema: Schema) -> None:
+    """Raise SinkError if names of a struct differ in case only: Delta takes them for one."""
+    for struct in schema.walk():
+        known: dict[str, str] = {}
+        for name in (each.name for each in struct.fields):
+            other = known.setdefault(name.lower(), name)
+            if other != name:
+                raise SinkError(
+                    problem=f"The fields {other} and {name} differ in case only, which Delta "
+                    "takes for one.",
+                    fix="Rename one of them with the transform ReplaceField.",
+                )
 
 
 def key_names(batch: SinkBatch, configured: Sequence[str]) -> list[str]:

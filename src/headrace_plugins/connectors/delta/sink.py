@@ -46,6 +46,7 @@ from headrace.sdk.sqltext import quote, selected
 from headrace_plugins.connectors.delta.columns import (
     Fit,
     broken_constraints,
+    check_names,
     columns_of,
     ddl,
     fit,
@@ -320,6 +321,7 @@ class DeltaTask(FrameSink):
 
     def _plan(self, frame: DataFrame, batch: SinkBatch) -> _Plan:
         settings = self.settings
+        check_names(batch.schema)
         table = open_table(settings.folder(batch.topic))
         keys = key_names(batch, settings.key_fields) if settings.upsert else []
         columns = columns_of(frame, batch, keys)

@@ -32,6 +32,7 @@ from headrace_plugins.connectors.file.writing import (
     HOUSEKEEPING,
     TIMES,
     PathSink,
+    check_avro_names,
     line_sql,
     nested_field,
     refusal_error,
@@ -289,6 +290,9 @@ class FolderSink(PathSink):
                 fix="Set format to json or parquet, or take it apart with a transform.",
                 field="format",
             )
+
+        if settings.format is Format.AVRO:
+            check_avro_names(schema)
 
     def _options(self) -> dict[str, str]:
         settings = self._settings

@@ -201,7 +201,8 @@ class FileSinkSettings(PathAliases, TextSettings, group="Writing"):
         validator=NullOr(ValidString("folder", "append")),
     )
     partition_by: tuple[str, ...] = setting(
-        "Mode folder: the fields by whose values files are put into subfolders field=value.",
+        "Mode folder: the fields by whose values files are put into subfolders field=value. "
+        "Null and an empty text share one, as for all who read such folders.",
         default=(),
         importance=Importance.HIGH,
     )

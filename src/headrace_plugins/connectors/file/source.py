@@ -208,7 +208,7 @@ def _wrong_encoding(name: str) -> Iterable[ConfigError]:
 
 def _wrong_zone(name: str) -> Iterable[ConfigError]:
     try:
-        pc.assume_timezone(pa.array([0], pa.timestamp("us")), name)
+        pc.assume_timezone(pa.nulls(1, pa.timestamp("us")), name)
     except (pa.ArrowInvalid, pa.ArrowKeyError):
         yield ConfigError(
             problem=f"No time zone is called {name!r}.",
@@ -254,7 +254,7 @@ def _wrong_to_follow(settings: SourceSettings) -> Iterable[ConfigError]:
         )
     if settings.schema is not None and has_variant(settings.schema):
         yield ConfigError(
-            problem="A growing file is read without Spark, which alone knows VARIANT.",
+            problem="The lines of a growing file go through Arrow, which has no VARIANT.",
             fix="Declare the column as STRING, or set mode to set.",
             field="schema",
         )

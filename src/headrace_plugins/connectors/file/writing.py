@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.sdk import ConfigError, Counting, FrameSink, RecordError, Refusal, Schema, Type
+from headrace.sdk import (
+    ConfigError,
+    Counting,
+    FrameSink,
+    RecordError,
+    Refusal,
+    Schema,
+    SinkError,
+    Type,
+)
 from headrace.sdk.folders import fixed_folder, require_writable
 from headrace.sdk.schema import VARIANT
 from headrace.sdk.sqltext import literal, quote, sql_type
@@ -37,6 +47,7 @@ TIMES = {
 }
 """How times are written: Spark's own formats have milliseconds only."""
 _TIMES_SQL = ", ".join(literal(text) for pair in TIMES.items() for text in pair)
+_AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NESTED = {Type.STRUCT, Type.ARRAY, Type.MAP}
 
 
@@ -173,6 +184,18 @@ def refusal_error(error: PySparkException, refusals: Sequence[Refusal]) -> Recor
         if f"{_REFUSED} {number}." in str(error):
             return RecordError(problem=refusal.problem, fix=refusal.fix)
     return None
+
+
+def check_avro_names(schema: Schema) -> None:
+    """Raise SinkError if a field has a name that Avro does not allow."""
+    for struct in schema.walk():
+        for field in struct.fields:
+            if not _AVRO_NAME.fullmatch(field.name):
+                raise SinkError(
+                    problem=f"Avro allows no field of the name {field.name!r}.",
+                    fix="Rename it with the transform ReplaceField to a letter or _, and "
+                    "letters, digits and _ behind it; or write another format.",
+                )
 
 
 def nested_field(schema: Schema) -> str | None:

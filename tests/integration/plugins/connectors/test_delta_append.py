@@ -23,6 +23,7 @@ from headrace.sdk import (
     Mark,
     RecordError,
     SinkBatch,
+    SinkError,
     StaleEpochError,
 )
 from headrace.sdk.folders import folder_name
@@ -55,6 +56,16 @@ def test_a_batch_without_records_is_committed_too(tmp_path: Path, records: Recor
     task = sink(tmp_path / "t")
     assert write(task, records([]), 1) == 0
     assert held(task, Mark(APP, 1, 1)) == {"batch": 1}
+
+
+@pytest.mark.parametrize(
+    "value", ["struct(1 AS a, 2 AS A)", "struct(array(struct(1 AS a, 2 AS A)) AS items)"]
+)
+def test_names_that_differ_in_case_only_are_a_clear_error(
+    tmp_path: Path, spark: SparkSession, value: str
+) -> None:
+    with pytest.raises(SinkError, match="The fields a and A differ in case only"):
+        write(sink(tmp_path / "t"), spark.sql(f"SELECT {value} AS value"), 1)
 
 
 class TestExactlyOnce:
