@@ -32,6 +32,7 @@ from .files import (
     read_config,
     read_definitions,
     read_documents,
+    read_each,
     served,
 )
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
@@ -101,6 +102,7 @@ __all__ = [
     "read_config",
     "read_definitions",
     "read_documents",
+    "read_each",
     "replay_plan",
     "secrets_of",
     "served",

@@ -22,6 +22,7 @@ from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import PluginKind, Registry
 from headrace.sdk import ConfigError, ConfigErrors
 
+_Document = TypeVar("_Document")
 _Read = TypeVar("_Read")
 _MAX_NODES = 100_000
 """How many values a file's aliases may stand for."""
@@ -52,9 +53,9 @@ def read_definitions(
 
 
 def read_each(
-    documents: Iterable[object], read: Callable[[object], Iterable[_Read]]
+    documents: Iterable[_Document], read: Callable[[_Document], Iterable[_Read]]
 ) -> list[_Read]:
-    """Return all that is read from documents.
+    """Return all that is read from documents, or from files.
 
     Raises:
         ConfigErrors: With everything that is wrong with any of them.
