@@ -18,6 +18,7 @@ from headrace.cli import (
     dlq,
     following,
     installation,
+    offsets,
     plugins,
     preview,
     run,
@@ -60,6 +61,7 @@ app.command("export")(export)
 app.command("apply")(apply)
 app.add_typer(topic.app, name="topic")
 app.add_typer(dlq.local, name="dlq")
+app.add_typer(offsets.app, name="offsets")
 app.add_typer(transform.app, name="transform")
 app.add_typer(schema.app, name="schema")
 app.add_typer(plugins.app, name="plugins")

@@ -53,6 +53,9 @@ from .unfinished_batches import (
     Holding,
     TargetView,
     UnfinishedBatches,
+    meaning_of,
+    places_text,
+    require_not_held,
 )
 from .validation import Findings, check_definition
 
@@ -96,7 +99,9 @@ __all__ = [
     "documents_of",
     "from_rocketmq",
     "in_rocketmq_words",
+    "meaning_of",
     "parse_common",
+    "places_text",
     "plan_tasks",
     "plugin_keys_of",
     "read_config",
@@ -104,6 +109,7 @@ __all__ = [
     "read_documents",
     "read_each",
     "replay_plan",
+    "require_not_held",
     "secrets_of",
     "served",
     "target_state",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.control.offsets import require_stopped, shown_offsets
 from headrace.model import Batch, BatchState, Connector, Stamp, TaskId
 from headrace.sdk import Position, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.control.connectors import Connectors
 
@@ -104,12 +104,13 @@ class UnfinishedBatches:
             *self.connectors.task_store.schemas(name),
         }
         targets = self.targets.ask(stored or found, batch, sorted(topics))
-        meaning = _meaning(found, batch, skip=skip)
+        start, end = (_places(found, each) for each in (batch.start, batch.end))
         if not dry_run:
             if not force:
-                _check(batch, targets)
+                require_not_held(batch, targets)
             stamp = Stamp(self.connectors.clock(), by)
             self.connectors.store.give_up(task, batch_id, stamp, skip=skip)
+        meaning = meaning_of(start, end, skip=skip)
         return GivenUp(batch, skip, targets, not dry_run, meaning)
 
     def _unfinished(self, task: TaskId, batch_id: int) -> Batch:
@@ -121,7 +122,8 @@ class UnfinishedBatches:
         return newest[0]
 
 
-def _check(batch: Batch, targets: Sequence[TargetView]) -> None:
+def require_not_held(batch: Batch, targets: Sequence[TargetView]) -> None:
+    """Raise StateError if a target holds a batch, or a part of it, or cannot be asked."""
     held = [each.name for each in targets if each.holds is Holding.YES]
     parts = [f"{each.name}: {each.why}" for each in targets if each.holds is Holding.PART]
     fix = (
@@ -145,8 +147,8 @@ def _check(batch: Batch, targets: Sequence[TargetView]) -> None:
         raise StateError(problem, field="batch", fix=fix)
 
 
-def _meaning(found: Connector, batch: Batch, *, skip: bool) -> str:
-    start, end = (_places(found, each) for each in (batch.start, batch.end))
+def meaning_of(start: str, end: str, *, skip: bool) -> str:
+    """Return what becomes of the records between two places."""
     between = f"What lies between {start} and {end}"
     if skip:
         return f"{between} is left out: it is lost where no target has it."
@@ -157,8 +159,14 @@ def _meaning(found: Connector, batch: Batch, *, skip: bool) -> str:
 
 
 def _places(found: Connector, position: Position) -> str:
-    texts = []
-    for each in shown_offsets(found, position):
-        fields = {**each.partition, **(each.offset or {})}
-        texts.append(", ".join(f"{key} {value}" for key, value in fields.items()))
+    shown = shown_offsets(found, position)
+    return places_text((each.partition, each.offset or {}) for each in shown)
+
+
+def places_text(places: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """Return partitions and their offsets in words."""
+    texts = [
+        ", ".join(f"{key} {value}" for key, value in {**partition, **offset}.items())
+        for partition, offset in places
+    ]
     return "; ".join(texts) or "the beginning"

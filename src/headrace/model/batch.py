@@ -151,10 +151,11 @@ class Batch:
     @property
     def way_out(self) -> str:
         """Return the advice for one that cannot run any more."""
-        name = shlex.quote(self.task.connector)
+        name, number = shlex.quote(self.task.connector), self.task.number
         return (
             "If it cannot run any more, stop the connector and give the batch up: headrace "
-            f"connector offsets give-up {name} --task {self.task.number} --batch {self.id}."
+            f"connector offsets give-up {name} --task {number} --batch {self.id}. For headrace "
+            "run: headrace offsets give-up FILE."
         )
 
     def done(self, counts: Counts, now: datetime) -> Batch:

@@ -20,6 +20,7 @@ from headrace.control import Connectors
 from headrace.dataplane import Claimed, DeadLetterFilter, DeadLetterQueue, Stage
 from headrace.model import Definition, Reading, Retention, SparkUnavailableError, TaskId
 from headrace.plugins import Registry, Secrets
+from headrace.runtime.giving_up import GivingUp
 from headrace.runtime.measures import Measuring
 from headrace.runtime.plugins import Checks, open_registry, open_schema_registry
 from headrace.runtime.preview import preview_of, replay, trial_of
@@ -293,6 +294,17 @@ class Runtime(Checks):
             spark=self.spark,
             assembler=self._assembler,
             topics_dir=self.settings.topics_dir,
+            owner=self.owner.name,
+            lease=self.settings.lease,
+        )
+
+    def giving_up(self, definition: Definition) -> GivingUp:
+        """Return the way out of an unfinished batch of a connector that no server has."""
+        fence_dead_workers(self.owner, self.state, now())
+        return GivingUp(
+            store=self.state,
+            receipts=self.receipts,
+            plans=self._planner.plans(definition),
             owner=self.owner.name,
             lease=self.settings.lease,
         )

@@ -12,7 +12,7 @@ from itertools import islice
 
 from headrace.control import REPLAYS, Holding, TargetView, TaskPlan, definition_of, replay_plan
 from headrace.dataplane import Step, constant_topic, sink_marks, sink_title, topic_mark
-from headrace.model import Batch, Connector, Lease
+from headrace.model import Batch, Connector, Lease, TaskId
 from headrace.plugins import aside, has_ended
 from headrace.runtime.tasks import Assembler, Planner, connector_context, names_of
 from headrace.sdk import DeliveryGuarantee, FrameSink, Mark, StateError
@@ -37,9 +37,15 @@ class Receipts:
     def ask(
         self, connector: Connector, batch: Batch, topics: Sequence[str]
     ) -> Sequence[TargetView]:
+        return self.ask_of(partial(self._plan, connector, batch), batch, topics)
+
+    def ask_of(
+        self, planned: Callable[[], TaskPlan], batch: Batch, topics: Sequence[str]
+    ) -> Sequence[TargetView]:
+        """Do the same for a task that is planned otherwise."""
         until = time.monotonic() + self.timeout.total_seconds()
-        work = partial(self._asked, connector, batch, topics, until)
-        asked = aside(f"headrace-receipts-{connector.name}", work)
+        work = partial(self._asked, planned, batch, topics, until)
+        asked = aside(f"headrace-receipts-{batch.task.connector}", work)
         if not has_ended(asked, until):
             return [TargetView(_ALL, Holding.UNKNOWN, _LATE)]
         try:
@@ -48,9 +54,13 @@ class Receipts:
             return [TargetView(_ALL, Holding.UNKNOWN, str(error))]
 
     def _asked(
-        self, connector: Connector, batch: Batch, topics: Sequence[str], until: float
+        self,
+        planned: Callable[[], TaskPlan],
+        batch: Batch,
+        topics: Sequence[str],
+        until: float,
     ) -> list[TargetView]:
-        plan = self._plan(connector, batch)
+        plan = planned()
         if plan.is_capture:
             why = "What is captured is settled when the connector is started."
             return [TargetView(str(plan.to_topic), Holding.UNKNOWN, why)]
@@ -93,16 +103,21 @@ class Receipts:
         definition = definition_of(connector, planner.registry)
         with closing(planner.open(definition, context)) as opened:
             plans = [replace(p, identity=connector.uid) for p in planner.open_plans(opened)]
-        for plan in plans:
-            if plan.id == batch.task:
-                return plan
-        if not plans:
-            problem = f"Connector {connector.name} plans no tasks now."
-            raise StateError(problem)
-        if batch.task.number == REPLAYS:
-            return replay_plan(plans[0])
-        # The division of its work has changed; its targets are those of all its tasks.
-        return replace(plans[0], id=batch.task)
+        return plan_of(plans, batch.task)
+
+
+def plan_of(plans: Sequence[TaskPlan], task: TaskId) -> TaskPlan:
+    """Return the plan of a task, or one with its targets. Raises StateError without any."""
+    for plan in plans:
+        if plan.id == task:
+            return plan
+    if not plans:
+        problem = f"Connector {task.connector} plans no tasks now."
+        raise StateError(problem)
+    if task.number == REPLAYS:
+        return replay_plan(plans[0])
+    # The division of its work has changed; its targets are those of all its tasks.
+    return replace(plans[0], id=task)
 
 
 _Held = Callable[["FrameSink", "Mark", str], bool]

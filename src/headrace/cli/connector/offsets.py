@@ -350,7 +350,7 @@ def give_up(
         with stopped(client, terminal, name, timeout, stop=stop):
             shown = client.give_up(name, number, found, skip=skip, dry_run=True)
             if not as_json:
-                _show_abandoned(terminal, name, shown)
+                show_abandoned(terminal, name, shown)
             if not dry_run:
                 if not yes:
                     problem = f"Batch {shown['batch']['id']} was not given up."
@@ -386,7 +386,8 @@ def _unfinished(
     raise ConfigError(problem, field="--task", fix="Name one of them.")
 
 
-def _show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
+def show_abandoned(terminal: Terminal, name: str, shown: Mapping[str, Any]) -> None:
+    """Show what giving up a batch means, as the server says it."""
     batch = shown["batch"]
     start, end = (place_text(batch[each]) or _BEGINNING for each in ("start", "end"))
     terminal.print(f"{name}: batch {batch['id']} of task {shown['task']}: {start} -> {end}")

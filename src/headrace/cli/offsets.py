@@ -1,0 +1,102 @@
+"""``headrace offsets``: where copies of ``headrace run`` stand, in this machine's home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.connector.offsets import show_abandoned
+from headrace.cli.invocation import invocation_of
+from headrace.cli.options import Json
+
+if TYPE_CHECKING:
+    from headrace.control import GivenUp
+    from headrace.sdk import Position
+
+app = typer.Typer(
+    help="Change where copies of headrace run stand; headrace connector offsets does it on a "
+    "server."
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep the name of the one command."""
+
+
+@app.command("give-up")
+def give_up(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
+    *,
+    task: Annotated[
+        int | None, typer.Option(min=-1, help="The task of this number; -1 replays letters.")
+    ] = None,
+    skip: Annotated[
+        bool,
+        typer.Option("--skip", help="Leave its records out; else they are read once more."),
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Force it, even if a target has the batch or does not respond."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Give up a batch of headrace run that was begun and cannot run any more."""
+    from headrace.cli.failures import UsageError
+    from headrace.cli.validate import check_files
+
+    invocation = invocation_of(context)
+    terminal = invocation.terminal
+    with invocation.runtime(short_lived=True) as runtime:
+        checked = check_files(runtime, [file])
+        if code := checked.report(terminal):
+            return code
+        (_, definition), *others = checked.definitions
+        if others:
+            problem = f"{file} defines several connectors."
+            raise UsageError(problem, fix="Pass a file that defines only this one.")
+        batches, name = runtime.giving_up(definition), definition.name
+        found = batches.give_up(task, skip=skip, force=force, dry_run=True)
+        if not as_json:
+            show_abandoned(terminal, name, _shown(found))
+        if not dry_run:
+            if not yes:
+                problem = f"Batch {found.batch.id} was not given up."
+                terminal.confirm("Give it up?", problem, "Add --yes to do it.")
+            number = found.batch.task.number
+            found = batches.give_up(number, skip=skip, force=force, dry_run=False)
+    done = f"{name}: batch {found.batch.id} of task {found.batch.task.number} is given up"
+    terminal.show({"name": name, **_shown(found)}, *([done] if found.done else []))
+    return 0
+
+
+def _shown(found: GivenUp) -> dict[str, Any]:
+    """Return what the server's answer has too."""
+    batch = found.batch
+    return {
+        "task": batch.task.number,
+        "batch": {
+            "id": batch.id,
+            "start": _places(batch.start),
+            "end": _places(batch.end),
+            "begun": batch.begun.isoformat(),
+        },
+        "skipped": found.skipped,
+        "targets": [
+            {"name": each.name, "holds": each.holds.value, "why": each.why}
+            for each in found.targets
+        ],
+        "done": found.done,
+        "meaning": found.meaning,
+    }
+
+
+def _places(position: Position) -> list[dict[str, Any]]:
+    return [{"partition": dict(p), "offset": dict(o)} for p, o in position.items()]
