@@ -38,7 +38,7 @@ from headrace.sdk.arrow import conform, to_arrow
 from headrace.sdk.delta import stage_parquet
 from headrace.sdk.location import Location
 from headrace.sdk.sparktypes import schema_from_json, to_spark_json
-from headrace.sdk.sqltext import literal
+from headrace.sdk.sqltext import literal, sql_type
 from headrace.sdk.transform import DATA_EXCEPTION
 from headrace.topics import (
     LETTERS,
@@ -113,6 +113,8 @@ def _as_json(part: str) -> str:
 _FOLDER = "~letters"
 """Beside the topics; "~" is not allowed in the name of a topic."""
 _TEXT = Schema.string(optional=True)
+_RAW = Schema.bytes(optional=True)
+_SHOWN_CHARS = 500
 _CLAIMED = Schema.struct(
     {f.name: f.schema for f in topic_row_schema(_TEXT, _TEXT).fields}
     | {ID: _TEXT, "partition": Schema.int32(optional=True)}
@@ -478,21 +480,33 @@ def _records(rows: DataFrame, key_schema: str | None, value_schema: str) -> Data
         schemas["key"] = schema_from_json(key_schema).replaced(optional=True)
     parsed = [f"{parse_sql(part, schema)} AS {part}_" for part, schema in schemas.items()]
     rows = rows.selectExpr("*", *parsed)
-    bad = " OR ".join(f"{part}_.{CORRUPT} IS NOT NULL" for part in schemas)
+    misfits = {part: f"{part}_.{CORRUPT} IS NOT NULL" for part in schemas}
+    kinds = ", ".join(f"{part} {sql_type(schema)}" for part, schema in schemas.items())
+    message = f"The JSON does not fit the record: {kinds[:_SHOWN_CHARS]}."
     error = (
         "named_struct('stage', 'VALUE_CONVERTER', 'plugin', 'replay', 'exception', "
-        f"{literal(DATA_EXCEPTION)}, 'message', 'The JSON does not fit the record.', "
-        "'raw', value)"
+        f"{literal(DATA_EXCEPTION)}, 'message', {literal(message)}, 'raw', value)"
     )
+    bad = " OR ".join(misfits.values())
+    columns = []
+    for part, schema in schemas.items():
+        # What does not fit may be read in part.
+        own = f"IF({misfits[part]}, NULL, {value_sql(f'{part}_', schema)})"
+        columns.append(f"{own} AS {part}")
+        columns.append(f"CAST(IF({misfits[part]}, {part}, NULL) AS BINARY) AS raw_{part}")
     frame = rows.selectExpr(
-        *(f"{value_sql(f'{part}_', schema)} AS {part}" for part, schema in schemas.items()),
+        *columns,
         "headers",
         "timestamp",
         "partition",
         f"IF({bad}, {error}, {NO_ERROR}) AS error",
     )
     whole = Schema.struct(
-        schemas
+        {
+            name: s
+            for part in schemas
+            for name, s in ((part, schemas[part]), (f"raw_{part}", _RAW))
+        }
         | {"headers": HEADERS, "timestamp": Schema.timestamp(optional=True)}
         | {"partition": Schema.int32(optional=True), "error": ERROR}
     )

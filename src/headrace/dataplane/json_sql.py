@@ -34,14 +34,17 @@ def json_sql(column: str, schema: Schema | None) -> str:
 
 
 def parse_sql(text: str, schema: Schema) -> str:
-    """Return SQL for a struct of ``v``, the parsed value, and ``CORRUPT``."""
+    """Return SQL for a struct of ``v``, the parsed value, and ``CORRUPT``.
+
+    Times may have any form of ISO 8601, as people repair them.
+    """
     parts = {
         "v": _written(schema).replaced(optional=True),
         CORRUPT: Schema.string(optional=True),
     }
     ddl = sql_type(Schema.struct(parts), variant="STRING")
     wrapped = f"concat({literal(_BEFORE)}, {text}, {literal(_AFTER)})"
-    options = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}', {_FORMATS}"
+    options = f"'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}'"
     return f"from_json({wrapped}, {literal(ddl)}, map({options}))"
 
 

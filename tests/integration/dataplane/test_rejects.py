@@ -21,7 +21,7 @@ from headrace.dataplane import FrameReader
 from headrace.dataplane.json_sql import CORRUPT, json_sql, parse_sql, value_sql
 from headrace.dataplane.records import frame_schema, record_frame
 from headrace.model import Counts, ErrorLog, TooManyRejectedError
-from headrace.sdk import FrameSource
+from headrace.sdk import FrameSource, Schema
 
 pytestmark = pytest.mark.spark
 
@@ -236,6 +236,23 @@ def test_a_time_of_any_year_with_or_without_a_zone_comes_back_from_its_text(spar
     assert row[2] is None, row.text
     assert row.back == row.value
     assert "1969-12-31 23:59:59.000001" in row.back
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2024-01-02T00:00:00Z", "2024-01-02 00:00:00"),
+        ("2024-01-02T02:00:00.5+02:00", "2024-01-02 00:00:00.5"),
+        ("2024-01-02 00:00:00", "2024-01-02 00:00:00"),
+        ("2024-01-02T00:00:00.123Z", "2024-01-02 00:00:00.123"),
+    ],
+)
+def test_people_may_write_times_in_any_form_of_iso_8601(spark, text: str, found: str) -> None:
+    schema = Schema.struct({"at": Schema.timestamp()})
+    texts = spark.range(1).selectExpr(f"""'{{"at":"{text}"}}' AS t""")
+    rows = texts.selectExpr(f"{parse_sql('t', schema)} AS p")
+    row = rows.selectExpr("CAST(p.v.at AS STRING) AS at", f"p.{CORRUPT}").collect()[0]
+    assert tuple(row) == (found, None)
 
 
 def test_a_text_that_does_not_fit_is_told_apart_from_null(spark) -> None:
