@@ -24,7 +24,8 @@ class Rotations(RuleBasedStateMachine):
         dated=st.booleans(),
     )
     def begin(self, mode: str, pattern: str, dated: bool) -> None:
-        folder = Path(tempfile.mkdtemp()) / os.urandom(4).hex()
+        self.folder = tempfile.TemporaryDirectory(prefix="headrace-")
+        folder = Path(self.folder.name) / os.urandom(4).hex()
         self.mode = mode
         self.log = RotatedLog(folder, pattern=pattern, dated=dated)
         # Where a log begins is kept with its first lines.
@@ -86,6 +87,7 @@ class Rotations(RuleBasedStateMachine):
         if hasattr(self, "log"):
             found = list(self.log.settled())
             self.log.close()
+            self.folder.cleanup()
             assert found == self.log.written
 
 
