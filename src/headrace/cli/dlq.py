@@ -268,7 +268,7 @@ def replay_at_home(
     A record that fails again becomes a new letter. A replay that was killed is finished
     by the next one.
     """
-    from headrace.cli.failures import UsageError, exit_code
+    from headrace.cli.failures import exit_code
     from headrace.cli.failures import show as show_errors
     from headrace.cli.progress import Scoreboard
     from headrace.cli.summary import Summary
@@ -281,11 +281,7 @@ def replay_at_home(
         checked = check_files(runtime, [file])
         if code := checked.report(terminal):
             return code
-        (_, definition), *others = checked.definitions
-        if others:
-            problem = f"{file} defines several connectors."
-            fix = "Pass a file that defines only the connector of these dead letters."
-            raise UsageError(problem, fix=fix)
+        definition = checked.only(file)
         claimed, outcome = runtime.replay(definition, _filter(chosen), records, board)
     summary = Summary(board.scores(), board.seconds(), stopped=False)
     terminal.show(

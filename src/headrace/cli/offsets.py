@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.connector.offsets import show_abandoned
+from headrace.cli.connector.offsets import Force, Skip, TaskNumber, show_abandoned
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import Json
+from headrace.cli.options import DryRun, Json, Yes
 
 if TYPE_CHECKING:
     from headrace.control import GivenUp
@@ -31,25 +31,14 @@ def give_up(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The connector's JSON or YAML file.")],
     *,
-    task: Annotated[
-        int | None, typer.Option(min=-1, help="The task of this number; -1 replays letters.")
-    ] = None,
-    skip: Annotated[
-        bool,
-        typer.Option("--skip", help="Leave its records out; else they are read once more."),
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Force it, even if a target has the batch or does not respond."
-        ),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    task: TaskNumber = None,
+    skip: Skip = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> int:
     """Give up a batch of headrace run that was begun and cannot run any more."""
-    from headrace.cli.failures import UsageError
     from headrace.cli.validate import check_files
 
     invocation = invocation_of(context)
@@ -58,10 +47,7 @@ def give_up(
         checked = check_files(runtime, [file])
         if code := checked.report(terminal):
             return code
-        (_, definition), *others = checked.definitions
-        if others:
-            problem = f"{file} defines several connectors."
-            raise UsageError(problem, fix="Pass a file that defines only this one.")
+        definition = checked.only(file)
         batches, name = runtime.giving_up(definition), definition.name
         found = batches.give_up(task, skip=skip, force=force, dry_run=True)
         if not as_json:

@@ -52,6 +52,8 @@ Files = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Return when it is so, or has failed, with exit code 1.")
 ]

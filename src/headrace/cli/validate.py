@@ -44,8 +44,9 @@ class CheckedFiles:
         """Print the findings on stderr, warnings first."""
         from headrace.cli.failures import show
 
-        names = {finding.connector for finding in (*self.errors, *self.warnings)}
-        files = {finding.file for finding in (*self.errors, *self.warnings)}
+        found = [*self.errors, *self.warnings]
+        names = {each.connector for each in found} | {d.name for _, d in self.definitions}
+        files = {each.file for each in found} | {file for file, _ in self.definitions}
         shown = [("warning", each) for each in self.warnings] if warnings else []
         for kind, finding in (*shown, *(("error", each) for each in self.errors)):
             file = str(finding.file) if len(files) > 1 else ""
@@ -61,6 +62,16 @@ class CheckedFiles:
         elif not terminal.as_json:
             self.show(terminal, warnings=not terminal.quiet)
         return self.exit_code()
+
+    def only(self, file: Path) -> Definition:
+        """Return the one definition of a file. Raises UsageError if it has several."""
+        from headrace.cli.failures import UsageError
+
+        (_, definition), *others = self.definitions
+        if others:
+            problem = f"{file} defines several connectors."
+            raise UsageError(problem, fix="Pass a file that defines only one.")
+        return definition
 
     def exit_code(self) -> int:
         """Return the exit code for the errors; 0 for none."""

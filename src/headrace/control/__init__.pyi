@@ -32,7 +32,6 @@ from .files import (
     read_config,
     read_definitions,
     read_documents,
-    read_each,
     served,
 )
 from .offsets import Offset, OffsetChange, OffsetEffect, Offsets, OffsetUpdate
@@ -107,7 +106,6 @@ __all__ = [
     "read_config",
     "read_definitions",
     "read_documents",
-    "read_each",
     "replay_plan",
     "require_not_held",
     "secrets_of",

@@ -22,7 +22,6 @@ from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import PluginKind, Registry
 from headrace.sdk import ConfigError, ConfigErrors
 
-_Document = TypeVar("_Document")
 _Read = TypeVar("_Read")
 _MAX_NODES = 100_000
 """How many values a file's aliases may stand for."""
@@ -53,9 +52,9 @@ def read_definitions(
 
 
 def read_each(
-    documents: Iterable[_Document], read: Callable[[_Document], Iterable[_Read]]
+    documents: Iterable[object], read: Callable[[object], Iterable[_Read]]
 ) -> list[_Read]:
-    """Return all that is read from documents, or from files.
+    """Return all that is read from documents.
 
     Raises:
         ConfigErrors: With everything that is wrong with any of them.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from headrace.control import check_definition, check_names, read_definitions, read_each
+from headrace.control import check_definition, check_names, read_definitions
 from headrace.plugins import Access, ProviderSettings, Registry, Secrets
-from headrace.sdk import ConfigError, ConfigErrors, ProviderContext
+from headrace.sdk import ProviderContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,22 +36,9 @@ class Checks(ABC):
 
     def definitions(self, files: Sequence[Path]) -> list[Definition]:
         """Return the definitions of files that are to run together. Raises ConfigErrors."""
-        if len(files) == 1:
-            found = read_definitions(files[0], self.registry.reads)
-        else:
-            found = read_each(files, self._read)
+        found = [d for file in files for d in read_definitions(file, self.registry.reads)]
         check_names(found)
         return found
-
-    def _read(self, file: Path) -> list[Definition]:
-        """Return the definitions of one of several files, whose errors name it."""
-        try:
-            return read_definitions(file, self.registry.reads)
-        except ConfigError as error:
-            for each in error.errors if isinstance(error, ConfigErrors) else (error,):
-                if str(file) not in each.problem:
-                    each.problem = f"{file}: {each.problem}"
-            raise
 
     def check(self, definition: Definition) -> Findings:
         """Return what is wrong with a definition; starts nothing."""

@@ -82,6 +82,14 @@ class TestValidate:
         assert main(["validate", files[0], str(copy)]) == 2
         assert "is also defined in" in capsys.readouterr().err
 
+    def test_the_one_error_of_several_files_names_its_file(
+        self, files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        bad = tmp_path / "bad.yaml"
+        bad.write_text("nmae: p\nsource: datagen\nsinks: [noop]\n")
+        assert main(["validate", files[0], str(bad)]) == 2
+        assert f"{bad}: name: Missing required key." in capsys.readouterr().err
+
     def test_a_missing_file_does_not_hide_the_others(
         self, files: tuple[str, str], capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from headrace.control import read_definitions
 from headrace.plugins import Registry
-from headrace.runtime.plugins import Checker
 from headrace.sdk import ConfigErrors
 
 MISPLACED = """\
@@ -28,19 +27,6 @@ def test_predicates_outside_of_transforms_are_told_where_they_belong(tmp_path: P
     assert error.fix == (
         'Write it into the transform, as predicate: "id > 7", or as a section with a type.'
     )
-
-
-def test_errors_of_several_files_name_them(tmp_path: Path) -> None:
-    good, bad, worse = (tmp_path / f"{name}.yaml" for name in ("good", "bad", "worse"))
-    good.write_text("name: g\nsource: datagen\nsinks: [noop]\n")
-    bad.write_text("nmae: p\nsource: datagen\nsinks: [noop]\n")
-    worse.write_text("{")
-    with pytest.raises(ConfigErrors) as told:
-        Checker(Registry()).definitions([good, bad, worse])
-    problems = [error.problem for error in told.value.errors]
-    assert [problem.count(str(bad)) for problem in problems] == [1, 0]
-    assert [problem.count(str(worse)) for problem in problems] == [0, 1]
-    assert str(bad) in str(told.value)
 
 
 def test_a_misspelt_key_at_the_top_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from headrace.cli.connector.selection import selected, waiting_for
 from headrace.cli.formats import moment, time_of
 from headrace.cli.inputs import json_pairs, read_text
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import Json, Name, Names, Seconds
+from headrace.cli.options import DryRun, Json, Name, Names, Seconds, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +32,21 @@ _NOT_STOPPED = "must be in the STOPPED state"
 Stop = Annotated[
     bool,
     typer.Option("--stop", help="Stop it for that, and let it run again if it ran before."),
+]
+
+
+TaskNumber = Annotated[
+    int | None,
+    typer.Option("--task", min=-1, help="The task of this number; -1 replays letters."),
+]
+Skip = Annotated[
+    bool, typer.Option("--skip", help="Leave its records out; else they are read once more.")
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Force it, even if a target has the batch or does not respond."
+    ),
 ]
 
 
@@ -321,24 +336,14 @@ def give_up(
     context: typer.Context,
     name: Name,
     *,
-    task: Annotated[
-        int | None, typer.Option(min=-1, help="The task of this number; -1 replays letters.")
-    ] = None,
+    task: TaskNumber = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="The batch of this id, to be sure which.")
     ] = None,
-    skip: Annotated[
-        bool,
-        typer.Option("--skip", help="Leave its records out; else they are read once more."),
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Force it, even if a target has the batch or does not respond."
-        ),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it does.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    skip: Skip = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     stop: Stop = False,
     timeout: Seconds = 60,
     as_json: Json = False,

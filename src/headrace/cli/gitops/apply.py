@@ -11,7 +11,7 @@ import typer
 
 from headrace.cli.connector.selection import carry_out
 from headrace.cli.invocation import invocation_of
-from headrace.cli.options import Json, Seconds, Wait
+from headrace.cli.options import Json, Seconds, Wait, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Yes = False,
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete connectors that no file describes.")
     ] = False,
