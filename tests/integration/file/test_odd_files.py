@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 import zlib
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import numpy as np
@@ -21,6 +23,9 @@ from tests.integration.file.conftest import Reading
 from headrace.dataplane import FrameReader
 from headrace.sdk import ConfigError, HeadraceError, ReadLimit, Schema, SourceError
 from headrace.sdk.sparktypes import from_spark_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("source", ["arrow"], indirect=True)]
 
@@ -375,11 +380,11 @@ def test_lines_of_text_are_decoded(source: Source, tmp_path: Path, encoding: str
     [
         ("a.csv", {}, "Arrow"),
         ("a.json", {}, "Arrow"),
-        ("a.csv", {"escape": "!"}, "Spark, as escape is another character than quote"),
+        ("a.csv", {"escape": "!"}, "Arrow"),
         (
             "a.csv",
             {"delimiter": "\u00a7", "schema": "id INT"},
-            "Spark, as delimiter or quote is not ASCII",
+            "Spark, as delimiter, quote or escape is not ASCII",
         ),
         ("a.csv", {"date_format": "d.M.yy"}, "Arrow"),
         ("a.csv", {"schema": "id VARIANT"}, "Spark, as the schema has a VARIANT"),
@@ -397,3 +402,20 @@ def test_who_reads_a_file_is_known(
     end = reading.task.latest(reading.at, ReadLimit())
     found = FrameReader(reading.task).read(reading.spark, reading.at, end).reader
     assert str(found).startswith(reader)
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_csv_that_spark_writes_is_read_as_spark_reads_it(
+    source: Source, spark: SparkSession, tmp_path: Path, quote: str
+) -> None:
+    """It puts a backslash before quotes, and before others of its kind."""
+    chance = random.Random(7)  # noqa: S311 - no secret
+    texts = ["".join(chance.choices("ab,\"'\n\\", k=chance.randint(1, 9))) for _ in range(600)]
+    options: Any = {"header": True, "quote": quote, "multiLine": True}
+    trims = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
+    frame = spark.createDataFrame(list(pairwise(texts)), "a STRING, b STRING").coalesce(1)
+    frame.write.options(**options, **trims).csv(str(tmp_path / "out"))
+    theirs = spark.read.schema("a STRING, b STRING").options(**options)
+    rows = [tuple(row) for row in theirs.csv(str(tmp_path / "out")).collect()]
+    assert len(rows) == len(texts) - 1
+    assert read(source, tmp_path / "out", escape="\\", quote=quote) == (rows, [])

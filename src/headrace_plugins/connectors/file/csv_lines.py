@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 
 from headrace.sdk.arrow import from_arrow, to_arrow
 from headrace.sdk.sqltext import quote, sql_type
-from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds
+from headrace_plugins.connectors.file.record_ends import CsvQuoting, LineEnds, RecordEnds
 from headrace_plugins.connectors.file.text_blocks import (
     Parsed,
     cut_to_micros,
@@ -59,11 +59,14 @@ class CsvLines:
 
     def read(self, block: bytes) -> Parsed:
         """Return the rows of whole records, none of which is a header."""
-        ends = self.quoting or LineEnds()
         target = to_arrow(self.schema)
         return salvaged(
-            block, lambda records: self._parse(records, target), target, ends.records
+            block, lambda records: self._parse(records, target), target, self._ends.records
         )
+
+    @property
+    def _ends(self) -> RecordEnds:
+        return self.quoting or LineEnds()
 
     def _parse(self, records: bytes, target: pa.Schema) -> Parsed:
         if not records.strip(b"\r\n"):
@@ -71,6 +74,7 @@ class CsvLines:
         if self.quoting is not None and self.quoting.has_text_behind_quotes(records):
             message = "Text stands behind a closing quote"
             raise pa.ArrowInvalid(message)
+        records = self._ends.doubled(records)
         tried: set[str] = set()
         while True:
             try:

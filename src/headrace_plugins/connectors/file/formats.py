@@ -86,7 +86,8 @@ class Dialect:
     header: bool = True
     delimiter: str = ","
     quote: str = '"'
-    escape: str = '"'
+    escape: str | None = None
+    """What may stand before a quote; None where that is doubled only."""
     null_value: str = ""
     encoding: str = "UTF-8"
     timestamp_format: str | None = None
@@ -105,8 +106,8 @@ class Dialect:
         return cls(
             header=config.get_bool("header"),
             delimiter=_character(config, "delimiter") or ("\t" if tabs else ","),
-            quote=_character(config, "quote") or '"',
-            escape=_character(config, "escape") or '"',
+            quote=(quote := _character(config, "quote") or '"'),
+            escape=None if (escape := _character(config, "escape")) == quote else escape,
             null_value=config.originals.get("null.value", ""),
             encoding=config.get_str("encoding"),
             timestamp_format=config.find_str("timestamp.format"),
@@ -121,14 +122,13 @@ class Dialect:
         """Return where records of CSV end."""
         if self.why_spark() is not None and not self.multiline:
             return LineEnds()
-        return CsvQuoting(ord(self.delimiter), ord(self.quote))
+        escape = None if self.escape is None else ord(self.escape)
+        return CsvQuoting(ord(self.delimiter), ord(self.quote), escape)
 
     def why_spark(self) -> str | None:
         """Return which key Spark alone can read by; None if Arrow reads the file."""
-        if self.escape != self.quote:
-            return "escape is another character than quote"
-        if not (self.delimiter + self.quote).isascii():
-            return "delimiter or quote is not ASCII"
+        if not f"{self.delimiter}{self.quote}{self.escape or ''}".isascii():
+            return "delimiter, quote or escape is not ASCII"
         return None
 
     @property
@@ -136,7 +136,7 @@ class Dialect:
         """Return whether line ends and quotes are where their bytes are in an encoded text."""
         if self.is_utf8:
             return True
-        signs = f"\n\r{self.delimiter}{self.quote}"
+        signs = f"\n\r{self.delimiter}{self.quote}{self.escape or ''}"
         try:
             same = signs.encode(self.encoding) == signs.encode("ascii")
         except UnicodeError:
@@ -157,7 +157,7 @@ class Dialect:
             "header": str(self.header).lower(),
             "sep": self.delimiter,
             "quote": self.quote,
-            "escape": self.escape,
+            "escape": self.escape or self.quote,
             "nullValue": self.null_value,
             # When it writes, Spark takes blanks and control characters away by default.
             "ignoreLeadingWhiteSpace": "false",
@@ -181,12 +181,9 @@ class Dialect:
 
     def arrow_parse(self, *, breaks: bool, **more: Any) -> pa_csv.ParseOptions:
         """Return Arrow's options for dividing CSV into values, which may hold line breaks."""
-        doubled = self.escape == self.quote
         return pa_csv.ParseOptions(
             delimiter=self.delimiter,
             quote_char=self.quote,
-            double_quote=doubled,
-            escape_char=False if doubled else self.escape,
             newlines_in_values=breaks,
             **more,
         )

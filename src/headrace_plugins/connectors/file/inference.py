@@ -147,14 +147,9 @@ def header_names(line: bytes, dialect: Dialect) -> list[str]:
 
     Raises UnicodeDecodeError if it is not in UTF-8.
     """
-    doubled = dialect.escape == dialect.quote
-    text = line.decode().rstrip("\r\n")
+    text = dialect.ends.doubled(line).decode().rstrip("\r\n")
     rows = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=dialect.delimiter,
-        quotechar=dialect.quote,
-        doublequote=doubled,
-        escapechar=None if doubled else dialect.escape,
+        io.StringIO(text, newline=""), delimiter=dialect.delimiter, quotechar=dialect.quote
     )
     names = next(iter(rows), [])
     return [name or f"_c{number}" for number, name in enumerate(names)]
@@ -181,7 +176,8 @@ def infer_csv(sample: bytes, dialect: Dialect, *, breaks: bool = False) -> pa.St
     """
     if not sample.strip():
         return pa.struct([])
-    sample = _valid(sample, LineEnds() if not breaks else dialect.ends, header=dialect.header)
+    ends = dialect.ends if breaks else LineEnds()
+    sample = ends.doubled(_valid(sample, ends, header=dialect.header))
     if dialect.header and not sample.endswith((b"\n", b"\r")):
         sample += b"\n"
     table = _csv(sample, dialect, dialect.arrow_convert(), breaks=breaks)

@@ -57,6 +57,9 @@ class LineEnds:
     def is_open(self, _block: bytes) -> bool:
         return False
 
+    def doubled(self, block: bytes) -> bytes:
+        return block
+
 
 @dataclass(frozen=True, slots=True)
 class CsvQuoting:
@@ -64,10 +67,13 @@ class CsvQuoting:
 
     Args:
         delimiter, quote: The codes of the characters, one byte each.
+        escape: That of what may stand before a quote within too, or before another of its
+            kind; None for nothing. Before anything else it is a part of the text, as for Spark.
     """
 
     delimiter: int
     quote: int
+    escape: int | None = None
 
     def ends(self, chunk: bytes, before: int | None) -> ChunkEnds:
         """Look at a chunk, which ends and begins beside no quote.
@@ -123,8 +129,33 @@ class CsvQuoting:
         ends = (behind == self.delimiter) | (behind == _LF) | (behind == _CR)
         return not (ends | (behind == self.quote)).all()
 
+    def doubled(self, block: bytes) -> bytes:
+        """Return a block of records whose escaped quotes are doubled ones, as parsers know."""
+        if self.escape is None or self.escape not in block:
+            return block
+        places = self._quotes(block, None, inside=False)
+        escape, quote = bytes((self.escape,)), bytes((self.quote,))
+        signs = {escape + quote: quote + quote, escape + escape: escape}
+
+        def written(found: re.Match[bytes]) -> bytes:
+            # Outside of quotes neither sign means anything.
+            is_inside = np.searchsorted(places, found.start()) & 1
+            return signs[found[0]] if is_inside else found[0]
+
+        pairs = b"|".join(map(re.escape, signs))
+        return re.sub(pairs, written, block)
+
+    def _unescaped(self, chunk: bytes) -> bytes:
+        """Return as many bytes, in which other signs stand for escaped quotes."""
+        if self.escape is None or bytes((self.escape, self.quote)) not in chunk:
+            return chunk
+        escape, quote = re.escape(bytes((self.escape,))), re.escape(bytes((self.quote,)))
+        pair = b"(?<!%b)((?:%b%b)*)%b%b" % (escape, escape, escape, escape, quote)
+        return re.sub(pair, rb"\g<1>xx", chunk)
+
     def _quotes(self, chunk: bytes, before: int | None, *, inside: bool) -> NDArray[np.int64]:
         """Return where quotes open and close values; one that is doubled does both."""
+        chunk = self._unescaped(chunk)
         data = np.frombuffer(chunk, np.uint8)
         places = np.flatnonzero(data == self.quote)
         openers = places[int(inside) :: 2]

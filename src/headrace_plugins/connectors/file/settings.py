@@ -74,10 +74,10 @@ class TextSettings(Settings, group="Text formats"):
         default=None,
     )
     quote: str = setting("What stands around values of CSV: one character.", default='"')
-    escape: str = setting(
-        "What stands before a quote inside quotes: one character. The quote itself means "
-        "that it is doubled, as RFC 4180 says.",
-        default='"',
+    escape: str | None = setting(
+        "What stands before a quote inside quotes, such as a backslash. A quote may be doubled "
+        "too, which is the only way if null, as RFC 4180 says.",
+        default=None,
     )
     null_value: str = setting(
         "The text in CSV that stands for null, such as NA, beside nothing at all.", default=""
@@ -143,7 +143,7 @@ class FileSourceSettings(PathAliases, TextSettings, group="Reading"):
     multiline: bool = setting(
         "Mode set: whether each JSON file is one document, which one Spark task reads. "
         "Values of CSV may hold line breaks where they are in quotes; those of a file that "
-        "Spark has to read, as escape says, only with this.",
+        "Spark has to read, as a sign that is not ASCII says, only with this.",
         default=False,
     )
     timestamp_nanos: str = setting(

@@ -39,7 +39,7 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 _PART_BYTES = 4 * _CHUNK_BYTES
 _PART_FILES = 256
 _QUOTES = 64 * 1024
-"""How far a chunk is moved so that it begins beside no quote."""
+"""How far a chunk is moved so that it begins beside no quote and no escape."""
 _LONGEST_RECORD_BYTES = 64 * 1024 * 1024
 _KEPT_BYTES = 1024 * 1024
 """How much of a bad record is kept."""
@@ -141,7 +141,7 @@ def _look(chunk: Chunk, record_ends: CsvQuoting) -> ChunkEnds:
 
     def moved(at: int) -> int:
         last = min(at + _QUOTES, len(data))
-        while at < last and data[at] == record_ends.quote:
+        while at < last and data[at] in {record_ends.quote, record_ends.escape}:
             at += 1
         return at
 

@@ -75,14 +75,52 @@ def test_every_row_arrives_once_and_as_it_is(
     assert read(file, chunk=chunk) == (rows, [])
 
 
-@given(text=st.text(alphabet='a,"\n', max_size=120), chunk=st.integers(1, 40))
+with_escapes = st.text(alphabet='a1 ,"\n\\', max_size=8)
+
+
+@given(
+    rows=st.lists(st.tuples(with_escapes, with_escapes), max_size=30), chunk=st.integers(1, 40)
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_quotes_may_be_escaped(tmp_path: Path, rows: list[tuple[str, str]], chunk: int) -> None:
+    def written(value: str) -> str:
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    text = "".join(f"{written(a)},{written(b)}\n" for a, b in rows)
+    file = tmp_path / "some.csv"
+    file.write_text(f"a,b\n{text}", newline="")
+    assert read(file, dialect=Dialect(escape="\\"), chunk=chunk) == (rows, [])
+
+
+def test_an_escape_is_text_before_other_signs_and_outside_of_quotes(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text('a,b\n"C:\\new","x\\\\y"\nC:\\\\d,x\\"y\n"say ""a"" \\"b\\"",z\n')
+    rows = [("C:\\new", "x\\y"), ("C:\\\\d", 'x\\"y'), ('say "a" "b"', "z")]
+    assert read(file, dialect=Dialect(escape="\\")) == (rows, [])
+
+
+def test_a_bad_record_with_escapes_is_kept_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "some.csv"
+    file.write_text('a,b\n"x\\"\ny",1\n"x\\"y",1,2\n"open\\"')
+    rows, rejected = read(file, dialect=Dialect(escape="\\"))
+    assert rows == [('x"\ny', "1")]
+    assert [raw for raw, _ in rejected] == ['"x\\"y",1,2', '"open\\"']
+    assert [reason.partition(".")[0] for _, reason in rejected] == [
+        "3 values instead of 2",
+        "A quote is not closed",
+    ]
+
+
+@pytest.mark.parametrize("escape", [None, "\\"])
+@given(text=st.text(alphabet='a,"\n\\', max_size=120), chunk=st.integers(1, 40))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_read_does_not_depend_on_where_a_file_is_cut(
-    tmp_path: Path, text: str, chunk: int
+    tmp_path: Path, text: str, chunk: int, escape: str | None
 ) -> None:
     file = tmp_path / "some.csv"
     file.write_text(f"a,b\n{text}")
-    assert read(file, chunk=chunk) == read(file)
+    dialect = Dialect(escape=escape)
+    assert read(file, dialect=dialect, chunk=chunk) == read(file, dialect=dialect)
 
 
 @given(
