@@ -17,6 +17,7 @@ from ruamel.yaml.events import (
     ScalarEvent,
 )
 
+from headrace.control.connector_settings import DEAD_LETTERS
 from headrace.control.definition_forms import flat, from_kafka, from_sections, target_state
 from headrace.model import Definition, PluginNotFoundError, PluginSpec, StepSpec
 from headrace.plugins import PluginKind, Registry
@@ -280,9 +281,12 @@ def _flattened(definition: Definition, registry: Registry) -> Served:
     reads = definition.source is not None
     spec = definition.source or definition.sinks[0]
     topics = {"topic" if reads else "topics": ",".join(definition.topics)}
+    # Kafka's form has no dead letters unless it names their topic.
+    tolerates = definition.common.get("errors.tolerance") == "all"
     config = {
         "name": definition.name,
         "connector.class": _class(spec, registry, reads=reads),
+        **({DEAD_LETTERS: f"{definition.name}.dlq"} if tolerates else {}),
         **definition.common,
         **topics,
         **spec.config,

@@ -561,6 +561,8 @@ class Flow:
             try:
                 yield
             except (PySparkException, Py4JError):
+                for data in self._read:
+                    data.require_unchanged()
                 if self.explain is not None:
                     self.explain(self.spark, batch.start, batch.end)
                 raise

@@ -185,6 +185,14 @@ class FrameReader:
         self.acknowledge = source.acknowledge
 
     def read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
+        try:
+            return self._read(spark, start, end)
+        except Exception:
+            # Whatever it was, the way on from a range that has changed is to plan it again.
+            self._source.require_unchanged(start, end)
+            raise
+
+    def _read(self, spark: SparkSession, start: Position, end: Position) -> SourceFrame:
         arrow = self._source.arrow_parts(spark, start, end)
         if arrow is not None and not arrow.parts:
             return SourceFrame(None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +78,42 @@ def test_a_file_that_changes_while_it_is_read_ends_the_batch(
         check(*span)
 
     task.require_unchanged = changed
+    with pytest.raises(RangeChangedError, match="was found"):
+        made.run(Batch(TASK, 1, 1, Position(), end, NOW))
+    assert made.untouched
+    assert list((tmp_path / "out").glob("part-*")) == []
+
+
+@pytest.mark.parametrize("change", ["cut", "removed", "folder"])
+@pytest.mark.parametrize("at", ["columns", "job"])
+def test_a_file_that_cannot_be_read_as_it_has_changed_ends_the_batch_likewise(
+    spark: SparkSession, tmp_path: Path, source: Start, sink: Start, *, change: str, at: str
+) -> None:
+    """It was an error of Spark or of the file, from which no task went on."""
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "a.csv"
+    file.write_text("id\n" + "1234567\n" * 3_000_000)
+    task = source(tmp_path / "in").task
+    reader = FrameReader(task)
+    made = flow(spark, tmp_path, reader, sink(tmp_path / "out", format="parquet"))
+    end = reader.latest(Position(), ReadLimit())
+    broken: Callable[[], object]
+    if change == "cut":
+        broken = partial(os.truncate, file, 4_000_000)
+    elif change == "removed":
+        broken = file.unlink
+    else:
+        broken = partial((tmp_path / "in").rename, tmp_path / "away")
+    name = "_range" if at == "columns" else "arrow_parts"
+    work = getattr(task, name)
+
+    def changed(*args: Any) -> Any:
+        setattr(task, name, work)
+        found = work(*args)
+        broken()
+        return found
+
+    setattr(task, name, changed)
     with pytest.raises(RangeChangedError, match="was found"):
         made.run(Batch(TASK, 1, 1, Position(), end, NOW))
     assert made.untouched

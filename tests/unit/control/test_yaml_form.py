@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.control import read_definitions
+from headrace.control import read_definitions, served
+from headrace.control.connector_settings import DEAD_LETTERS
 from headrace.plugins import Registry
 from headrace.sdk import ConfigErrors
 
@@ -36,3 +37,20 @@ def test_a_misspelt_key_at_the_top_is_named(tmp_path: Path) -> None:
         read_definitions(file, Registry().reads)
     (error,) = told.value.errors
     assert (error.field, error.fix) == ("name", "Rename nmae to name.")
+
+
+@pytest.mark.parametrize(
+    ("keys", "topic"),
+    [
+        ({"errors.tolerance": "all"}, "p.dlq"),
+        ({"errors.tolerance": "all", DEAD_LETTERS: "bad"}, "bad"),
+        ({"errors.tolerance": "all", DEAD_LETTERS: ""}, ""),
+        ({}, None),
+    ],
+)
+def test_a_server_gets_the_dead_letter_topic_that_a_run_has(
+    keys: dict[str, str], topic: str | None
+) -> None:
+    document = {"name": "p", "source": "datagen", "topic": "t", **keys}
+    [found] = served([document], Registry())
+    assert found.config.get(DEAD_LETTERS) == topic
