@@ -71,8 +71,8 @@ def as_headed(header: Sequence[str], schema: Schema, *, renames: bool, path: str
             raise SourceError(
                 problem=f"The header of {path} is {', '.join(header)}; the declared columns "
                 f"are {', '.join(known)}.",
-                fix="Use the header's names in schema, or declare all columns in the order of "
-                "the files.",
+                fix="Use the header's names in schema, declare all columns in the order of the "
+                "files, or set the delimiter of the files.",
             )
         return schema
     found = {name: schema.field(name) for name in header}
