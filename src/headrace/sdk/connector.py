@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -130,6 +131,32 @@ class TaskContext(Protocol):
         """Return whether the task was asked to stop; long work looks at it often."""
 
 
+class Verdict(StrEnum):
+    """How a requirement is met."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works, but not as well, or not always."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One requirement that ``headrace doctor`` has looked at.
+
+    Args:
+        requirement: What is required, in a few words, such as `right to read public.orders`.
+        verdict: Whether it is met.
+        found: What there is.
+        fix: What mends it: the exact statement or setting where there is one.
+    """
+
+    requirement: str
+    verdict: Verdict
+    found: str = ""
+    fix: str = ""
+
+
 class Connector(Configured, ABC):
     """A kind of copy between one system and topics.
 
@@ -152,6 +179,19 @@ class Connector(Configured, ABC):
         the outside system, briefly, and must not change it.
         """
         return ()
+
+    @classmethod
+    def examine(cls, config: Config) -> Iterable[Finding]:
+        """Yield what ``headrace doctor`` finds: each requirement of the outside system.
+
+        It connects, looks at everything that the connector will need, and changes nothing. What
+        cannot be looked at, as an earlier requirement is not met, is left out. By default what
+        ``check`` finds.
+        """
+        for error in cls.check(config):
+            yield Finding(
+                error.field or "configuration", Verdict.FAILED, error.problem, error.fix
+            )
 
     @classmethod
     def alter_offsets(cls, config: Config, position: Position) -> None:

@@ -1,5 +1,6 @@
 """Schemas: the types of values, as in Kafka Connect's data API."""
 
+import json
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -89,10 +90,26 @@ LOCAL = "headrace.local"
 """Ours: the parameter of a Timestamp that names no zone, the time that a clock shows. It is
 computed with as one of UTC, and written without a zone."""
 
+PRIMARY_KEY = "headrace.primary.key"
+"""Ours: the parameter of a STRUCT that names the fields of its key, as a JSON list."""
+
+COLUMN_TYPE = "headrace.column.type"
+"""Ours: the parameter of a database's column that has the database's own type, such as
+`postgresql numeric(12,2)`. A sink of the same kind of database makes the same column."""
+
 # Kafka's Decimal has no precision; connectors for databases agree on this parameter.
 PRECISION = "connect.decimal.precision"
 # Spark's and Arrow's decimal128 hold no more digits.
 MAX_PRECISION = 38
+
+
+def primary_key(schema: "Schema") -> tuple[str, ...]:
+    """Give the fields that identify a row, in their order; none if it is not known.
+
+    A key of which a step has dropped a field identifies nothing any more.
+    """
+    names = tuple(json.loads(schema.parameters.get(PRIMARY_KEY, "[]")))
+    return names if all(schema.field(name) for name in names) else ()
 
 
 def day_micros(value: time) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.sdk.mark import Mark
     from headrace.sdk.record import Record
     from headrace.sdk.schema import Schema
+    from headrace.sdk.table_rows import TableRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +99,17 @@ class ArrowWrite:
             each part that has written anything, in their order. What has another name is of
             runs that do not count.
         abort: Removes what parts have written where not all of them were.
+        raw: Writers like ``write`` of a part's bytes in a format, by the name of the format,
+            see ``ArrowParts.raw``. Each returns what ``write`` does, and how many rows it has
+            written, which is taken for how many were read.
     """
 
     write: Callable[[int, Iterator[pa.RecordBatch]], str | None]
     staged: Callable[[Sequence[str]], StagedWrite]
     abort: Callable[[], object]
+    raw: Mapping[str, Callable[[int, Iterator[bytes]], tuple[str | None, int]]] = field(
+        default_factory=dict
+    )
 
 
 class SinkTask(Task):
@@ -130,6 +137,13 @@ class SinkTask(Task):
     what the call before has staged is aborted. Each is a Spark job, and each batch is kept
     for it: where the target's rules are known, ``refusals`` costs next to nothing.
     Without any, or where nothing is tolerated, every error ends the task."""
+
+    def priority(self, topic: str) -> int:
+        """Return the place of a stream among those of a batch: smaller ones are written first.
+
+        For a target whose tables refer to each other: parents come before their children.
+        """
+        return 0
 
 
 class Counting(Enum):
@@ -282,6 +296,17 @@ class SinkConnector(Connector):
         say it; the default is nothing, which is enough for one.
         """
         return ""
+
+    @classmethod
+    def table_rows(
+        cls, config: Config, topic: str, schema: Schema
+    ) -> Sequence[TableRows] | None:
+        """Return the tables that records of a topic are in now, for ``verify``.
+
+        Their columns have the names of the records' fields. None, the default, for a target
+        that cannot be read, or that does not keep records as rows.
+        """
+        return None
 
     @classmethod
     @abstractmethod

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.sdk.schema import Schema
+    from headrace.sdk.table_rows import TableRows
 
     Rows: TypeAlias = pa.RecordBatch | Sequence[Mapping[str, Any]]
     SourceFunction: TypeAlias = Callable[
@@ -98,12 +99,16 @@ class ArrowParts:
         read: Yields the rows of a part, and with them texts that are not rows, each with the
             reason; it is pickled too.
         plugin: What dead letters call the source.
+        raw: Readers of a part as bytes, by the name of the format, for a sink that takes the
+            same format as it is, see ``ArrowWrite.raw``. The name says all that both have to
+            agree about, such as the types of the columns. They are pickled.
     """
 
     schema: Schema
     parts: Sequence[Any]
     read: Callable[[Any], Iterator[tuple[pa.RecordBatch, Sequence[tuple[str, str]]]]]
     plugin: str
+    raw: Mapping[str, Callable[[Any], Iterator[bytes]]] = field(default_factory=dict)
 
 
 class FrameSource(ReplayableSource):
@@ -152,6 +157,40 @@ class FrameSource(ReplayableSource):
         the reason. None, the default, when there is no such frame.
         """
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRows:
+    """The rows of one stream in a range; see ``StreamFrameSource``.
+
+    Args:
+        stream: The stream's name, which is the topic of its records.
+        rows: Its rows: as Arrow where executors read them in Python, else a frame as
+            ``FrameSource.read`` returns one. No row of them may be in another ``StreamRows``.
+        count: How many there are, where that is known exactly without reading them.
+    """
+
+    stream: str
+    rows: ArrowParts | DataFrame
+    count: int | None = None
+
+
+class StreamFrameSource(ReplayableSource):
+    """Reads many streams whose schemas it knows before it reads, such as a database's tables.
+
+    Each stream keeps its own schema: it goes to sinks by itself, under a mark of its own, and
+    into a topic packed with the others. Unlike a StreamSplitSource it says which part of a
+    range belongs to which stream, so that none is read for another.
+    """
+
+    @abstractmethod
+    def streams(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> Sequence[StreamRows]:
+        """Return the streams that have rows in the range, in the order they are written in.
+
+        Each at most once; see ``FrameSource.read`` for what holds of a range. No job may run.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +292,7 @@ class CaptureSource(SourceTask):
         """Learn that one record is durable. Only called for records, after each poll."""
 
 
-Gear = FrameSource | SplitSource | StreamSplitSource | CaptureSource
+Gear = FrameSource | SplitSource | StreamFrameSource | StreamSplitSource | CaptureSource
 """What a source's task is, one of."""
 
 
@@ -297,6 +336,14 @@ class SourceConnector(Connector):
 
     def stop(self) -> None:
         """Let go of what ``start`` took. Called once, also after a failed start."""
+
+    @classmethod
+    def table_rows(cls, config: Config) -> Sequence[TableRows] | None:
+        """Return what a configuration reads now, a table for each stream, for ``verify``.
+
+        None, the default, for a source that is no set of tables, such as a queue.
+        """
+        return None
 
     @classmethod
     def position_at(cls, config: Config, position: Position, time: datetime) -> Position | None:
