@@ -1,0 +1,162 @@
+"""Where a database is, from the keys that Kafka Connect's JDBC connectors have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headrace.sdk import ConfigError
+from headrace.sdk.config import Importance, Lambda, Password, Settings, setting
+from headrace.sdk.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+POSTGRESQL = "postgresql"
+MYSQL = "mysql"
+SQLITE = "sqlite"
+JDBC = "jdbc"
+
+_KINDS = {
+    "postgresql": POSTGRESQL,
+    "postgres": POSTGRESQL,
+    "mysql": MYSQL,
+    "mariadb": MYSQL,
+    "sqlite": SQLITE,
+}
+_PORTS = {POSTGRESQL: 5432, MYSQL: 3306}
+_SCHEME = re.compile(r"(?:jdbc:)?([a-z][a-z0-9+]*):", re.IGNORECASE)
+_SECRET = re.compile(r"(?i)(password|pwd|passwd|secret)\s*=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a database is, and how one logs in.
+
+    Args:
+        kind: The kind of database; JDBC for one that only its JDBC driver speaks.
+        url: The URL as it was configured, without a user and a password.
+        host: The server's name; empty for a file.
+        database: The database's name on the server, or the path of the file.
+        options: What the URL says behind its question mark.
+    """
+
+    kind: str
+    url: str
+    host: str = ""
+    port: int = 0
+    database: str = ""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What a person calls it; never with a secret."""
+        if self.kind == SQLITE:
+            return self.database
+        if self.kind == JDBC:
+            return self.url.partition("?")[0].partition(";")[0]
+        return f"{self.kind}://{self.host}:{self.port}/{self.database}"
+
+
+def address_of(url: str, user: str | None = None, password: str | None = None) -> Address:
+    """Return the address that a URL stands for.
+
+    It takes ``postgresql://host/db``, ``mysql://…``, ``mariadb://…`` and ``sqlite:path``, each
+    with or without ``jdbc:`` before it, and any other ``jdbc:…`` for its driver.
+
+    Raises ConfigError: it is none of these, or holds a password.
+    """
+    found = _SCHEME.match(url)
+    if found is None:
+        raise ConfigError(
+            problem=f"Invalid URL {url.rpartition('@')[2]!r}: it names no kind of database.",
+            fix="Write postgresql://host/database, mysql://…, sqlite:/path/of.db or jdbc:…",
+            field="connection.url",
+        )
+    kind = _KINDS.get(found[1].lower())
+    if kind is None and not url.lower().startswith("jdbc:"):
+        raise ConfigError(
+            problem=f"Unknown kind of database {found[1]!r}.",
+            fix="Use postgresql, mysql, mariadb or sqlite, or the jdbc:… URL of its driver.",
+            field="connection.url",
+        )
+    plain = url[5:] if url.lower().startswith("jdbc:") else url
+    if kind == SQLITE:
+        path = plain.partition(":")[2].removeprefix("//")
+        return Address(kind=SQLITE, url=url, database=str(Location.of(path).local))
+    if kind is None:
+        _refuse_secret(_SECRET.search(url) is not None)
+        return Address(kind=JDBC, url=url, user=user, password=password)
+    parts = urlsplit(plain)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    secret = parts.password is not None or any(_SECRET.match(f"{key}=") for key in options)
+    _refuse_secret(secret)
+    user = user or options.pop("user", None) or unquote(parts.username or "") or None
+    if parts.hostname is None or not parts.path.strip("/"):
+        raise ConfigError(
+            problem=f"The URL {plain!r} names no {'database' if parts.hostname else 'host'}.",
+            fix=f"Write {found[1]}://host:{_PORTS[kind]}/database.",
+            field="connection.url",
+        )
+    return Address(
+        kind=kind,
+        url=f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[kind]}{parts.path}",
+        host=parts.hostname,
+        port=parts.port or _PORTS[kind],
+        database=unquote(parts.path.strip("/")),
+        user=user,
+        password=password,
+        options=options,
+    )
+
+
+def _refuse_secret(is_there: bool) -> None:  # noqa: FBT001 - it is the whole question
+    if is_there:
+        raise ConfigError(
+            problem="The URL holds a password, which everyone sees who may see the connector.",
+            fix="Take it out of the URL and set connection.password, such as to "
+            "${env:DB_PASSWORD}.",
+            field="connection.url",
+        )
+
+
+def _check_url(name: str, value: object) -> None:
+    if isinstance(value, str):
+        try:
+            address_of(value)
+        except ConfigError as error:
+            raise ConfigError(error.problem, fix=error.fix, field=name) from None
+
+
+class ConnectionSettings(Settings, group="Connection"):
+    """How a database is reached."""
+
+    connection_url: str = setting(
+        "Where the database is: postgresql://host:5432/database, mysql://host/database, "
+        "mariadb://host/database, sqlite:/path/of/file.db, or the jdbc: URL of any other "
+        "database. The password does not belong here.",
+        validator=Lambda(_check_url, "the URL of a database"),
+        importance=Importance.HIGH,
+    )
+    connection_user: str | None = setting(
+        "Who logs in.", default=None, importance=Importance.HIGH
+    )
+    connection_password: Password | None = setting(
+        "What to log in with, such as ${env:DB_PASSWORD}.",
+        default=None,
+        importance=Importance.HIGH,
+    )
+
+    @property
+    def address(self) -> Address:
+        """Where the database is."""
+        password = self.connection_password
+        return address_of(
+            self.connection_url,
+            self.connection_user,
+            None if password is None else password.value,
+        )

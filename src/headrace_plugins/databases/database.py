@@ -1,0 +1,359 @@
+"""One kind of database: what every connector of databases asks of it."""
+
+# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+from typing_extensions import override
+
+from headrace_plugins.databases.catalog import Column, Table, TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from headrace.sdk import Schema
+    from headrace.sdk.connector import Finding
+    from headrace_plugins.databases.address import Address
+
+Rejected: TypeAlias = Sequence[tuple[str, str]]
+"""Rows that no value of their schema stands for: the text of each, and why."""
+RawLoad: TypeAlias = "Callable[[Session, TableName, Sequence[str], Iterator[bytes]], int]"
+"""Adds rows as bytes to the named columns of a table; returns how many."""
+
+
+class Session:
+    """A connection of a DB-API driver (PEP 249), with the transaction that is open on it.
+
+    Statements are in a transaction until ``commit`` or ``rollback``. Closing it without a
+    commit undoes what it did. One thread at a time may use it.
+
+    Args:
+        connection: The driver's.
+        errors: Raises an error of ours for one of the driver's.
+    """
+
+    def __init__(
+        self, connection: Any, errors: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self.connection = connection
+        self.errors = errors
+        self._savepoints = 0
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Run a statement; return how many rows it has changed.
+
+        Args:
+            sql: The statement. With ``values`` each stands for a ``Database.mark``, and no
+                name of a user's may be in it.
+            values: What is bound.
+        """
+        with self.errors():
+            cursor = self.connection.cursor()
+            try:
+                cursor.execute(sql, tuple(values)) if values else cursor.execute(sql)
+                return max(0, int(cursor.rowcount))
+            finally:
+                cursor.close()
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query; see ``execute``. For what is few rows by nature."""
+        with self.errors():
+            cursor = self.connection.cursor()
+            try:
+                cursor.execute(sql, tuple(values)) if values else cursor.execute(sql)
+                return [tuple(row) for row in cursor.fetchall()]
+            finally:
+                cursor.close()
+
+    def value(self, sql: str, values: Sequence[object] = ()) -> Any:
+        """Return the first value of a query's first row; None if there is no row."""
+        found = self.rows(sql, values)
+        return found[0][0] if found else None
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what is done within, and only that, when it raises."""
+        self._savepoints += 1
+        name = f"headrace_{self._savepoints}"
+        self.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            self.execute(f"ROLLBACK TO SAVEPOINT {name}")
+            raise
+        self.execute(f"RELEASE SAVEPOINT {name}")
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        with self.errors():
+            self.connection.commit()
+
+    def rollback(self) -> None:
+        """Undo the transaction."""
+        with self.errors():
+            self.connection.rollback()
+
+    def close(self) -> None:
+        """Close the connection. Never raises: it may be gone."""
+        with suppress(Exception):  # whatever a driver makes of a lost connection
+            self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """Rows to be read, and as what. It is pickled to executors.
+
+    Args:
+        columns: What is read, in this order.
+        source: SQL of the table or query that they are of, as it stands behind FROM.
+        where: A condition in SQL; empty for all rows.
+        snapshot: What the database calls the state that is to be read, see ``snapshot``.
+    """
+
+    columns: tuple[Column, ...]
+    source: str
+    where: str = ""
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """The rows of a staging table that go into a target, by its key. All texts are SQL.
+
+    Args:
+        target: The table.
+        staging: The staging table, with at most one row for each key.
+        columns: The columns that are written, the key's among them.
+        keys: The columns of the key, which are never null in the staging table.
+        unique: Whether the target has a unique constraint on just these.
+        where: A condition on rows of ``s``, the staging table.
+    """
+
+    target: str
+    staging: str
+    columns: Sequence[str]
+    keys: Sequence[str]
+    unique: bool = False
+    where: str = "true"
+
+    @property
+    def matches(self) -> str:
+        """The condition that rows of ``t``, the target, and of ``s`` have the same key."""
+        return " AND ".join(f"t.{key} = s.{key}" for key in self.keys)
+
+
+class Database(ABC):
+    """A database at an address. It is pickled to executors, and holds no connection.
+
+    Every method that talks to the database raises RetriableError where it is away or busy,
+    ConfigError where it does not let one in or lacks what is named, RecordError for a value
+    that it refuses, and SinkError or SourceError for anything else; none shows a secret.
+    """
+
+    kind: ClassVar[str]
+    """Its name in the types of columns and in messages."""
+    mark: ClassVar[str] = "%s"
+    """What stands for a bound value in SQL."""
+    row_id: ClassVar[str]
+    """SQL that identifies a row of a staging table within a transaction."""
+    transactional_ddl: ClassVar[bool] = True
+    """Whether making and renaming tables is undone with a transaction."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    # --- connections and names ------------------------------------------------------
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Open a connection."""
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """Return a name as an identifier in SQL."""
+
+    @abstractmethod
+    def literal(self, value: object) -> str:
+        """Return a value as SQL, quoted by the driver: for a statement that cannot bind it."""
+
+    @property
+    @abstractmethod
+    def default_schema(self) -> str:
+        """The schema of a table that is named without one."""
+
+    def path(self, name: TableName) -> str:
+        """Return the name of a table as SQL."""
+        parts = (name.schema, name.name) if name.schema else (name.name,)
+        return ".".join(self.quote(part) for part in parts)
+
+    def named(self, text: str) -> TableName:
+        """Return the name of a table that a person wrote, in the default schema if in none."""
+        return TableName.parse(text, self.default_schema)
+
+    # --- the catalog ----------------------------------------------------------------
+
+    @abstractmethod
+    def tables(self, session: Session) -> list[TableName]:
+        """Return the tables that may be read, but those of the system and our own, sorted."""
+
+    @abstractmethod
+    def describe(
+        self, session: Session, names: Sequence[TableName]
+    ) -> Mapping[TableName, Table]:
+        """Return what the catalog says of tables; without those that are not there."""
+
+    def table(self, session: Session, name: TableName) -> Table | None:
+        """Return what the catalog says of a table; None if there is none."""
+        return self.describe(session, [name]).get(name)
+
+    @abstractmethod
+    def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
+        """Return the columns of a query's result. The query is not run."""
+
+    @abstractmethod
+    def now(self, session: Session) -> datetime:
+        """Return the time by the database's clock, with a zone."""
+
+    # --- reading --------------------------------------------------------------------
+
+    @abstractmethod
+    def read(
+        self, select: Select, *, nulls: bool = False
+    ) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
+        """Yield the rows of a select as Arrow, in the schemas of its columns. On executors.
+
+        Memory is bounded whatever the number of rows. A value that its schema has nothing for,
+        such as an infinite date, makes its row a rejected one, or with ``nulls`` becomes null
+        where the column may be null.
+        """
+
+    def raw(
+        self, columns: Sequence[Column]
+    ) -> Mapping[str, Callable[[Select], Iterator[bytes]]]:
+        """Return readers of rows as bytes, see ``ArrowParts.raw``."""
+        return {}
+
+    @contextmanager
+    def snapshot(self) -> Iterator[str | None]:
+        """Give a name of the state that the database has now, for selects, while this lasts.
+
+        None where reads on several connections cannot see one state.
+        """
+        yield None
+
+    def physical_ranges(self, session: Session, table: Table, count: int) -> list[str]:
+        """Return conditions that divide a table by where its rows are stored.
+
+        They hold within one snapshot only. Empty where it cannot be divided so.
+        """
+        return []
+
+    # --- writing --------------------------------------------------------------------
+
+    @abstractmethod
+    def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
+        """Return the type of a column that takes the values of a schema, without NOT NULL.
+
+        The column's own type if it was one of the same kind of database. Raises ConfigError
+        where there is none.
+        """
+
+    @abstractmethod
+    def staging_columns(self) -> str:
+        """Return the column that ``row_id`` needs in a staging table, as SQL; may be empty."""
+
+    def staging(self, target: TableName, digest: str) -> TableName:
+        """Return the name of a staging table for a target; ``digest`` makes it unique."""
+        return TableName(target.schema, f"headrace_staged_{digest}")
+
+    def staging_session(self, staging: TableName) -> Session:
+        """Open a connection for making a staging table, and for loading rows into it."""
+        return self.session()
+
+    def merging_session(self, staging: TableName) -> Session:
+        """Open a connection whose transaction sees the target, and the staging table too.
+
+        It gives up after a minute of waiting for a lock, and the server ends its transaction
+        when nothing has come from here for some minutes, where it can: an owner that was
+        suspended must not block the next one for ever.
+        """
+        return self.session()
+
+    def drop_staging(self, staging: TableName) -> None:
+        """Remove a staging table, if it is there."""
+        with self.session() as session:
+            session.execute(f"DROP TABLE IF EXISTS {self.path(staging)}")
+            session.commit()
+
+    @abstractmethod
+    def load(
+        self,
+        session: Session,
+        table: TableName,
+        columns: Mapping[str, Schema],
+        rows: Iterator[pa.RecordBatch],
+    ) -> int:
+        """Add rows to a table in the open transaction, as fast as it goes. On executors.
+
+        Args:
+            session: Has the transaction.
+            table: The table.
+            columns: The columns that are written, each with the schema of its values.
+            rows: The rows, with these columns in this order, as ``to_arrow`` has them.
+
+        Returns how many. Raises RecordError for a value that the columns' types do not take,
+        with what the database says of it; the transaction is then to be rolled back.
+        """
+
+    def raw_load(self, columns: Sequence[Column]) -> Mapping[str, RawLoad]:
+        """Return loaders of rows as bytes into such columns, see ``ArrowWrite.raw``."""
+        return {}
+
+    def upsert(self, merge: Merge) -> list[str]:
+        """Return statements that update the rows of the same key and insert the others."""
+        changed = [(name, f"s.{name}") for name in merge.columns if name not in merge.keys]
+        names = ", ".join(merge.columns)
+        insert = (
+            f"INSERT INTO {merge.target} ({names}) "
+            f"SELECT {', '.join(f's.{name}' for name in merge.columns)} "
+            f"FROM {merge.staging} s WHERE {merge.where} AND NOT EXISTS "
+            f"(SELECT 1 FROM {merge.target} t WHERE {merge.matches})"
+        )
+        return [*([self.update(merge, changed)] if changed else []), insert]
+
+    @abstractmethod
+    def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
+        """Return the statement that updates the rows of the same key.
+
+        ``settings`` are columns of ``t``, the target, with SQL over ``t`` and ``s``, the
+        staging table.
+        """
+
+    @abstractmethod
+    def delete(self, merge: Merge) -> str:
+        """Return the statement that deletes the rows of the same key."""
+
+    # --- health ---------------------------------------------------------------------
+
+    @abstractmethod
+    def examine(self, session: Session) -> Iterator[Finding]:
+        """Yield findings about the server that hold for reading and writing alike."""
+
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address.title})"

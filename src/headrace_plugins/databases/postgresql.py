@@ -1,0 +1,623 @@
+"""PostgreSQL: COPY both ways, one snapshot over many connections, physical ranges."""
+
+# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
+
+from __future__ import annotations
+
+import re
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    RecordError,
+    RetriableError,
+    Schema,
+    SetupError,
+    Type,
+)
+from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.errors import StorageUnavailableError
+from headrace.sdk.schema import (
+    COLUMN_TYPE,
+    DATE,
+    DECIMAL,
+    MAX_PRECISION,
+    TIME,
+    TIMESTAMP,
+    VARIANT,
+    precision_of,
+    scale_of,
+)
+from headrace_plugins.databases.catalog import Column, Table, TableName
+from headrace_plugins.databases.csv_rows import CsvRows
+from headrace_plugins.databases.database import (
+    Database,
+    Merge,
+    RawLoad,
+    Rejected,
+    Select,
+    Session,
+)
+from headrace_plugins.databases.errors import DatabaseError
+from headrace_plugins.databases.text_rows import TextRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+_BLOCK_BYTES = 4 << 20
+"""How much text is parsed at a time."""
+_WRITE_BYTES = 128 << 10
+"""How much is handed to the server at a time where rows come one by one."""
+_SETTINGS = {
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
+    "idle_in_transaction_session_timeout": "0",
+    "statement_timeout": "0",
+}
+"""How values are written as texts, whatever the server's own settings are."""
+
+_SCHEMAS: Mapping[str, Schema] = {
+    "bool": Schema.boolean(),
+    "int2": Schema.int16(),
+    "int4": Schema.int32(),
+    "int8": Schema.int64(),
+    "oid": Schema.int64(),
+    "float4": Schema.float32(),
+    "float8": Schema.float64(),
+    "bytea": Schema.bytes(),
+    "date": Schema.date(),
+    "time": Schema.time(),
+    "timestamp": Schema.local_timestamp(),
+    "timestamptz": Schema.timestamp(),
+    "money": Schema.decimal(2, precision=19),
+}
+"""By the names of types in pg_type; all others are read as the texts that the server writes."""
+_TYPES: Mapping[str, str] = {
+    Type.BOOLEAN.value: "boolean",
+    Type.INT8.value: "smallint",
+    Type.INT16.value: "smallint",
+    Type.INT32.value: "integer",
+    Type.INT64.value: "bigint",
+    Type.FLOAT32.value: "real",
+    Type.FLOAT64.value: "double precision",
+    Type.STRING.value: "text",
+    Type.BYTES.value: "bytea",
+    Type.ARRAY.value: "jsonb",
+    Type.MAP.value: "jsonb",
+    Type.STRUCT.value: "jsonb",
+    DATE: "date",
+    TIME: "time",
+    VARIANT: "jsonb",
+}
+_SAME_IN_BINARY = {
+    *("boolean", "smallint", "integer", "bigint", "oid", "real", "double precision"),
+    *("numeric", "money", "text", "character varying", "character", "bytea", "date"),
+    *("time without time zone", "time with time zone", "timestamp without time zone"),
+    *("timestamp with time zone", "interval", "uuid", "json", "jsonb", "inet", "cidr"),
+    *("macaddr", "bit", "bit varying", "point", "box", "circle"),
+}
+"""Types, as format_type writes them, whose binary form means the same in every database."""
+
+_NAMES_OF = """
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_t%%'
+  AND c.relname NOT LIKE 'headrace\\_%%' AND has_table_privilege(c.oid, 'SELECT')
+ORDER BY 1, 2"""
+_COLUMNS_OF = """
+SELECT n.nspname, c.relname, a.attname,
+  pg_catalog.format_type(a.atttypid, a.atttypmod),
+  CASE WHEN t.typtype = 'd' THEN b.typname ELSE t.typname END,
+  CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+  a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '',
+  c.reltuples, pg_catalog.pg_table_size(c.oid)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_type b ON b.oid = t.typbasetype
+WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND (n.nspname, c.relname) IN (
+  SELECT * FROM unnest(%s::text[], %s::text[]))
+ORDER BY 1, 2, a.attnum"""
+_KEYS_OF = """
+SELECT n.nspname, c.relname, i.indisprimary,
+  array_agg(a.attname::text ORDER BY k.place)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
+WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+  AND k.place <= i.indnkeyatts AND (n.nspname, c.relname) IN (
+  SELECT * FROM unnest(%s::text[], %s::text[]))
+GROUP BY n.nspname, c.relname, i.indexrelid, i.indisprimary"""
+_PARENTS_OF = """
+SELECT n.nspname, c.relname, pn.nspname, p.relname
+FROM pg_catalog.pg_constraint f
+JOIN pg_catalog.pg_class c ON c.oid = f.conrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_class p ON p.oid = f.confrelid
+JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
+WHERE f.contype = 'f' AND (n.nspname, c.relname) IN (
+  SELECT * FROM unnest(%s::text[], %s::text[]))"""
+
+
+class Postgresql(Database):
+    """A PostgreSQL server's database."""
+
+    kind: ClassVar[str] = "postgresql"
+    row_id: ClassVar[str] = "ctid"
+
+    # --- connections and names ------------------------------------------------------
+
+    @override
+    def session(self) -> Session:
+        return Session(self._connect(), self._errors)
+
+    def _connect(self) -> Any:
+        psycopg, address = _psycopg(), self.address
+        with self._errors():
+            connection = psycopg.connect(
+                host=address.host,
+                port=address.port,
+                dbname=address.database,
+                user=address.user,
+                password=address.password,
+                **{
+                    "connect_timeout": "10",
+                    "application_name": "headrace",
+                    "tcp_user_timeout": "30000",
+                    **address.options,
+                },
+            )
+        try:
+            connection.autocommit = True
+            settings = ", ".join(
+                f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items()
+            )
+            connection.execute(f"SELECT {settings}")
+            connection.autocommit = False
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        psycopg = _psycopg()
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Any) -> Exception:
+        state, title = str(error.sqlstate or ""), self.address.title
+        text = str(error.diag.message_primary or error).strip()
+        if error.diag.message_detail:
+            text = f"{text}: {error.diag.message_detail}"
+        if not state:
+            return self._not_connected(text)
+        if state in {"53100", "58030"}:
+            return StorageUnavailableError(
+                problem=f"{title} has no space: {text}.", fix="Make space on its disk."
+            )
+        if state[:2] in {"08", "40", "53", "57"} or state in {"55P03", "25006", "25P03"}:
+            return RetriableError(problem=f"{title}: {text}.")
+        if state[:2] in {"22", "23"}:
+            where = str(error.diag.context or "").partition("\n")[0]
+            column = error.diag.column_name
+            return RecordError(
+                problem=f"{title} refuses a row: {text}{f' ({where})' if where else ''}.",
+                fix="Change the rows with a transform, or the table's columns and constraints.",
+                field=column,
+            )
+        if state == "42501":
+            return ConfigError(
+                problem=f"{title}: {text}.",
+                fix=f"Grant it: GRANT … TO {self.quote(self.address.user or 'user')};",
+                field="connection.user",
+            )
+        return DatabaseError(problem=f"{title}: {text} (SQLSTATE {state}).")
+
+    def _not_connected(self, text: str) -> Exception:
+        title, user = self.address.title, self.address.user
+        text = " ".join(text.split())
+        if "authentication failed" in text or "no password supplied" in text:
+            return ConfigError(
+                problem=f"{title} does not let {user or 'this user'} in: {text}",
+                fix="Correct connection.user and connection.password.",
+                field="connection.password",
+            )
+        if "does not exist" in text and "database" in text:
+            return ConfigError(
+                problem=f"{title}: {text}",
+                fix=f"CREATE DATABASE {self.quote(self.address.database)};",
+                field="connection.url",
+            )
+        if "pg_hba.conf" in text:
+            return ConfigError(
+                problem=f"{title}: {text}",
+                fix="Add this machine and this user to the server's pg_hba.conf.",
+                field="connection.url",
+            )
+        if "invalid connection option" in text or "invalid sslmode" in text:
+            return ConfigError(
+                problem=f"The URL has an option that is not libpq's: {text}",
+                fix="Use options such as sslmode=require.",
+                field="connection.url",
+            )
+        return RetriableError(problem=f"{title} cannot be reached: {text}")
+
+    @override
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    @override
+    def literal(self, value: object) -> str:
+        from psycopg import sql  # noqa: PLC0415 - an extra
+
+        return sql.Literal(value).as_string()
+
+    @property
+    @override
+    def default_schema(self) -> str:
+        return "public"
+
+    # --- the catalog ----------------------------------------------------------------
+
+    @override
+    def tables(self, session: Session) -> list[TableName]:
+        return [TableName(*row) for row in session.rows(_NAMES_OF.replace("%%", "%"))]
+
+    @override
+    def describe(
+        self, session: Session, names: Sequence[TableName]
+    ) -> Mapping[TableName, Table]:
+        wanted = ([each.schema for each in names], [each.name for each in names])
+        columns: dict[TableName, list[Column]] = {}
+        sizes: dict[TableName, tuple[int | None, int]] = {}
+        for schema, name, *column, rows, size in session.rows(_COLUMNS_OF, wanted):
+            table = TableName(schema, name)
+            columns.setdefault(table, []).append(_column(*column))
+            sizes[table] = (int(rows) if rows >= 0 else None, int(size))
+        keys: dict[TableName, tuple[str, ...]] = {}
+        unique: dict[TableName, list[tuple[str, ...]]] = {}
+        for schema, name, is_primary, parts in session.rows(_KEYS_OF, wanted):
+            table = TableName(schema, name)
+            unique.setdefault(table, []).append(tuple(parts))
+            if is_primary:
+                keys[table] = tuple(parts)
+        parents: dict[TableName, list[TableName]] = {}
+        for schema, name, *parent in session.rows(_PARENTS_OF, wanted):
+            parents.setdefault(TableName(schema, name), []).append(TableName(*parent))
+        return {
+            name: Table(
+                name=name,
+                columns=tuple(found),
+                key=keys.get(name, ()),
+                unique=tuple(unique.get(name, ())),
+                rows=sizes[name][0],
+                size_bytes=sizes[name][1],
+                parents=tuple(parents.get(name, ())),
+            )
+            for name, found in columns.items()
+        }
+
+    @override
+    def query_columns(self, session: Session, query: str) -> tuple[Column, ...]:
+        with session.errors():
+            cursor = session.connection.execute(f"SELECT * FROM ({query}) AS q LIMIT 0")
+            described = [
+                (each.name, each.type_code, cursor.pgresult.fmod(number))
+                for number, each in enumerate(cursor.description)
+            ]
+        found = []
+        for name, oid, modifier in described:
+            [row] = session.rows(
+                "SELECT pg_catalog.format_type(t.oid, %s), "
+                "CASE WHEN t.typtype = 'd' THEN b.typname ELSE t.typname END "
+                "FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type b "
+                "ON b.oid = t.typbasetype WHERE t.oid = %s",
+                (modifier, oid),
+            )
+            found.append(_column(name, row[0], row[1], modifier, False, False, False))  # noqa: FBT003
+        return tuple(found)
+
+    @override
+    def now(self, session: Session) -> datetime:
+        found: datetime = session.value("SELECT clock_timestamp()")
+        return found
+
+    # --- reading --------------------------------------------------------------------
+
+    @contextmanager
+    @override
+    def snapshot(self) -> Iterator[str | None]:
+        with self.session() as session:
+            _begin_snapshot(session.connection)
+            try:
+                name = session.value("SELECT pg_catalog.pg_export_snapshot()")
+            except DatabaseError:  # a standby exports none
+                name = None
+            yield name
+
+    @override
+    def physical_ranges(self, session: Session, table: Table, count: int) -> list[str]:
+        path = self.literal(self.path(table.name))
+        kind = session.value(f"SELECT relkind FROM pg_class WHERE oid = {path}::regclass")
+        if kind != "r":
+            return []
+        size = session.value(f"SELECT pg_relation_size({path}::regclass)")
+        block = int(session.value("SHOW block_size"))
+        # Rows that come later are not in the snapshot: the last range has no end.
+        pages = max(1, int(size) // block)
+        count = min(count, pages)
+        places = [pages * number // count for number in range(count)]
+        ranges = []
+        for start, end in zip(places, [*places[1:], None], strict=True):
+            upper = "" if end is None else f" AND ctid < '({end},0)'::tid"
+            ranges.append(f"ctid >= '({start},0)'::tid{upper}")
+        return ranges
+
+    @override
+    def read(
+        self, select: Select, *, nulls: bool = False
+    ) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
+        rows, block, size = CsvRows(select.columns, nulls), list[Any](), 0
+        for data in self._copied(select, self._values(select.columns), "csv"):
+            block.append(data)
+            size += len(data)
+            if size >= _BLOCK_BYTES:
+                yield rows.parse(b"".join(block))
+                block, size = [], 0
+        if block:
+            yield rows.parse(b"".join(block))
+
+    def _values(self, columns: Sequence[Column]) -> list[str]:
+        return [
+            f"{self.quote(each.name)}::numeric"
+            if each.type == "money"
+            else self.quote(each.name)
+            for each in columns
+        ]
+
+    def _copied(
+        self, select: Select, values: Sequence[str], form: str
+    ) -> Iterator[memoryview | bytes]:
+        where = f" WHERE {select.where}" if select.where else ""
+        query = f"SELECT {', '.join(values)} FROM {select.source}{where}"
+        with closing(self._connect()) as connection, self._errors():
+            if select.snapshot is not None:
+                _begin_snapshot(connection)
+                connection.execute(f"SET TRANSACTION SNAPSHOT {self.literal(select.snapshot)}")
+            with (
+                connection.cursor() as cursor,
+                cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT {form})") as copy,
+            ):
+                yield from copy
+
+    @override
+    def raw(
+        self, columns: Sequence[Column]
+    ) -> Mapping[str, Callable[[Select], Iterator[bytes]]]:
+        name = _binary(columns)
+        return {} if name is None else {name: partial(self._read_binary)}
+
+    def _read_binary(self, select: Select) -> Iterator[bytes]:
+        block, size = list[Any](), 0
+        for data in self._copied(
+            select, [self.quote(c.name) for c in select.columns], "binary"
+        ):
+            block.append(data)
+            size += len(data)
+            if size >= _WRITE_BYTES:
+                yield b"".join(block)
+                block, size = [], 0
+        yield b"".join(block)
+
+    # --- writing --------------------------------------------------------------------
+
+    @override
+    def column_type(self, schema: Schema, *, in_key: bool = False) -> str:
+        own, _, kind = schema.parameters.get(COLUMN_TYPE, "").partition(" ")
+        if own == self.kind:
+            return kind
+        if schema.name == DECIMAL and schema.is_logical:
+            scale = scale_of(schema.parameters)
+            return f"numeric({precision_of(schema.parameters) or MAX_PRECISION},{scale})"
+        if schema.name == TIMESTAMP and schema.is_logical:
+            return "timestamp" if schema.is_local else "timestamptz"
+        return _TYPES[str(schema.name) if schema.is_logical else schema.type.value]
+
+    @override
+    def load(
+        self,
+        session: Session,
+        table: TableName,
+        columns: Mapping[str, Schema],
+        rows: Iterator[pa.RecordBatch],
+    ) -> int:
+        text = TextRows(list(columns.values()), bytes_prefix="\\\\x", zone="+00")
+        names = ", ".join(self.quote(name) for name in columns)
+        with (
+            self._errors(),
+            session.connection.cursor() as cursor,
+            cursor.copy(f"COPY {self.path(table)} ({names}) FROM STDIN") as copy,
+        ):
+            count = 0
+            for batch in rows:
+                copy.write(text.lines(batch))
+                count += batch.num_rows
+        return count
+
+    @override
+    def raw_load(self, columns: Sequence[Column]) -> Mapping[str, RawLoad]:
+        name = _binary(columns)
+        return {} if name is None else {name: self._load_binary}
+
+    def _load_binary(
+        self, session: Session, table: TableName, columns: Sequence[str], data: Iterator[bytes]
+    ) -> int:
+        names = ", ".join(self.quote(name) for name in columns)
+        with self._errors(), session.connection.cursor() as cursor:
+            statement = f"COPY {self.path(table)} ({names}) FROM STDIN (FORMAT binary)"
+            with cursor.copy(statement) as copy:
+                for block in data:
+                    copy.write(block)
+            return int(cursor.rowcount)
+
+    @override
+    def upsert(self, merge: Merge) -> list[str]:
+        if not merge.unique:
+            return super().upsert(merge)
+        changed = [name for name in merge.columns if name not in merge.keys]
+        names = ", ".join(merge.columns)
+        settings = ", ".join(f"{name} = EXCLUDED.{name}" for name in changed)
+        action = f"DO UPDATE SET {settings}" if changed else "DO NOTHING"
+        return [
+            (
+                f"INSERT INTO {merge.target} ({names}) SELECT {names} FROM {merge.staging} s "
+                f"WHERE {merge.where} ON CONFLICT ({', '.join(merge.keys)}) {action}"
+            )
+        ]
+
+    @override
+    def update(self, merge: Merge, settings: Sequence[tuple[str, str]]) -> str:
+        changes = ", ".join(f"{name} = {value}" for name, value in settings)
+        return (
+            f"UPDATE {merge.target} t SET {changes} FROM {merge.staging} s "
+            f"WHERE {merge.matches} AND {merge.where}"
+        )
+
+    @override
+    def delete(self, merge: Merge) -> str:
+        return (
+            f"DELETE FROM {merge.target} t USING {merge.staging} s "
+            f"WHERE {merge.matches} AND {merge.where}"
+        )
+
+    @override
+    def staging_columns(self) -> str:
+        return ""  # its rows have a ctid
+
+    @override
+    def merging_session(self, staging: TableName) -> Session:
+        session = self.session()
+        session.execute(
+            "SELECT set_config('lock_timeout', '60s', false), "
+            "set_config('idle_in_transaction_session_timeout', '300s', false)"
+        )
+        session.commit()
+        return session
+
+    # --- health ---------------------------------------------------------------------
+
+    @override
+    def examine(self, session: Session) -> Iterator[Finding]:
+        version, encoding, read_only = session.rows(
+            "SELECT current_setting('server_version'), current_setting('server_encoding'), "
+            "current_setting('transaction_read_only')"
+        )[0]
+        yield Finding("PostgreSQL 12 or newer", _verdict(_major(version) >= _OLDEST), version)
+        yield Finding(
+            "encoding UTF8",
+            _verdict(encoding == "UTF8", Verdict.WARNING),
+            encoding,
+            ""
+            if encoding == "UTF8"
+            else "Texts of other signs than the encoding's are refused.",
+        )
+        free = session.value(
+            "SELECT current_setting('max_connections')::int "
+            "- (SELECT count(*) FROM pg_stat_activity)"
+        )
+        yield Finding(
+            "free connections",
+            _verdict(free >= _SPARE, Verdict.WARNING),
+            f"{free} free",
+            ""
+            if free >= _SPARE
+            else "ALTER SYSTEM SET max_connections = 200; then restart it.",
+        )
+        if read_only == "on":
+            yield Finding(
+                "a server that takes writes",
+                Verdict.WARNING,
+                "The server is a standby, or read-only.",
+                "Write to its primary.",
+            )
+
+
+_MODIFIER = re.compile(r"\([0-9,-]+\)")
+_OLDEST = 12
+_SPARE = 5
+
+
+def _verdict(met: bool, otherwise: Verdict = Verdict.FAILED) -> Verdict:  # noqa: FBT001
+    return Verdict.OK if met else otherwise
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise SetupError(
+            problem="PostgreSQL needs the package psycopg.",
+            fix="pip install 'headrace[postgresql]'",
+        ) from error
+    return psycopg
+
+
+def _begin_snapshot(connection: Any) -> None:
+    """Let the next transaction see one state, and change nothing."""
+    connection.isolation_level = _psycopg().IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+
+
+def _column(name: str, type_: str, base: str, modifier: int, *flags: bool) -> Column:
+    """Return a column; ``flags``: whether it is required, has a default and is generated."""
+    required, has_default, generated = flags or (False, False, False)
+    schema = _numeric(modifier) if base == "numeric" else _SCHEMAS.get(base, Schema.string())
+    return Column(
+        name=name,
+        type=type_,
+        schema=schema.replaced(optional=not required),
+        has_default=has_default,
+        generated=generated,
+    )
+
+
+def _numeric(modifier: int) -> Schema:
+    """Return the schema of a numeric; a text if no Decimal takes all of its values."""
+    precision = ((modifier - 4) >> 16) & 0xFFFF
+    scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+    if modifier < 0 or max(precision, scale, precision - min(scale, 0)) > MAX_PRECISION:
+        return Schema.string()
+    if scale < 0:  # whole numbers that end in zeros
+        return Schema.decimal(0, precision=precision - scale)
+    return Schema.decimal(scale, precision=max(precision, scale))
+
+
+def _binary(columns: Sequence[Column]) -> str | None:
+    """Return the name of the binary form of such rows; None where it has no fixed meaning."""
+    types = [column.type for column in columns]
+    names = [_MODIFIER.sub("", type_).removesuffix("[]") for type_ in types]
+    if not all(name in _SAME_IN_BINARY for name in names):
+        return None
+    return f"postgresql copy binary: {', '.join(types)}"

@@ -1,0 +1,76 @@
+"""Arrow's rows as the tab-separated text that COPY and LOAD DATA read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.sdk.schema import TIME, TIMESTAMP, Schema, Type
+from headrace_plugins.databases.csv_rows import to_hex
+
+_SPECIAL = r"[\\\t\n\r]"
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """Writes rows as lines: values between tabs, nulls as backslash N, escapes by backslashes.
+
+    That is PostgreSQL's text format of COPY and what MySQL's LOAD DATA reads by default.
+
+    Args:
+        schemas: Those of the columns, in their order.
+        boolean: The texts of true and false.
+        bytes_prefix: What stands before the hexadecimal digits of bytes.
+        zone: What follows a time that has a zone; all are written as of UTC.
+    """
+
+    schemas: Sequence[Schema]
+    boolean: tuple[str, str] = ("t", "f")
+    bytes_prefix: str = ""
+    zone: str = ""
+
+    def lines(self, rows: pa.RecordBatch) -> memoryview:
+        """Return the lines of the rows, in UTF-8, as one buffer of Arrow's."""
+        if not rows.num_rows:
+            return memoryview(b"")
+        texts = [
+            self._texts(column, schema)
+            for column, schema in zip(rows.columns, self.schemas, strict=True)
+        ]
+        joined = pc.binary_join_element_wise(
+            *texts, "\t", null_handling="replace", null_replacement="\\N"
+        )
+        ended = pc.binary_join_element_wise(joined, "", "\n")
+        _, offsets, data = ended.buffers()
+        end = memoryview(offsets).cast("i")[len(ended)]
+        return memoryview(data)[:end]
+
+    def _texts(self, column: pa.Array, schema: Schema) -> pa.Array:
+        if schema.type is Type.BOOLEAN:
+            return pc.if_else(column, *self.boolean)
+        if schema.name == TIME:
+            micros = column if pa.types.is_time(column.type) else column.cast(pa.int64())
+            return micros.cast(pa.time64("us")).cast(pa.string())
+        if schema.name == TIMESTAMP:
+            text = column.cast(pa.timestamp("us")).cast(pa.string())
+            if self.zone and not schema.is_local:
+                text = pc.binary_join_element_wise(text, self.zone, "")
+            return text
+        if schema.type is Type.BYTES and not schema.is_logical:
+            hexadecimal = to_hex(column)
+            if not self.bytes_prefix:
+                return hexadecimal
+            return pc.binary_join_element_wise(self.bytes_prefix, hexadecimal, "")
+        text = column if pa.types.is_string(column.type) else column.cast(pa.string())
+        if schema.type is Type.STRING and _has_special(text):
+            for sign, escaped in _ESCAPES:
+                text = pc.replace_substring(text, sign, escaped)
+        return text
+
+
+def _has_special(texts: pa.Array) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py())
