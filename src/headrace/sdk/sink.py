@@ -37,6 +37,8 @@ class SinkBatch:
         rows: How many records the frame has, where that is known before they are computed.
         columns: For a sink that ``takes_columns``: columns of the frame that hold the fields of
             a ``value`` with many of them, by the names of the fields; none for few.
+        continues: Whether its records go on with what an earlier batch has begun, as a table
+            does that is read in several, see ``StreamRows``.
     """
 
     mark: Mark
@@ -46,6 +48,7 @@ class SinkBatch:
     evolution: EvolutionPolicy = field(default_factory=EvolutionPolicy)
     rows: int | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    continues: bool = False
 
     def field_sql(self, name: str) -> str:
         """Return SQL for a field of the value, over the columns of the frame."""

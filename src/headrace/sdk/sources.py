@@ -168,11 +168,14 @@ class StreamRows:
         rows: Its rows: as Arrow where executors read them in Python, else a frame as
             ``FrameSource.read`` returns one. No row of them may be in another ``StreamRows``.
         count: How many there are, where that is known exactly without reading them.
+        continues: Whether they go on with what an earlier batch has begun, as the next part of
+            a table does: a sink that replaces what its target holds adds them.
     """
 
     stream: str
     rows: ArrowParts | DataFrame
     count: int | None = None
+    continues: bool = False
 
 
 class StreamFrameSource(ReplayableSource):

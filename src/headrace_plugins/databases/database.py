@@ -113,6 +113,9 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        self.close()  # of a batch that was abandoned: its locks go with it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
@@ -173,6 +176,11 @@ class Database(ABC):
     """SQL that identifies a row of a staging table within a transaction."""
     transactional_ddl: ClassVar[bool] = True
     """Whether making and renaming tables is undone with a transaction."""
+    keeps_open: ClassVar[bool] = True
+    """Whether a transaction with a batch's rows may stay open until the batch is committed. If
+    not they are applied twice: to find what the target refuses, and to be committed."""
+    staging_is_apart: ClassVar[bool] = False
+    """Whether staging tables are in files of their own, see ``staging_session``."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -274,6 +282,10 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def retype(self, table: TableName, column: str, type_: str) -> list[str]:
+        """Return the statements that give a column a wider type; none where it takes any."""
+
+    @abstractmethod
     def staging_columns(self) -> str:
         """Return the column that ``row_id`` needs in a staging table, as SQL; may be empty."""
 
@@ -289,16 +301,28 @@ class Database(ABC):
         """Open a connection whose transaction sees the target, and the staging table too.
 
         It gives up after a minute of waiting for a lock, and the server ends its transaction
-        when nothing has come from here for some minutes, where it can: an owner that was
-        suspended must not block the next one for ever.
+        when nothing has come from here for some minutes, where it can.
         """
         return self.session()
+
+    @abstractmethod
+    def take_over(self, session: Session, name: str) -> None:
+        """Let a session be the only one of its name, and end the one that is so now.
+
+        Of two attempts at a batch the one that comes later goes on: the other may be of an
+        owner that was suspended, with locks that nobody else would release. Raises
+        RetriableError: the other cannot be ended.
+        """
 
     def drop_staging(self, staging: TableName) -> None:
         """Remove a staging table, if it is there."""
         with self.session() as session:
             session.execute(f"DROP TABLE IF EXISTS {self.path(staging)}")
             session.commit()
+
+    @abstractmethod
+    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
+        """Give tables new names, all of them or none, in the order that is given."""
 
     @abstractmethod
     def load(
@@ -347,6 +371,10 @@ class Database(ABC):
     @abstractmethod
     def delete(self, merge: Merge) -> str:
         """Return the statement that deletes the rows of the same key."""
+
+    def differs(self, one: str, other: str) -> str:
+        """Return the condition that two values differ, where nulls are equal."""
+        return f"{one} IS DISTINCT FROM {other}"
 
     # --- health ---------------------------------------------------------------------
 

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import time
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -509,6 +511,11 @@ class Postgresql(Database):
         )
 
     @override
+    def retype(self, table: TableName, column: str, type_: str) -> list[str]:
+        name = self.quote(column)
+        return [f"ALTER TABLE {self.path(table)} ALTER COLUMN {name} TYPE {type_}"]
+
+    @override
     def staging_columns(self) -> str:
         return ""  # its rows have a ctid
 
@@ -521,6 +528,29 @@ class Postgresql(Database):
         )
         session.commit()
         return session
+
+    @override
+    def rename(self, session: Session, names: Sequence[tuple[TableName, TableName]]) -> None:
+        for old, new in names:
+            session.execute(f"ALTER TABLE {self.path(old)} RENAME TO {self.quote(new.name)}")
+
+    @override
+    def take_over(self, session: Session, name: str) -> None:
+        key = int.from_bytes(
+            hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True
+        )
+        by = time.monotonic() + _TAKE_OVER_SECONDS
+        while not session.value("SELECT pg_catalog.pg_try_advisory_lock(%s)", (key,)):
+            session.rows(_END_HOLDERS, (key, key))
+            session.commit()
+            if time.monotonic() > by:
+                raise RetriableError(
+                    problem=f"Another connection to {self.address.title} runs the same task, "
+                    "and cannot be ended.",
+                    fix="Stop the other worker, or end its connection.",
+                )
+            time.sleep(0.05)
+        session.commit()
 
     # --- health ---------------------------------------------------------------------
 
@@ -561,6 +591,13 @@ class Postgresql(Database):
 
 
 _MODIFIER = re.compile(r"\([0-9,-]+\)")
+_TAKE_OVER_SECONDS = 30
+_END_HOLDERS = """
+SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1
+  AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+  AND classid::bigint = (%s::bigint >> 32) & 4294967295
+  AND objid::bigint = %s::bigint & 4294967295"""
 _OLDEST = 12
 _SPARE = 5
 

@@ -1,0 +1,367 @@
+"""Where a source stands in a table, how far its next batch goes, and how that is divided."""
+
+# ruff: noqa: S608 - names are quoted, and values are quoted by the driver
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from typing_extensions import override
+
+from headrace.sdk import StateError
+from headrace.sdk.schema import DECIMAL, WHOLE_NUMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace_plugins.databases.catalog import Column
+    from headrace_plugins.databases.database import Database, Session
+
+    Offset: TypeAlias = Mapping[str, Any]
+
+_SPARSE = 4
+"""How many numbers there may be for each row before even ranges are too uneven."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A table, or the rows of a query, as cursors see it.
+
+    Args:
+        database: Where it is.
+        source: SQL of it as it stands behind FROM.
+        columns: Its columns by their names.
+        key: The columns of its primary key, empty without one.
+        count: About how many rows it has; None if that is not known.
+        title: What a person calls it.
+    """
+
+    database: Database
+    source: str
+    columns: Mapping[str, Column]
+    key: tuple[str, ...]
+    count: int | None
+    title: str
+
+    def quoted(self, names: Sequence[str]) -> list[str]:
+        """Return the names of columns as SQL."""
+        return [self.database.quote(name) for name in names]
+
+    def value(self, name: str, value: Any) -> str:
+        """Return a value of a column, as an offset has it, as SQL."""
+        schema = self.columns[name].schema
+        if (schema.type in WHOLE_NUMBERS or schema.name == DECIMAL) and not isinstance(
+            value, bool
+        ):
+            return str(Decimal(str(value)))
+        return self.database.literal(value)
+
+
+def stored(value: Any) -> Any:
+    """Return a value of a key as an offset keeps it, in JSON."""
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, datetime):
+        zoned = value if value.tzinfo is None else value.astimezone(UTC)
+        return zoned.isoformat(sep=" ", timespec="microseconds")
+    if isinstance(value, bytes | bytearray | memoryview | float):
+        raise StateError(problem=f"A {type(value).__name__} cannot divide a table.")
+    return str(value)
+
+
+def compared(rows: Rows, terms: Mapping[str, str], sign: str, values: Sequence[Any]) -> str:
+    """Return the comparison of SQL terms, by the columns whose values they have."""
+    left = ", ".join(terms.values())
+    right = ", ".join(rows.value(name, v) for name, v in zip(terms, values, strict=True))
+    return f"{left} {sign} {right}" if len(terms) == 1 else f"({left}) {sign} ({right})"
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The rows of a condition, from one place in the order of some terms to another.
+
+    Args:
+        terms: SQL of what orders the rows, by the columns whose values it has.
+        after: The place before the first row; None for no bound.
+        upto: The place of the last row; None for no bound.
+        more: What else holds of the rows, as SQL; empty for nothing.
+    """
+
+    terms: Mapping[str, str]
+    after: tuple[Any, ...] | None = None
+    upto: tuple[Any, ...] | None = None
+    more: str = ""
+
+    def where(self, rows: Rows) -> str:
+        """Return the condition in SQL; empty for all rows."""
+        parts = [self.more] if self.more else []
+        if self.after is not None:
+            parts.append(compared(rows, self.terms, ">", self.after))
+        if self.upto is not None:
+            parts.append(compared(rows, self.terms, "<=", self.upto))
+        return " AND ".join(parts)
+
+    def count(self, session: Session, rows: Rows, most: int) -> int:
+        """Return how many rows there are, but no more than ``most``."""
+        return int(
+            session.value(
+                f"SELECT count(*) FROM (SELECT 1 AS one FROM {self._from(rows)} LIMIT {most}) q"
+            )
+        )
+
+    def last(self, session: Session, rows: Rows) -> tuple[Any, ...] | None:
+        """Return the place of the last row; None if there is no row."""
+        return self._place(session, rows, " DESC", 0)
+
+    def place(self, session: Session, rows: Rows, number: int) -> tuple[Any, ...] | None:
+        """Return the place of the row of that number, from 1; None if there are fewer."""
+        return self._place(session, rows, "", number - 1)
+
+    def _place(
+        self, session: Session, rows: Rows, direction: str, offset: int
+    ) -> tuple[Any, ...] | None:
+        order = ", ".join(f"{term}{direction}" for term in self.terms.values())
+        found = session.rows(
+            f"SELECT {', '.join(self.terms.values())} FROM {self._from(rows)} "
+            f"ORDER BY {order} LIMIT 1 OFFSET {offset}"
+        )
+        return tuple(stored(value) for value in found[0]) if found else None
+
+    def divided(self, session: Session, rows: Rows, count: int) -> list[KeyRange]:
+        """Divide the range into about ``count`` ranges of about as many rows."""
+        if count <= 1:
+            return [self]
+        bounds = self._even(session, rows, count) or self._quantiles(session, rows, count)
+        places = [self.after, *[bound for bound in bounds if bound != self.upto], self.upto]
+        return [replace(self, after=after, upto=upto) for after, upto in pairwise(places)]
+
+    def _even(self, session: Session, rows: Rows, count: int) -> list[tuple[Any, ...]]:
+        """Return even bounds of whole numbers of which most are taken; none otherwise."""
+        [(name, term), *others] = self.terms.items()
+        schema = rows.columns[name].schema
+        if others or schema.is_logical or schema.type not in WHOLE_NUMBERS:
+            return []
+        least, most = session.rows(f"SELECT min({term}), max({term}) FROM {self._from(rows)}")[
+            0
+        ]
+        if least is None or rows.count is None or most - least > _SPARSE * max(1, rows.count):
+            return []
+        width = most - least + 1
+        return [(least + width * number // count - 1,) for number in range(1, count)]
+
+    def _quantiles(self, session: Session, rows: Rows, count: int) -> list[tuple[Any, ...]]:
+        """Return bounds that have as many rows between them, whatever their types are."""
+        names = [f"c{number}" for number in range(len(self.terms))]
+        named = ", ".join(
+            f"{t} AS {n}" for t, n in zip(self.terms.values(), names, strict=True)
+        )
+        total = session.value(f"SELECT count(*) FROM {self._from(rows)}")
+        step = max(1, -(-int(total) // count))
+        order = ", ".join(self.terms.values())
+        numbered = f"SELECT {named}, row_number() OVER (ORDER BY {order}) AS place"
+        found = session.rows(
+            f"SELECT {', '.join(names)} FROM ({numbered} FROM {self._from(rows)}) q "
+            f"WHERE place % {step} = 0 ORDER BY place"
+        )
+        return [tuple(stored(value) for value in row) for row in found]
+
+    def _from(self, rows: Rows) -> str:
+        where = self.where(rows)
+        return f"{rows.source} WHERE {where}" if where else rows.source
+
+
+class Cursor(ABC):
+    """How a mode goes through the rows of a table: what an offset means, and what is new."""
+
+    @abstractmethod
+    def latest(
+        self,
+        session: Session,
+        rows: Rows,
+        offset: Offset | None,
+        *,
+        most: int | None,
+        until: Offset | None = None,
+    ) -> tuple[Offset, int] | None:
+        """Return the end of the next batch that begins at ``offset``, and how many rows it has.
+
+        None when nothing is new. ``most`` is how many rows are aimed at, without it all that
+        are there; ``until`` is never passed. The number of rows is an estimate.
+        """
+
+    @abstractmethod
+    def range(self, rows: Rows, start: Offset | None, end: Offset) -> KeyRange:
+        """Return the rows after ``start`` up to ``end``."""
+
+    def continues(self, start: Offset | None) -> bool:
+        """Return whether a batch that begins there goes on with what another has begun."""
+        return start is not None
+
+
+@dataclass(frozen=True)
+class BulkCursor(Cursor):
+    """Reads a whole table, in one batch or in some, by its key.
+
+    Its offsets are ``{"round": n}`` when the table has been read n times, and before the n-th
+    is done ``{"round": n, "after": key, "upto": key}``: where it stands, and the last key that
+    the table had when the round began.
+
+    Args:
+        key: The columns that divide the table; empty for a table that is read in one batch.
+        repeat: Whether a table is read again that has been read.
+    """
+
+    key: tuple[str, ...]
+    repeat: bool = False
+
+    @override
+    def latest(
+        self,
+        session: Session,
+        rows: Rows,
+        offset: Offset | None,
+        *,
+        most: int | None,
+        until: Offset | None = None,
+    ) -> tuple[Offset, int] | None:
+        number, is_done = _round(offset)
+        if offset is not None and is_done:
+            if not self.repeat or (until is not None and number >= until["round"]):
+                return None
+            number, offset = number + 1, None
+        done = {"round": number}
+        if not self.key or most is None or (offset is None and (rows.count or 0) <= most):
+            return done, rows.count or 0
+        all_of = KeyRange(self._terms(rows))
+        upto = tuple(offset["upto"]) if offset else all_of.last(session, rows)
+        if upto is None:
+            return done, 0
+        after = tuple(offset["after"]) if offset else None
+        bound = replace(all_of, after=after, upto=upto).place(session, rows, most)
+        if bound is None or bound == upto:
+            return done, most
+        return {"round": number, "after": list(bound), "upto": list(upto)}, most
+
+    @override
+    def range(self, rows: Rows, start: Offset | None, end: Offset) -> KeyRange:
+        _, was_done = _round(start)
+        after = tuple(start["after"]) if start and not was_done else None
+        if "after" in end:
+            return KeyRange(self._terms(rows), after, tuple(end["after"]))
+        upto = tuple(start["upto"]) if start and not was_done else None
+        return KeyRange(self._terms(rows), after, upto)
+
+    @override
+    def continues(self, start: Offset | None) -> bool:
+        return not _round(start)[1]
+
+    def _terms(self, rows: Rows) -> Mapping[str, str]:
+        return dict(zip(self.key, rows.quoted(self.key), strict=True))
+
+
+def _round(offset: Offset | None) -> tuple[int, bool]:
+    """Return the number of an offset's round, and whether it is done."""
+    if offset is None:
+        return 1, True
+    return int(offset["round"]), "after" not in offset
+
+
+@dataclass(frozen=True)
+class GrowingCursor(Cursor):
+    """Reads rows whose values of one or two columns are larger than those that were read.
+
+    Its offsets are Kafka Connect's: ``{"incrementing": number}``, ``{"timestamp": time}``, or
+    both, with times as the database writes them.
+
+    Args:
+        timestamp: The columns of the time of a row's last change; the first that is not null
+            counts.
+        incrementing: The column of a number that grows with each new row.
+        delay: How old a time has to be, by the database's clock.
+        initial: Where to begin, as an offset; empty to begin with the first row. The value
+            ``now`` is the time at the start.
+    """
+
+    timestamp: tuple[str, ...] = ()
+    incrementing: str | None = None
+    delay: timedelta = timedelta()
+    initial: Offset = field(default_factory=dict)
+
+    @override
+    def latest(
+        self,
+        session: Session,
+        rows: Rows,
+        offset: Offset | None,
+        *,
+        most: int | None,
+        until: Offset | None = None,
+    ) -> tuple[Offset, int] | None:
+        upper = rows.database.now(session) - self.delay if self.timestamp else None
+        if offset is None and self.initial.get("timestamp") == NOW:
+            # Guarantee 2: a start is written down once, and not worked out at each look.
+            return self._offset((stored(upper), *([0] if self.incrementing else []))), 0
+        new = self._range(rows, self._place(offset or self.initial), None, upper)
+        if until is not None:
+            new = replace(new, upto=self._place(until))
+        last = new.last(session, rows)
+        if last is None:
+            return None
+        new, count = replace(new, upto=last), 0
+        if most is not None:
+            count = new.count(session, rows, most + 1)
+            if count > most:
+                last = new.place(session, rows, most) or last
+                count = most
+        return self._offset(last), count
+
+    @override
+    def range(self, rows: Rows, start: Offset | None, end: Offset) -> KeyRange:
+        return self._range(rows, self._place(start or self.initial), self._place(end), None)
+
+    def _range(
+        self,
+        rows: Rows,
+        after: tuple[Any, ...] | None,
+        upto: tuple[Any, ...] | None,
+        before: datetime | None,
+    ) -> KeyRange:
+        terms: dict[str, str] = {}
+        if self.timestamp:
+            names = rows.quoted(self.timestamp)
+            term = names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
+            terms[self.timestamp[0]] = term
+        if self.incrementing:
+            [terms[self.incrementing]] = rows.quoted([self.incrementing])
+        more = ""
+        if before is not None:
+            [(name, term), *_] = terms.items()
+            more = compared(rows, {name: term}, "<", [stored(before)])
+        return KeyRange(terms, after, upto, more)
+
+    def _place(self, offset: Offset) -> tuple[Any, ...] | None:
+        names = [
+            *(["timestamp"] if self.timestamp else []),
+            *(["incrementing"] if self.incrementing else []),
+        ]
+        found = [offset.get(name) for name in names]
+        if found[0] is None:
+            return None
+        # A place that was set by hand may lack the number.
+        return tuple(-1 if value is None else value for value in found)
+
+    def _offset(self, place: Sequence[Any]) -> Offset:
+        values = list(place)
+        offset: dict[str, Any] = {}
+        if self.timestamp:
+            offset["timestamp"] = values.pop(0)
+        if self.incrementing:
+            offset["incrementing"] = values.pop(0)
+        return offset
+
+
+NOW = "now"

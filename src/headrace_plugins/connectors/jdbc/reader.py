@@ -1,0 +1,501 @@
+"""Reads the tables of a database: what is new in each, in parts that executors read."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    DataLostError,
+    FrameSource,
+    Lag,
+    Position,
+    ReadLimit,
+    check_range,
+)
+from headrace.sdk.schema import DATE, DECIMAL, TIME, TIMESTAMP, WHOLE_NUMBERS, Type
+from headrace.sdk.sources import ArrowParts, StreamFrameSource, StreamRows
+from headrace_plugins.connectors.jdbc.cursors import (
+    NOW,
+    BulkCursor,
+    Cursor,
+    GrowingCursor,
+    KeyRange,
+    Rows,
+    stored,
+)
+from headrace_plugins.connectors.jdbc.selection import Selection
+from headrace_plugins.connectors.jdbc.settings import (
+    InvalidValues,
+    JdbcSourceSettings,
+    Mode,
+)
+from headrace_plugins.databases.catalog import Table, parents_first, rows_schema
+from headrace_plugins.databases.database import Select
+from headrace_plugins.databases.kinds import database_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.sdk import Schema, TaskContext
+    from headrace_plugins.databases.catalog import Column, TableName
+    from headrace_plugins.databases.database import Database, Rejected, Session
+
+log = structlog.get_logger(__name__)
+
+_SMALL = 100_000
+"""Up to how many rows a range is read by one query."""
+_DIVIDING = (DATE, DECIMAL, TIMESTAMP, TIME)
+"""The logical types whose values order a table and are exact in an offset."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one Spark partition reads: selects, one after the other. It is pickled.
+
+    Args:
+        database: Where.
+        selects: What.
+        nulls: See ``Database.read``.
+        rate: The most rows in a second; None for no limit.
+    """
+
+    database: Database
+    selects: tuple[Select, ...]
+    nulls: bool
+    rate: float | None
+
+
+def read_part(part: Part) -> Iterator[tuple[pa.RecordBatch, Rejected]]:
+    """Yield the rows of a part, on an executor, no faster than its rate."""
+    began, read = time.monotonic(), 0
+    for select in part.selects:
+        for batch, rejected in part.database.read(select, nulls=part.nulls):
+            yield batch, rejected
+            read += batch.num_rows + len(rejected)
+            if part.rate is not None:
+                ahead = read / part.rate - (time.monotonic() - began)
+                if ahead > 0:
+                    time.sleep(ahead)
+
+
+def _read_raw(name: str, part: Part) -> Iterator[bytes]:
+    # Each select is a whole file of the format, which is why parts of several have none.
+    [select] = part.selects
+    return part.database.raw(select.columns)[name](select)
+
+
+class TableReader:
+    """What the gears share: the tables, their cursors, and ranges as parts.
+
+    One thread at a time may use it. It holds one connection for looking, which is made again
+    after an error, and while a batch runs the one that keeps its snapshot.
+    """
+
+    def __init__(self, settings: JdbcSourceSettings) -> None:
+        self.settings = settings
+        self.database = database_of(settings.address)
+        self.selection = Selection(
+            settings.included,
+            settings.excluded,
+            self.database.default_schema,
+            settings.topic_prefix,
+        )
+        self._session: Session | None = None
+        self._looked = -float("inf")
+        self._tables: dict[str, Table] = {}
+        self._batch = ExitStack()
+        self._rounds: dict[str, float] = {}
+
+    # --- looking --------------------------------------------------------------------
+
+    def session(self) -> Session:
+        """Return the connection for looking, with no transaction open."""
+        if self._session is None:
+            self._session = self.database.session()
+        try:
+            self._session.rollback()
+        except Exception:
+            self.forget()
+            raise
+        return self._session
+
+    def forget(self) -> None:
+        """Let go of the connection for looking."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._batch.close()
+        self.forget()
+
+    def tables(self, *, anew: bool = False) -> Mapping[str, Table]:
+        """Return the tables that are read by their names, parents before their children."""
+        due = self._looked + self.settings.table_poll_interval_ms / 1000
+        if anew or time.monotonic() >= due:
+            session = self.session()
+            chosen = self.selection.chosen(self.database.tables(session))
+            found = parents_first(list(self.database.describe(session, chosen).values()))
+            before = set(self._tables)
+            self._tables = {str(table.name): table for table in found}
+            if self._looked > 0 and before != set(self._tables):
+                log.info(
+                    "the tables that are read have changed",
+                    new=sorted(set(self._tables) - before),
+                    gone=sorted(before - set(self._tables)),
+                )
+            self._looked = time.monotonic()
+        return self._tables
+
+    def rows_of(self, table: Table) -> Rows:
+        """Return a table as its cursor sees it."""
+        return Rows(
+            database=self.database,
+            source=self.database.path(table.name),
+            columns={each.name: each for each in table.columns},
+            key=table.key,
+            count=table.rows,
+            title=str(table.name),
+        )
+
+    def query_rows(self) -> Rows:
+        """Return the rows of the configured query."""
+        query = str(self.settings.query).strip().rstrip(";")
+        columns = self.database.query_columns(self.session(), query)
+        return Rows(
+            database=self.database,
+            source=f"({query}) q",
+            columns={each.name: each for each in columns},
+            key=(),
+            count=None,
+            title="the query",
+        )
+
+    def cursor(self, rows: Rows) -> Cursor:
+        """Return how the mode goes through rows. Raises ConfigError: it lacks its column."""
+        settings, mode = self.settings, self.settings.mode
+        if mode is Mode.BULK:
+            divides = all(_divides(rows.columns[name]) for name in rows.key)
+            return BulkCursor(
+                rows.key if divides else (), settings.bulk_interval_ms is not None
+            )
+        initial: dict[str, Any] = {}
+        if mode in {Mode.TIMESTAMP, Mode.BOTH} and settings.timestamp_initial is not None:
+            at = datetime.fromtimestamp(settings.timestamp_initial / 1000, UTC)
+            initial["timestamp"] = NOW if settings.timestamp_initial < 0 else stored(at)
+        if mode in {Mode.INCREMENTING, Mode.BOTH} and settings.incrementing_initial is not None:
+            initial["incrementing"] = settings.incrementing_initial
+        for key, names in self._mode_columns():
+            for name in names:
+                self._check_column(rows, key, name)
+        return GrowingCursor(
+            settings.timestamp_column_name if mode is not Mode.INCREMENTING else (),
+            settings.incrementing_column_name if mode is not Mode.TIMESTAMP else None,
+            timedelta(milliseconds=settings.timestamp_delay_interval_ms),
+            initial,
+        )
+
+    def _mode_columns(self) -> list[tuple[str, Sequence[str]]]:
+        number = self.settings.incrementing_column_name
+        return [
+            ("incrementing.column.name", [number] if number else []),
+            ("timestamp.column.name", self.settings.timestamp_column_name),
+        ]
+
+    def _check_column(self, rows: Rows, key: str, name: str) -> None:
+        column = rows.columns.get(name)
+        if column is None:
+            near = [each for each in rows.columns if each.lower() == name.lower()]
+            has = (
+                f"It has: {', '.join(rows.columns)}. Leave the table out, or name another one."
+            )
+            raise ConfigError(
+                problem=f"{rows.title} has no column {name}.",
+                fix=f"Did you mean {near[0]}?" if near else has,
+                field=key,
+            )
+        settings = self.settings
+        is_one = not key.startswith("timestamp") or len(settings.timestamp_column_name) == 1
+        is_checked = settings.validate_non_null and settings.query is None and is_one
+        if column.schema.optional and is_checked:
+            raise ConfigError(
+                problem=f"The column {name} of {rows.title} may be null, and rows with a "
+                "null there are never read.",
+                fix="Make it NOT NULL, or set validate.non.null=false.",
+                field=key,
+            )
+
+    # --- ranges ---------------------------------------------------------------------
+
+    def may_begin(self, name: str, offset: Mapping[str, Any] | None) -> bool:
+        """Return whether a table that was read in bulk may be read again by now."""
+        interval = self.settings.bulk_interval_ms
+        if interval is None or offset is None or "after" in offset:
+            return True
+        since = self._rounds.setdefault(f"{name} {offset.get('round')}", time.monotonic())
+        return time.monotonic() >= since + interval / 1000
+
+    def parts(
+        self,
+        rows: Rows,
+        schema: Schema,
+        start: Mapping[str, Any] | None,
+        end: Mapping[str, Any],
+        *,
+        table: Table | None,
+        snapshot: str | None,
+        parallel: int,
+    ) -> ArrowParts:
+        """Return the rows of a range as what executors read."""
+        settings = self.settings
+        span = self.cursor(rows).range(rows, start, end)
+        conditions = self._conditions(
+            rows, span, table=table, has_snapshot=snapshot is not None, parallel=parallel
+        )
+        columns = tuple(rows.columns.values())
+        selects = [
+            Select(columns=columns, source=rows.source, where=each, snapshot=snapshot)
+            for each in conditions
+        ]
+        most = settings.connections_max
+        groups = [selects[number::most] for number in range(most)]
+        groups = [group for group in groups if group]
+        limit = settings.rows_per_second
+        rate = None if limit is None else limit / len(groups)
+        nulls = settings.invalid_values is InvalidValues.NULL
+        parts = [Part(self.database, tuple(group), nulls, rate) for group in groups]
+        raw = {}
+        if not nulls and rate is None and all(len(group) == 1 for group in groups):
+            raw = {name: partial(_read_raw, name) for name in self.database.raw(columns)}
+        return ArrowParts(
+            schema=schema,
+            parts=parts,
+            read=read_part,
+            plugin="headrace_plugins.connectors.jdbc.source.JdbcSource",
+            raw=raw,
+        )
+
+    def _conditions(
+        self,
+        rows: Rows,
+        span: KeyRange,
+        *,
+        table: Table | None,
+        has_snapshot: bool,
+        parallel: int,
+    ) -> list[str]:
+        session = self.session()
+        is_whole = span.after is None and span.upto is None and not span.more
+        count = rows.count if is_whole and rows.count is not None else None
+        if count is None:
+            most = self.settings.split_rows * self.settings.connections_max
+            count = span.count(session, rows, most) if table is not None else 0
+        if count <= _SMALL:
+            return [span.where(rows)]
+        wanted = max(-(-count // self.settings.split_rows), parallel)
+        if is_whole and table is not None and has_snapshot:
+            ranges = self.database.physical_ranges(session, table, wanted)
+            if ranges:
+                return ranges
+        if not span.terms:
+            return [span.where(rows)]
+        return [each.where(rows) for each in span.divided(session, rows, wanted)]
+
+    def begin_batch(self) -> str | None:
+        """Take a snapshot for a batch, and let go of that of the batch before."""
+        self._batch.close()
+        return self._batch.enter_context(self.database.snapshot())
+
+    def end_batch(self) -> None:
+        """Let go of the batch's snapshot."""
+        self._batch.close()
+
+
+def _divides(column: Column) -> bool:
+    """Return whether a column's values order a table and are exact in an offset."""
+    schema = column.schema
+    if schema.is_logical:
+        return schema.name in _DIVIDING
+    return schema.type in WHOLE_NUMBERS or schema.type is Type.STRING
+
+
+def partition_of(name: TableName | str) -> Mapping[str, str]:
+    """Return the source partition of a table."""
+    return {"table": str(name)}
+
+
+QUERY = {"query": "query"}
+"""Kafka Connect's source partition of a query."""
+
+
+class TablesTask(StreamFrameSource):
+    """Reads tables, a stream each."""
+
+    settings: JdbcSourceSettings
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._reader = TableReader(self.settings)
+
+    @override
+    def stop(self) -> None:
+        reader = getattr(self, "_reader", None)
+        if reader is not None:
+            reader.close()
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        reader, end = self._reader, start
+        left = limit.rows
+        for name, table in reader.tables().items():
+            partition = partition_of(name)
+            until = None if limit.until is None else limit.until.offset(partition)
+            offset = start.offset(partition)
+            if limit.until is not None and until is None:
+                continue  # it came after the run had begun
+            if (offset == until and until is not None) or not reader.may_begin(name, offset):
+                continue
+            rows = reader.rows_of(table)
+            found = reader.cursor(rows).latest(
+                reader.session(), rows, offset, most=left, until=until
+            )
+            if found is None or found[0] == offset:
+                continue
+            end = end.moved(partition, found[0])
+            if left is not None:
+                left -= found[1]
+                if left <= 0:
+                    break
+        reader.session()
+        return end
+
+    @override
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
+
+    @override
+    def streams(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> Sequence[StreamRows]:
+        reader = self._reader
+        changed = [each["table"] for each in end.changed(start) if "table" in each]
+        tables = reader.tables(anew=True)
+        check_range(start, end, [partition_of(name) for name in {*tables, *changed}])
+        gone = [name for name in changed if name not in tables]
+        if gone:
+            raise DataLostError(
+                problem=f"The batch reads {gone[0]}, which is no longer there or not chosen.",
+                fix="Put it back until the batch is finished, or give the batch up with "
+                "`headrace offsets give-up`.",
+            )
+        snapshot = reader.begin_batch()
+        parallel = spark.sparkContext.defaultParallelism
+        found = []
+        for name, table in tables.items():
+            if name not in changed:
+                continue
+            partition = partition_of(name)
+            rows = reader.rows_of(table)
+            parts = reader.parts(
+                rows,
+                table.schema(reader.database.kind),
+                start.offset(partition),
+                end.offset(partition) or {},
+                table=table,
+                snapshot=snapshot,
+                parallel=parallel,
+            )
+            found.append(StreamRows(reader.selection.stream(table.name), parts))
+        reader.session()
+        return found
+
+    @override
+    def acknowledge(self, position: Position) -> None:
+        self._reader.end_batch()
+
+    @override
+    def ended(self, position: Position) -> bool:
+        if self.settings.mode is not Mode.BULK or self.settings.bulk_interval_ms is not None:
+            return False
+        names = self._reader.tables()
+        fixed = self._reader.selection.is_fixed
+        offsets = [position.offset(partition_of(name)) for name in names]
+        return fixed and all(each is not None and "after" not in each for each in offsets)
+
+
+class QueryTask(FrameSource):
+    """Reads the rows of a query."""
+
+    settings: JdbcSourceSettings
+
+    @override
+    def start(self, context: TaskContext) -> None:
+        super().start(context)
+        self._reader = TableReader(self.settings)
+
+    @override
+    def stop(self) -> None:
+        reader = getattr(self, "_reader", None)
+        if reader is not None:
+            reader.close()
+
+    @override
+    def latest(self, start: Position, limit: ReadLimit) -> Position:
+        reader = self._reader
+        rows, offset = reader.query_rows(), start.offset(QUERY)
+        until = None if limit.until is None else limit.until.offset(QUERY)
+        if (offset == until and until is not None) or not reader.may_begin("query", offset):
+            return start
+        found = reader.cursor(rows).latest(
+            reader.session(), rows, offset, most=limit.rows, until=until
+        )
+        reader.session()
+        return start if found is None else start.moved(QUERY, found[0])
+
+    @override
+    def lag(self, start: Position, until: Position | None = None) -> Lag:
+        return Lag()
+
+    @override
+    def arrow_parts(
+        self, spark: SparkSession, start: Position, end: Position
+    ) -> ArrowParts | None:
+        check_range(start, end, [QUERY])
+        reader = self._reader
+        rows = reader.query_rows()
+        return reader.parts(
+            rows,
+            rows_schema(reader.database.kind, list(rows.columns.values())),
+            start.offset(QUERY),
+            end.offset(QUERY) or {},
+            table=None,
+            snapshot=reader.begin_batch(),
+            parallel=spark.sparkContext.defaultParallelism,
+        )
+
+    @override
+    def read(self, spark: SparkSession, start: Position, end: Position) -> DataFrame:
+        raise AssertionError  # all of it is read as Arrow
+
+    @override
+    def acknowledge(self, position: Position) -> None:
+        self._reader.end_batch()
+
+    @override
+    def ended(self, position: Position) -> bool:
+        once = self.settings.mode is Mode.BULK and self.settings.bulk_interval_ms is None
+        return once and position.offset(QUERY) is not None

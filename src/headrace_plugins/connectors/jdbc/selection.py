@@ -1,0 +1,83 @@
+"""Which tables of a database are read, and what their topics are called."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sdk import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace_plugins.databases.catalog import TableName
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Chooses tables by name.
+
+    Args:
+        included: Names and patterns of those that are read; all if empty.
+        excluded: The same for those that are not.
+        default_schema: The schema of a pattern that names none.
+        prefix: What topics begin with.
+    """
+
+    included: Sequence[str]
+    excluded: Sequence[str]
+    default_schema: str
+    prefix: str = ""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether no table can come that would be read too."""
+        return bool(self.included) and not any(_WILD.search(each) for each in self.included)
+
+    def chosen(self, tables: Iterable[TableName]) -> list[TableName]:
+        """Return those of a database's tables that are read, in their order.
+
+        Raises ConfigError: a name without * or ? is of no table.
+        """
+        there = list(tables)
+        if self.included:
+            for pattern in self.included:
+                if not _WILD.search(pattern) and not any(self._is(pattern, t) for t in there):
+                    near = [
+                        str(t)
+                        for t in there
+                        if t.name.lower() == pattern.lower().split(".")[-1]
+                    ]
+                    raise ConfigError(
+                        problem=f"There is no table {pattern}, or the user may not read it.",
+                        fix=f"Did you mean {near[0]}?"
+                        if near
+                        else "Create it, or grant SELECT.",
+                        field="table.include.list",
+                    )
+        return [
+            table
+            for table in there
+            if (not self.included or any(self._is(each, table) for each in self.included))
+            and not any(self._is(each, table) for each in self.excluded)
+        ]
+
+    def stream(self, table: TableName) -> str:
+        """Return the topic of a table's records, with its schema if not the default."""
+        own = table.name if table.schema == self.default_schema else str(table)
+        return f"{self.prefix}{own}"
+
+    def _is(self, pattern: str, table: TableName) -> bool:
+        schema, dot, name = pattern.rpartition(".")
+        schema = schema if dot else self.default_schema
+        return _matches(schema, table.schema) and _matches(name, table.name)
+
+
+_WILD = re.compile(r"[*?]")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    escaped = pattern.replace("[", "[[]")
+    return fnmatch.fnmatchcase(name, escaped)

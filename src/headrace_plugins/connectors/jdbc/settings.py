@@ -1,0 +1,211 @@
+"""The settings of the source of databases."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from headrace.sdk import ConfigError
+from headrace.sdk.config import ConfigType, Importance, NullOr, Range, setting
+from headrace_plugins.databases.address import ConnectionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.sdk.config import Settings  # noqa: F401 - the base of a base
+
+
+class Mode(Enum):
+    """How new rows are told from those that were read."""
+
+    BULK = "bulk"
+    INCREMENTING = "incrementing"
+    TIMESTAMP = "timestamp"
+    BOTH = "timestamp+incrementing"
+
+
+class InvalidValues(Enum):
+    """What becomes of a value that its schema has nothing for."""
+
+    REJECT = "reject"
+    NULL = "null"
+
+
+_INCREMENTING = (Mode.INCREMENTING, Mode.BOTH)
+_TIMESTAMP = (Mode.TIMESTAMP, Mode.BOTH)
+
+
+def _columns_of_mode(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    mode = props.get("mode", Mode.BULK.value)
+    for key, modes in (
+        ("incrementing.column.name", _INCREMENTING),
+        ("timestamp.column.name", _TIMESTAMP),
+    ):
+        wants = mode in {each.value for each in modes}
+        if wants and not props.get(key):
+            yield ConfigError(
+                problem=f"The mode {mode} needs the name of its column.",
+                fix="Name the column that every new or changed row has a larger value in.",
+                field=key,
+            )
+        if not wants and props.get(key):
+            yield ConfigError(
+                problem=f"It is set, and the mode is {mode}.",
+                fix=f"Set mode to {modes[0].value}, or leave {key} out.",
+                field=key,
+            )
+
+
+def _what_is_read(props: Mapping[str, Any]) -> Iterable[ConfigError]:
+    lists = [key for key in _LISTS if props.get(key)]
+    if props.get("query") and lists:
+        yield ConfigError(
+            problem=f"query and {lists[0]} are both set.",
+            fix="Set one of them: a connector reads tables or the rows of one query.",
+            field="query",
+        )
+    for one, other in (_LISTS[:2], _LISTS[2:]):
+        if props.get(one) and props.get(other):
+            yield ConfigError(
+                problem=f"{one} and {other} are both set, and mean the same.",
+                fix=f"Set {one} only.",
+                field=other,
+            )
+
+
+_LISTS = ("table.include.list", "table.whitelist", "table.exclude.list", "table.blacklist")
+
+
+class JdbcSourceSettings(ConnectionSettings, group="Tables"):
+    """What is read of a database."""
+
+    rules = (_columns_of_mode, _what_is_read)
+
+    table_include_list: tuple[str, ...] = setting(
+        "The tables that are read, as table or schema.table; * stands for any signs and ? for "
+        "one. All tables that the user may read if neither this nor query is set.",
+        default=(),
+        importance=Importance.HIGH,
+    )
+    table_whitelist: tuple[str, ...] = setting(
+        "Kafka Connect's older name of table.include.list.", default=()
+    )
+    table_exclude_list: tuple[str, ...] = setting(
+        "The tables that are not read, of those that would be; written like "
+        "table.include.list.",
+        default=(),
+        importance=Importance.HIGH,
+    )
+    table_blacklist: tuple[str, ...] = setting(
+        "Kafka Connect's older name of table.exclude.list.", default=()
+    )
+    query: str | None = setting(
+        "A SELECT whose rows are read instead of tables.",
+        default=None,
+        importance=Importance.HIGH,
+    )
+    topic_prefix: str = setting(
+        "What stands before the name of a table in the name of its topic.", default=""
+    )
+    table_poll_interval_ms: int = setting(
+        "How often it is looked whether tables are new or gone, or have other columns.",
+        default=60_000,
+        type=ConfigType.LONG,
+        validator=Range(at_least=0),
+    )
+    mode: Mode = setting(
+        "bulk reads whole tables; incrementing reads rows with a larger number than any "
+        "before, "
+        "timestamp those with a later time, and timestamp+incrementing both: rows that are new "
+        "and rows that were changed.",
+        default=Mode.BULK,
+        importance=Importance.HIGH,
+        group="Mode",
+    )
+    incrementing_column_name: str | None = setting(
+        "The column that grows with each new row.",
+        default=None,
+        importance=Importance.HIGH,
+        group="Mode",
+    )
+    timestamp_column_name: tuple[str, ...] = setting(
+        "The column that has the time of a row's last change. Of several the first that is not "
+        "null counts.",
+        default=(),
+        importance=Importance.HIGH,
+        group="Mode",
+    )
+    timestamp_delay_interval_ms: int = setting(
+        "How old a time must be before its rows are read, by the database's clock: "
+        "transactions "
+        "that are open for so long are not missed.",
+        default=0,
+        type=ConfigType.LONG,
+        validator=Range(at_least=0),
+        group="Mode",
+    )
+    timestamp_initial: int | None = setting(
+        "The time, in milliseconds since 1970, from which on rows are read at first; -1 is the "
+        "time of the start. All if null.",
+        default=None,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=-1)),
+        group="Mode",
+    )
+    incrementing_initial: int | None = setting(
+        "The number behind which rows are read at first. All if null.",
+        default=None,
+        type=ConfigType.LONG,
+        group="Mode",
+    )
+    validate_non_null: bool = setting(
+        "Whether incrementing and timestamp columns must be NOT NULL. A row with a null there "
+        "is never read.",
+        default=True,
+        group="Mode",
+    )
+    bulk_interval_ms: int | None = setting(
+        "In mode bulk, after how many milliseconds a table is read again. It is read once if "
+        "null; to read it again, reset the connector's offsets.",
+        default=None,
+        type=ConfigType.LONG,
+        validator=NullOr(Range(at_least=1)),
+        group="Mode",
+    )
+    invalid_values: InvalidValues = setting(
+        "What becomes of a value that its type in Headrace has nothing for, such as an "
+        "infinite "
+        "date or the day 0000-00-00: reject makes the row a bad record, null makes it null "
+        "where the column may be null.",
+        default=InvalidValues.REJECT,
+        group="Reading",
+    )
+    split_rows: int = setting(
+        "About how many rows are read by one query of those that read a table side by side.",
+        default=500_000,
+        validator=Range(at_least=1000),
+        group="Reading",
+    )
+    connections_max: int = setting(
+        "The most connections that read at a time.",
+        default=8,
+        validator=Range(at_least=1),
+        group="Reading",
+    )
+    rows_per_second: int | None = setting(
+        "The most rows that are read in a second, by all connections together. No limit if "
+        "null.",
+        default=None,
+        validator=NullOr(Range(at_least=1)),
+        group="Reading",
+    )
+
+    @property
+    def included(self) -> tuple[str, ...]:
+        """The tables that are read, by either key."""
+        return self.table_include_list or self.table_whitelist
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The tables that are not, by either key."""
+        return self.table_exclude_list or self.table_blacklist

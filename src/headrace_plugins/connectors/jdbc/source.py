@@ -1,0 +1,170 @@
+"""The source of databases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from headrace.sdk import (
+    ConfigError,
+    DeliveryGuarantee,
+    HeadraceError,
+    RetriableError,
+    SourceConnector,
+)
+from headrace.sdk.connector import Finding, Verdict
+from headrace.sdk.table_rows import TableRows
+from headrace_plugins.connectors.jdbc.reader import (
+    QueryTask,
+    TableReader,
+    TablesTask,
+)
+from headrace_plugins.connectors.jdbc.settings import JdbcSourceSettings, Mode
+from headrace_plugins.databases.frames import rows_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.sdk import Position
+    from headrace.sdk.config import Config
+
+
+class JdbcSource(SourceConnector):
+    """Reads the tables of a database, or the rows of a query.
+
+    In mode ``bulk`` it reads them whole, once or again and again; in the others it reads the
+    rows that are new, or that were changed, by a number or a time that grows. A table is read
+    by several connections side by side, on PostgreSQL all of one state of the database.
+    Each table is a stream of its own, with its types and its primary key.
+
+    The keys, the modes and the offsets are those of Kafka Connect's JDBC source. A row that is
+    deleted is not seen, nor one that was changed twice between two looks: that takes change
+    capture.
+    """
+
+    version = "1.0"
+    delivery = DeliveryGuarantee.EXACTLY_ONCE
+    aliases = (
+        "io.confluent.connect.jdbc.JdbcSourceConnector",
+        "io.aiven.connect.jdbc.JdbcSourceConnector",
+    )
+    row_keys = ("query", "mode", "invalid.values")
+
+    settings: JdbcSourceSettings
+
+    @override
+    @classmethod
+    def check(cls, config: Config) -> Iterable[ConfigError]:
+        reader = TableReader(JdbcSourceSettings.from_config(config))
+        try:
+            if reader.settings.query is not None:
+                reader.cursor(reader.query_rows())
+            else:
+                for table in reader.tables().values():
+                    reader.cursor(reader.rows_of(table))
+        except RetriableError:
+            return  # the task waits for a database that is away
+        except ConfigError as error:
+            yield error
+        except HeadraceError as error:
+            field = "query" if reader.settings.query else "connection.url"
+            yield ConfigError(error.problem, fix=error.fix, field=field)
+        finally:
+            reader.close()
+
+    @override
+    @classmethod
+    def task_class(cls, config: Config) -> type[TablesTask | QueryTask]:
+        return QueryTask if config.find_str("query") else TablesTask
+
+    @override
+    @classmethod
+    def examine(cls, config: Config) -> Iterable[Finding]:
+        reader = TableReader(JdbcSourceSettings.from_config(config))
+        try:
+            session = reader.session()
+        except HeadraceError as error:
+            yield Finding("a connection", Verdict.FAILED, error.problem, error.fix)
+            return
+        try:
+            yield Finding("a connection", Verdict.OK, reader.database.address.title)
+            yield from reader.database.examine(session)
+            if reader.settings.query is None:
+                yield from _tables_found(reader)
+            else:
+                yield _looked_at(reader, "the query")
+        finally:
+            reader.close()
+
+    @override
+    @classmethod
+    def table_rows(cls, config: Config) -> Sequence[TableRows] | None:
+        settings = JdbcSourceSettings.from_config(config)
+        if settings.query is not None:
+            return None
+        reader = TableReader(settings)
+        try:
+            return [
+                TableRows(
+                    stream=reader.selection.stream(table.name),
+                    title=str(table.name),
+                    schema=table.schema(reader.database.kind),
+                    key=table.key,
+                    read=rows_frame(reader.database, table, settings.connections_max),
+                )
+                for table in reader.tables().values()
+            ]
+        finally:
+            reader.close()
+
+    @override
+    @classmethod
+    def alter_offsets(cls, config: Config, position: Position) -> None:
+        bulk = Mode(config["mode"]) is Mode.BULK
+        for partition, offset in position.items():
+            known = {"round", "after", "upto"} if bulk else {"timestamp", "incrementing"}
+            if set(partition) - {"table", "query"} or not offset or set(offset) - known:
+                example = '{"round": 1}' if bulk else '{"incrementing": 1000}'
+                raise ConfigError(
+                    problem=f"Invalid position {dict(partition)} -> {dict(offset)}.",
+                    fix=f'Write {{"table": "schema.name"}} and {example}, or reset the offsets '
+                    "to read all again.",
+                    field="offsets",
+                )
+
+
+def _tables_found(reader: TableReader) -> Iterable[Finding]:
+    try:
+        tables = reader.tables()
+    except HeadraceError as error:
+        yield Finding("tables to read", Verdict.FAILED, error.problem, error.fix)
+        return
+    if not tables:
+        yield Finding(
+            "tables to read",
+            Verdict.FAILED,
+            "The user may read no table that is chosen.",
+            "Grant SELECT on them, or correct table.include.list.",
+        )
+    for name, table in tables.items():
+        finding = _looked_at(reader, name)
+        if finding.verdict is Verdict.OK and not table.key:
+            yield Finding(
+                f"a primary key of {name}",
+                Verdict.WARNING,
+                "It has none: rows cannot be updated in a target, nor be found by verify.",
+                f"ALTER TABLE {reader.database.path(table.name)} ADD PRIMARY KEY (…);",
+            )
+        yield finding
+
+
+def _looked_at(reader: TableReader, name: str) -> Finding:
+    try:
+        table = reader.tables().get(name)
+        rows = reader.query_rows() if table is None else reader.rows_of(table)
+        reader.cursor(rows)
+    except HeadraceError as error:
+        return Finding(f"rows of {name}", Verdict.FAILED, error.problem, error.fix)
+    count = "" if rows.count is None else f", about {rows.count:,} rows"
+    return Finding(f"rows of {name}", Verdict.OK, f"{len(rows.columns)} columns{count}")

@@ -1,0 +1,9 @@
+"""The sink of PostgreSQL."""
+
+from __future__ import annotations
+
+from headrace_plugins.databases.sink import TableSink
+
+
+class PostgresSink(TableSink):
+    """Writes records to tables of PostgreSQL, exactly once, at the speed of COPY."""

@@ -1,0 +1,288 @@
+"""Staged rows into a target, in a transaction that stays open until the batch is committed."""
+
+# ruff: noqa: S608 - names are quoted or made here, values are bound or quoted by the driver
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.sdk import RecordError, RetriableError
+from headrace.sdk.sink import Refused, class_name
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.database import Merge, Session
+from headrace_plugins.databases.rows import DELETE, UPSERT
+from headrace_plugins.databases.sink_settings import Deletes, Mode
+from headrace_plugins.databases.staging import OP, RECORD, Bookkeeping, Staging
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from headrace.sdk import Mark
+    from headrace_plugins.databases.sink_settings import TableSinkSettings
+
+_ERROR = class_name(RecordError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Application:
+    """How the rows of a staging table are applied to a target.
+
+    Args:
+        settings: The sink's.
+        target: The table.
+        columns: The names of the columns that are written.
+        keys: Those that identify a row.
+        unique: Whether the target has a unique constraint on just these.
+        has_ops: Whether the staging table says what each row does.
+        clears: Whether the target's rows give way to the staged ones.
+        at: The time of the batch, for versions of rows.
+    """
+
+    settings: TableSinkSettings
+    target: TableName
+    columns: Sequence[str]
+    keys: Sequence[str]
+    unique: bool
+    has_ops: bool
+    clears: bool
+    at: datetime
+
+    def run(self, session: Session, staging: Staging, *, tolerant: bool) -> list[Refused]:
+        """Apply the rows; return those that the target refuses, which are then left out.
+
+        Raises RecordError for the first that it refuses where none is tolerated.
+        """
+        refused: list[Refused] = []
+        if self.clears:
+            session.execute(f"DELETE FROM {staging.database.path(self.target)}")
+        for where, statements in self._steps(staging):
+            refused += _settled(session, staging, where, statements, tolerant=tolerant)
+        return refused
+
+    def _steps(self, staging: Staging) -> list[tuple[str, Callable[[str], list[str]]]]:
+        """Return what is done, deletions first: conditions on rows, and their statements."""
+        mode = self.settings.insert_mode
+        if not mode.is_keyed:
+            return [("1 = 1", lambda where: [self._insert(staging, where)])]
+        database, steps = staging.database, list[tuple[str, Callable[[str], list[str]]]]()
+        if self.has_ops:
+            steps.append((f"s.{OP} = '{DELETE}'", lambda where: self._deleted(staging, where)))
+        kept = f"s.{OP} = '{UPSERT}'" if self.has_ops else "1 = 1"
+        if mode is Mode.SCD2:
+            steps.append((kept, lambda where: self._versions(staging, where)))
+        elif mode is Mode.UPDATE:
+            changes = [(name, f"s.{name}") for name in self._others(staging)]
+            steps.append(
+                (kept, lambda where: [database.update(self._merge(staging, where), changes)])
+            )
+        else:
+            steps.append((kept, lambda where: self._upserted(staging, where)))
+        return steps
+
+    def _upserted(self, staging: Staging, where: str) -> list[str]:
+        database, merge = staging.database, self._merge(staging, where)
+        statements = database.upsert(merge)
+        if self.settings.delete_mode is Deletes.SOFT:
+            column = database.quote(self.settings.soft_delete_column)
+            statements.append(database.update(merge, [(column, database.literal(value=False))]))
+        return statements
+
+    def _insert(self, staging: Staging, where: str) -> str:
+        names = ", ".join(map(staging.database.quote, self.columns))
+        target = staging.database.path(self.target)
+        return (
+            f"INSERT INTO {target} ({names}) SELECT {names} FROM {staging.path} s WHERE {where}"
+        )
+
+    def _deleted(self, staging: Staging, where: str) -> list[str]:
+        database, merge = staging.database, self._merge(staging, where)
+        if self.settings.insert_mode is Mode.SCD2:
+            return [self._closed(staging, where)]
+        if self.settings.delete_mode is Deletes.SOFT:
+            column = database.quote(self.settings.soft_delete_column)
+            return [database.update(merge, [(column, database.literal(value=True))])]
+        return [database.delete(merge)]
+
+    def _closed(self, staging: Staging, where: str) -> str:
+        """Return the statement that ends the versions of keys that are valid now."""
+        database, settings = staging.database, self.settings
+        current = database.quote(settings.current_column)
+        merge = self._merge(
+            staging, f"{where} AND t.{current} = {database.literal(value=True)}"
+        )
+        return database.update(
+            merge,
+            [
+                (database.quote(settings.valid_to_column), database.literal(self.at)),
+                (current, database.literal(value=False)),
+            ],
+        )
+
+    def _versions(self, staging: Staging, where: str) -> list[str]:
+        database, settings = staging.database, self.settings
+        others = self._others(staging)
+        differs = " OR ".join(database.differs(f"t.{each}", f"s.{each}") for each in others)
+        closed = self._closed(staging, f"{where} AND ({differs or '1 = 0'})")
+        names = [database.quote(name) for name in self.columns]
+        target = database.path(self.target)
+        own = [
+            database.quote(each)
+            for each in (
+                settings.valid_from_column,
+                settings.valid_to_column,
+                settings.current_column,
+            )
+        ]
+        values = [database.literal(self.at), "NULL", database.literal(value=True)]
+        matches = self._merge(staging, where).matches
+        added = (
+            f"INSERT INTO {target} ({', '.join([*names, *own])}) "
+            f"SELECT {', '.join([*(f's.{name}' for name in names), *values])} "
+            f"FROM {staging.path} s WHERE {where} AND NOT EXISTS (SELECT 1 FROM {target} t "
+            f"WHERE {matches} AND t.{own[2]} = {database.literal(value=True)})"
+        )
+        return [closed, added]
+
+    def _others(self, staging: Staging) -> list[str]:
+        return [staging.database.quote(name) for name in self.columns if name not in self.keys]
+
+    def _merge(self, staging: Staging, where: str) -> Merge:
+        quote = staging.database.quote
+        return Merge(
+            target=staging.database.path(self.target),
+            staging=staging.path,
+            columns=[quote(name) for name in self.columns],
+            keys=[quote(name) for name in self.keys],
+            unique=self.unique,
+            where=where,
+        )
+
+
+def _settled(
+    session: Session,
+    staging: Staging,
+    where: str,
+    statements: Callable[[str], list[str]],
+    *,
+    tolerant: bool,
+) -> list[Refused]:
+    """Run statements for the rows of a condition; divide them where the target refuses any."""
+    try:
+        with session.savepoint():
+            for statement in statements(where):
+                session.execute(statement)
+    except RecordError as error:
+        if not tolerant:
+            raise
+        bounds = session.rows(
+            f"SELECT min({RECORD}), max({RECORD}) FROM {staging.path} s WHERE {where}"
+        )[0]
+        if bounds[0] is None:
+            raise
+        if bounds[0] == bounds[1]:
+            return [Refused(int(bounds[0]), _ERROR, error.problem)]
+        count = session.value(
+            f"SELECT count(DISTINCT {RECORD}) FROM {staging.path} s WHERE {where}"
+        )
+        middle = session.value(
+            f"SELECT DISTINCT {RECORD} FROM {staging.path} s WHERE {where} "
+            f"ORDER BY {RECORD} LIMIT 1 OFFSET {int(count) // 2 - 1}"
+        )
+        halves = (f"{where} AND s.{RECORD} <= {middle}", f"{where} AND s.{RECORD} > {middle}")
+        return [
+            refused
+            for half in halves
+            for refused in _settled(session, staging, half, statements, tolerant=True)
+        ]
+    return []
+
+
+@dataclass(kw_only=True)
+class MergedRows:
+    """Rows that are applied in a transaction which is open until ``commit``.
+
+    Args:
+        session: Has the transaction, and the lock on the application's mark.
+        again: Opens such a session anew, where the transaction was undone meanwhile.
+        books: The marks.
+        mark: The batch's.
+        target: The table.
+        staging: The staged rows.
+        rows: How many records they stand for.
+        publishes: Whether the staging table becomes the target.
+        insert: Adds the staged rows to a target that has come to be there meanwhile.
+        refusals: The records that the target refuses.
+    """
+
+    session: Session | None
+    again: Callable[[], Session]
+    books: Bookkeeping
+    mark: Mark
+    target: TableName
+    staging: Staging
+    rows: int
+    publishes: bool = False
+    insert: Callable[[Session], object] = lambda _: None
+    refusals: Sequence[Refused] = field(default_factory=list)
+
+    def refused(self) -> Sequence[Refused]:
+        """Return the records that the target refuses; see ``Verified``."""
+        return self.refusals
+
+    def commit(self, receipt: str) -> None:
+        """Store the mark beside the rows, and commit; see ``StagedWrite.commit``."""
+        database = self.staging.database
+        session = self.session or self.again()
+        try:
+            if not self._wrote(session):
+                renames = []
+                if self.publishes:
+                    if database.table(session, self.target) is None:
+                        renames = [(self.staging.name, self.target)]
+                    else:  # another task has made it
+                        self.insert(session)
+                # Guarantee 2: the mark and the rows are one transaction.
+                if database.transactional_ddl:
+                    database.rename(session, renames)
+                    self.books.keep(session, self.mark, receipt)
+                    session.commit()
+                else:
+                    # The mark names what is to be renamed: whoever finds it does so.
+                    pending = [[old.schema, old.name, new.name] for old, new in renames]
+                    self.books.keep(session, self.mark, receipt, pending)
+                    session.commit()
+                    publish(database, self.books, session, self.mark.application)
+            self.books.discard(session, self.mark)
+        finally:
+            session.close()
+
+    def _wrote(self, session: Session) -> bool:
+        """Return whether this attempt has committed the batch; see ``Mark.wrote``."""
+        try:
+            return self.mark.wrote(self.books.held(session, self.mark))
+        except RetriableError:
+            # Another attempt has ended this session: whose is the batch?
+            with self.staging.database.session() as other:
+                if self.mark.wrote(self.books.held(other, self.mark)):
+                    return True
+            raise
+
+    def abort(self) -> None:
+        """Undo all of it."""
+        if self.session is not None:
+            self.session.close()
+        try:
+            with self.staging.database.session() as session:
+                self.books.discard(session, self.mark)
+        except RetriableError:
+            pass  # what is left is removed after the next commit
+
+
+def publish(database: object, books: Bookkeeping, session: Session, application: str) -> None:
+    """Finish what a committed batch has still to rename, whoever had committed it."""
+    for schema, old, new in books.pending(session, application):
+        before, after = TableName(schema, old), TableName(schema, new)
+        if books.database.table(session, before) is not None:
+            books.database.rename(session, [(before, after)])
+    books.settled(session, application)

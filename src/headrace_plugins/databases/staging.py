@@ -1,0 +1,315 @@
+"""Staging tables: made, filled in parts by executors, and removed whatever happens."""
+
+# ruff: noqa: S608 - names are quoted or made here, values are bound
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.sdk import RecordError, StateError
+from headrace_plugins.databases.catalog import TableName
+from headrace_plugins.databases.errors import DatabaseError
+
+if TYPE_CHECKING:
+    from headrace.sdk import Mark, Schema
+    from headrace_plugins.databases.database import Database, RawLoad, Session
+
+MARKS = "headrace_marks"
+STAGED = "headrace_staged"
+PARTS = "headrace_parts"
+OP = "headrace_op"
+"""The column of staging tables that says what a row does: u for upsert, d for delete."""
+RECORD = "headrace_record"
+"""The column of staging tables that says which record a row is of."""
+_PART_COLUMNS = "staging VARCHAR(200), part INTEGER, loaded BIGINT, PRIMARY KEY (staging, part)"
+_BLOCK = 65_536
+_APPLICATION = 700
+"""The most signs of a name in marks: an index of MySQL has 3,072 bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staging:
+    """A staging table of one attempt at a batch. It is pickled to executors.
+
+    Args:
+        database: Where it is.
+        name: The table.
+        columns: What rows are loaded with, by the names of its columns.
+    """
+
+    database: Database
+    name: TableName
+    columns: Mapping[str, Schema]
+
+    @property
+    def path(self) -> str:
+        """Its name as SQL."""
+        return self.database.path(self.name)
+
+    def create(
+        self, types: Mapping[str, str], keys: Sequence[str] = (), *, plain: bool = False
+    ) -> None:
+        """Make the table.
+
+        Args:
+            types: The columns and their types, as SQL by name.
+            keys: The columns that are NOT NULL.
+            plain: Whether it has these columns only, as it is to become a target.
+        """
+        quote = self.database.quote
+        own = "" if plain else self.database.staging_columns()
+        columns = [
+            f"{quote(name)} {kind}{' NOT NULL' if name in keys else ''}"
+            for name, kind in types.items()
+        ]
+        parts = self.database.path(TableName(self.name.schema, PARTS))
+        with self.database.staging_session(self.name) as session:
+            session.execute(
+                f"CREATE TABLE {self.path} ({', '.join([*([own] if own else []), *columns])})"
+            )
+            session.commit()
+            if self.database.staging_is_apart:
+                make_table(session, parts, _PART_COLUMNS)
+
+    def load(self, number: int, rows: Iterator[pa.RecordBatch]) -> str | None:
+        """Add the rows of a part, once, whichever attempt at the part it is. On executors.
+
+        Returns how many there are, as ``ArrowWrite.write`` has it; None for none. Raises
+        RecordError for the first row that the table does not take.
+        """
+        with self.database.staging_session(self.name) as session:
+            count = self.database.load(session, self.name, self.columns, rows)
+            return self._done(session, number, count)
+
+    def load_raw(
+        self, load: RawLoad, number: int, data: Iterator[bytes]
+    ) -> tuple[str | None, int]:
+        """Add the rows of a part as bytes; see ``load`` and ``ArrowWrite.raw``."""
+        with self.database.staging_session(self.name) as session:
+            count = load(session, self.name, list(self.columns), data)
+            result = self._done(session, number, count)
+        return result, _count(result)
+
+    def load_tolerant(
+        self, number: int, rows: Iterator[pa.RecordBatch]
+    ) -> tuple[str | None, list[tuple[int, str, str]]]:
+        """Add those rows of a part that the table takes.
+
+        Returns what ``load`` returns, and for each of the others its record, the problem and
+        the column.
+        """
+        refused: list[tuple[int, str, str]] = []
+        with self.database.staging_session(self.name) as session:
+            count = 0
+            for batch in rows:
+                for start in range(0, batch.num_rows, _BLOCK):
+                    count += self._load_some(session, batch.slice(start, _BLOCK), refused)
+            return self._done(session, number, count), refused
+
+    def _load_some(
+        self, session: Session, rows: pa.RecordBatch, refused: list[tuple[int, str, str]]
+    ) -> int:
+        try:
+            with session.savepoint():
+                return self.database.load(session, self.name, self.columns, iter([rows]))
+        except RecordError as error:
+            if rows.num_rows == 1:
+                record = rows.column(RECORD)[0].as_py()
+                refused.append((record, error.problem, error.field or ""))
+                return 0
+        half = rows.num_rows // 2
+        return self._load_some(session, rows.slice(0, half), refused) + self._load_some(
+            session, rows.slice(half), refused
+        )
+
+    def _done(self, session: Session, number: int, count: int) -> str | None:
+        """Commit a part, unless another attempt at it has; return what there is of it."""
+        mark, key = self.database.mark, (str(self.name), number)
+        parts = self.database.path(TableName(self.name.schema, PARTS))
+        if not count:
+            return None
+        try:
+            # Guarantee 2: an attempt that Spark has given up may end after the one that counts.
+            session.execute(
+                f"INSERT INTO {parts} VALUES ({mark}, {mark}, {mark})", (*key, count)
+            )
+            session.commit()
+        except RecordError:
+            session.rollback()
+            there = session.value(
+                f"SELECT loaded FROM {parts} WHERE staging = {mark} AND part = {mark}", key
+            )
+            return json.dumps({"rows": int(there)})
+        return json.dumps({"rows": count})
+
+
+def _count(result: str | None) -> int:
+    return 0 if result is None else int(json.loads(result)["rows"])
+
+
+def rows_of(results: Sequence[str]) -> int:
+    """Return how many rows parts have, by what ``Staging.load`` returned of each."""
+    return sum(_count(result) for result in results)
+
+
+def make_table(session: Session, path: str, columns: str) -> None:
+    """Make a table if it is not there, whoever does so at the same time."""
+    try:
+        session.execute(f"CREATE TABLE IF NOT EXISTS {path} ({columns})")
+        session.commit()
+    except (DatabaseError, RecordError):
+        # Two may find it missing; then one of them is refused by the catalog.
+        session.rollback()
+        session.rows(f"SELECT 1 FROM {path} WHERE 1 = 0")
+        session.rollback()
+
+
+@dataclass(frozen=True)
+class Bookkeeping:
+    """The marks of batches and the names of staging tables, in a schema of the target."""
+
+    database: Database
+    schema: str
+
+    def prepare(self, session: Session) -> None:
+        """Make the tables."""
+        make_table(
+            session,
+            self._path(MARKS),
+            f"application VARCHAR({_APPLICATION}) PRIMARY KEY, batch BIGINT NOT NULL, "
+            "receipt TEXT NOT NULL, pending TEXT",
+        )
+        make_table(
+            session,
+            self._path(STAGED),
+            "name VARCHAR(200) PRIMARY KEY, target VARCHAR(400) NOT NULL, "
+            f"application VARCHAR({_APPLICATION}) NOT NULL, batch BIGINT NOT NULL, "
+            "epoch BIGINT NOT NULL",
+        )
+        if not self.database.staging_is_apart:
+            make_table(session, self._path(PARTS), _PART_COLUMNS)
+
+    def held(self, session: Session, mark: Mark) -> str | None:
+        """Return the receipt of a batch that the target holds, None for another.
+
+        Raises StateError: it holds a newer one.
+        """
+        sign = self.database.mark
+        found = session.rows(
+            f"SELECT batch, receipt FROM {self._path(MARKS)} WHERE application = {sign}",
+            (mark.application,),
+        )
+        batch, receipt = found[0] if found else (0, "")
+        if batch > mark.batch:
+            raise StateError(
+                problem=f"The database holds batch {batch} of {mark.application} already.",
+                fix="Another worker runs this task: stop one of them.",
+            )
+        return str(receipt) if batch == mark.batch else None
+
+    def is_new(self, session: Session, mark: Mark) -> bool:
+        """Return whether no batch of the application has been committed yet."""
+        sign = self.database.mark
+        return not session.value(
+            f"SELECT batch FROM {self._path(MARKS)} WHERE application = {sign}",
+            (mark.application,),
+        )
+
+    def lock(self, session: Session, mark: Mark) -> None:
+        """Let no other attempt of the application commit before this transaction ends."""
+        if len(mark.application) > _APPLICATION:
+            raise StateError(
+                problem=f"The name {mark.application} is longer than {_APPLICATION} signs.",
+                fix="Give the connector a shorter name.",
+            )
+        sign, marks = self.database.mark, self._path(MARKS)
+        where = f"UPDATE {marks} SET batch = batch WHERE application = {sign}"
+        if not session.value(
+            f"SELECT count(*) FROM {marks} WHERE application = {sign}", (mark.application,)
+        ):
+            session.execute(
+                f"INSERT INTO {marks} (application, batch, receipt) VALUES ({sign}, 0, '')",
+                (mark.application,),
+            )
+        session.execute(where, (mark.application,))
+
+    def keep(
+        self, session: Session, mark: Mark, receipt: str, renames: Sequence[Sequence[str]] = ()
+    ) -> None:
+        """Store the mark in the open transaction, with tables that are yet to be renamed."""
+        sign = self.database.mark
+        session.execute(
+            f"UPDATE {self._path(MARKS)} SET batch = {sign}, receipt = {sign}, "
+            f"pending = {sign} WHERE application = {sign}",
+            (
+                mark.batch,
+                receipt,
+                json.dumps(renames) if renames else None,
+                mark.application,
+            ),
+        )
+
+    def pending(self, session: Session, application: str) -> list[list[str]]:
+        """Return the tables of a mark that are yet to be renamed: schema, name, new name."""
+        sign = self.database.mark
+        found = session.value(
+            f"SELECT pending FROM {self._path(MARKS)} WHERE application = {sign}",
+            (application,),
+        )
+        return list(json.loads(found)) if found else []
+
+    def settled(self, session: Session, application: str) -> None:
+        """Forget what was pending, and commit."""
+        sign = self.database.mark
+        session.execute(
+            f"UPDATE {self._path(MARKS)} SET pending = NULL WHERE application = {sign}",
+            (application,),
+        )
+        session.commit()
+
+    def stage(self, session: Session, mark: Mark, target: TableName) -> TableName:
+        """Return the name of a new staging table, once it is stored where it can be found."""
+        text = f"{mark.application} {mark.batch} {mark.epoch} {mark.range} {target}"
+        digest = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        name = self.database.staging(target, digest)
+        self.database.drop_staging(name)
+        sign, staged = self.database.mark, self._path(STAGED)
+        session.execute(f"DELETE FROM {staged} WHERE name = {sign}", (str(name),))
+        session.execute(
+            f"INSERT INTO {staged} VALUES ({', '.join([sign] * 5)})",
+            (str(name), str(target), mark.application, mark.batch, mark.epoch),
+        )
+        session.commit()
+        return name
+
+    def discard(self, session: Session, mark: Mark) -> None:
+        """Remove the staging tables of this attempt and of those before it."""
+        sign, staged = self.database.mark, self._path(STAGED)
+        which = f"WHERE application = {sign} AND batch <= {sign} AND epoch <= {sign}"
+        values = (mark.application, mark.batch, mark.epoch)
+        found = session.rows(f"SELECT name FROM {staged} {which}", values)
+        for (name,) in found:
+            table = TableName.parse(_quoted(str(name)), self.database.default_schema)
+            self.database.drop_staging(table)
+            self._forget_parts(session, table)
+        if found:
+            session.execute(f"DELETE FROM {staged} {which}", values)
+        session.commit()
+
+    def _forget_parts(self, session: Session, name: TableName) -> None:
+        if not self.database.staging_is_apart:
+            where = f"WHERE staging = {self.database.mark}"
+            session.execute(f"DELETE FROM {self._path(PARTS)} {where}", (str(name),))
+
+    def _path(self, name: str) -> str:
+        return self.database.path(TableName(self.schema, name))
+
+
+def _quoted(name: str) -> str:
+    schema, dot, own = name.rpartition(".")
+    return f'"{schema}"."{own}"' if dot else f'"{own}"'
