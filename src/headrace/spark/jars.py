@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -33,11 +33,14 @@ PASSED_TO_IVY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Jar:
-    """One locked jar: which feature needs it, its Maven coordinates, its hash."""
+    """One jar: which feature needs it, its Maven coordinates, its hash.
+
+    One without a hash has to stay what it was when it was first fetched into the cache.
+    """
 
     feature: str
     coordinates: str
-    sha256: str
+    sha256: str | None = None
 
     @property
     def file_name(self) -> str:
@@ -81,7 +84,7 @@ class JarCache:
             report: Called with a text about each jar that is fetched.
 
         Raises:
-            SetupError: A jar cannot be fetched, or is not the one that was locked.
+            SetupError: A jar cannot be fetched, or has another hash than it must have.
         """
         missing = [jar for jar in jars if not self._is_checked(jar)]
         if missing:
@@ -99,22 +102,32 @@ class JarCache:
             self._check(jar)
 
     def _is_checked(self, jar: Jar) -> bool:
-        file = self.folder / jar.file_name
+        file, sha256 = self.folder / jar.file_name, self._expected(jar)
         try:
-            return self._mark(jar).read_text() == _fingerprint(file, jar.sha256)
+            return self._mark(jar).read_text() == _fingerprint(file, sha256)
         except FileNotFoundError:
             return False
 
     def _check(self, jar: Jar) -> bool:
-        file = self.folder / jar.file_name
-        if file.is_file() and _sha256(file) == jar.sha256:
-            self._mark(jar).write_text(_fingerprint(file, jar.sha256))
+        file, sha256 = self.folder / jar.file_name, self._expected(jar)
+        if file.is_file() and file_sha256(file) == sha256:
+            self._mark(jar).write_text(_fingerprint(file, sha256))
             return True
         self._mark(jar).unlink(missing_ok=True)
         return False
 
     def _mark(self, jar: Jar) -> Path:
         return self.folder / f"{jar.file_name}.checked"
+
+    def _first(self, jar: Jar) -> Path:
+        """The file that keeps the hash that a jar had when it was first fetched."""
+        return self.folder / f"{jar.file_name}.sha256"
+
+    def _expected(self, jar: Jar) -> str | None:
+        if jar.sha256 is None:
+            with suppress(FileNotFoundError):
+                return self._first(jar).read_text() or None
+        return jar.sha256
 
     def _fetch_all(self, jars: Collection[Jar], report: Callable[[str], None]) -> None:
         # Ivy keeps what it fetched; in a folder of its own for each use, a broken download
@@ -165,33 +178,36 @@ class JarCache:
             cause = str(error.java_exception.getMessage()).splitlines()[0]
             raise SetupError(
                 problem=f"Could not fetch {jar.coordinates}: {cause}.",
-                fix="Check the network, or name a mirror in spark.jars.ivySettings "
-                f"(spark_conf); what was tried is in {self.log}.",
+                fix="Check the coordinates and the network, or name a mirror in "
+                f"spark.jars.ivySettings (spark_conf); what was tried is in {self.log}.",
             ) from None
         if len(files) != 1:
             raise SetupError(
                 problem=f"{jar.coordinates} gave {len(files)} files where one is expected.",
-                fix=f"Correct its coordinates in {LOCK_FILE.name}.",
+                fix="Correct its coordinates.",
             )
         return Path(unquote(urlparse(files[0]).path))
 
     def _keep(self, jar: Jar, fetched: Path) -> None:
-        found = _sha256(fetched)
-        if found != jar.sha256:
+        found, expected = file_sha256(fetched), self._expected(jar)
+        if expected not in {None, found}:
+            known = "was locked" if jar.sha256 else "was fetched first"
             raise SetupError(
-                problem=f"{jar.coordinates} is not the jar that was locked: "
-                f"its SHA-256 is {found}, the lock says {jar.sha256}.",
-                fix="Check the mirror it came from; change the lock only if you trust it.",
+                problem=f"{jar.coordinates} is not the jar that {known}: "
+                f"its SHA-256 is {found}, and was {expected}.",
+                fix="Check the mirror it came from; name the new hash only if you trust it.",
             )
+        self._first(jar).write_text(found)
         shutil.move(fetched, self.folder / jar.file_name)  # the same file system: a rename
         self._check(jar)
 
 
-def _fingerprint(file: Path, sha256: str) -> str:
+def _fingerprint(file: Path, sha256: str | None) -> str:
     status = file.stat()
     return f"{sha256} {status.st_size} {status.st_mtime_ns}"
 
 
-def _sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ from headrace.spark.java import Java
 # The pattern is the default of spark.redaction.regex.
 SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 STOP_TIMEOUT = timedelta(seconds=10)
+_environment = threading.Lock()
 LOG_TAIL_CHARS = 2000
 
 
@@ -51,16 +53,17 @@ def spark_environment(java: Java) -> Iterator[None]:
         "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
     }
     environment = os.environ  # noqa: TID251 (PySpark reads these nowhere else)
-    before = {name: environment.get(name) for name in variables}
-    environment.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                environment.pop(name, None)
-            else:
-                environment[name] = value
+    with _environment:  # a jar may be fetched while Spark is started again
+        before = {name: environment.get(name) for name in variables}
+        environment.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    environment.pop(name, None)
+                else:
+                    environment[name] = value
 
 
 def open_gateway(conf: Mapping[str, str], *, log: Path) -> JavaGateway:

@@ -110,9 +110,27 @@ def test_a_jar_that_is_not_the_locked_one_is_refused_with_both_hashes(
     other = replace(repository.jar, sha256="0" * 64)
     with pytest.raises(SetupError) as raised:
         repository.cache(tmp_path / "jars").resolve([other])
-    assert repository.jar.sha256 in raised.value.problem
-    assert other.sha256 in raised.value.problem
+    assert str(repository.jar.sha256) in raised.value.problem
+    assert str(other.sha256) in raised.value.problem
     assert list((tmp_path / "jars").glob("*.jar")) == []
+
+
+def test_a_jar_without_a_hash_stays_what_it_was_when_it_was_first_fetched(
+    repository: Repository, tmp_path: Path
+) -> None:
+    first, cache = replace(repository.jar, sha256=None), repository.cache(tmp_path / "jars")
+    [file] = cache.resolve([first])
+    before = file.read_bytes()
+    repository.file.write_bytes(b"something else")
+    assert cache.resolve([first]) == (file,)
+    file.write_bytes(b"damaged")
+    with pytest.raises(SetupError, match="not the jar that was fetched first") as raised:
+        cache.resolve([first])
+    assert str(repository.jar.sha256) in raised.value.problem
+
+    named = replace(first, sha256=hashlib.sha256(b"something else").hexdigest())
+    cache.resolve([named])
+    assert cache.resolve([first])[0].read_bytes() == b"something else" != before
 
 
 def test_a_jar_that_cannot_be_fetched_is_told_with_what_to_do(
@@ -151,5 +169,5 @@ def test_two_that_need_the_same_jar_at_once_both_get_it(
 
 def test_every_locked_jar_has_a_hash_and_a_fixed_version() -> None:
     for jar in locked_jars():
-        assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256)
+        assert re.fullmatch(r"[0-9a-f]{64}", jar.sha256 or "")
         assert re.fullmatch(r"[\w.-]+:[\w.-]+:\d[\w.-]*", jar.coordinates)
