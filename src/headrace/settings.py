@@ -257,6 +257,13 @@ class Settings(BaseSettings):
         "transform `Python`, and classes by their path that are not installed plugins. Without "
         "it, only where the server listens on this machine only and asks for no tokens.",
     )
+    allowed_drivers: tuple[str, ...] | None = Field(
+        default=None,
+        description="The JDBC drivers that configurations that a server is sent may name: "
+        "patterns of Maven coordinates, such as `org.postgresql:postgresql:*`, and jars, or "
+        "folders of jars, whose paths begin with `/`. Without it, any where the server listens "
+        "on this machine only and asks for no tokens, else none.",
+    )
     registry_token: SecretStr | None = Field(
         default=None,
         description="What clients of the schema registry must show; without it, "

@@ -38,8 +38,8 @@ def create(
     """Make a token, and print it: it is kept as a hash, and cannot be shown again.
 
     An admin decides what the server runs, as the server's own user: which files it reads and
-    writes, and which Python, as far as the settings allowed_paths and allow_python_code let
-    it.
+    writes, which Python, and which JDBC drivers, as far as the settings allowed_paths,
+    allow_python_code and allowed_drivers let it.
     """
     from headrace.rest import Role
 

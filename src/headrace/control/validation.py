@@ -46,7 +46,7 @@ class _Value(NamedTuple):
 
 
 def check_access(definition: Definition, registry: Registry) -> None:
-    """Raise ConfigErrors if a definition names paths or code that it may not use.
+    """Raise ConfigErrors if a definition names paths, code or drivers that it may not use.
 
     Called with values in place of references, where a definition is checked and each time its
     tasks are planned: links on the disk, and the settings, may have changed in between.
@@ -56,16 +56,17 @@ def check_access(definition: Definition, registry: Registry) -> None:
 
 
 def not_allowed(definition: Definition, registry: Registry) -> Iterator[ConfigError]:
-    """Yield an error for each path and each piece of code that is not allowed."""
+    """Yield an error for each path, driver and piece of code that is not allowed."""
     access = registry.access
     for key, text, field in _values(definition, registry):
         try:
             if key.means is Meaning.CODE:
                 access.check_code(field)
-            elif key.means is Meaning.PATH:
-                several = key.type is ConfigType.LIST
-                for path in text.split(",") if several else [text]:
-                    access.check_path(path, field)
+            elif key.means in {Meaning.PATH, Meaning.DRIVER}:
+                is_path = key.means is Meaning.PATH
+                check = access.check_path if is_path else access.check_driver
+                for each in text.split(",") if key.type is ConfigType.LIST else [text]:
+                    check(each, field)
         except ConfigError as error:
             yield error
 
@@ -232,7 +233,8 @@ class _Check:
         keys, props = plugin.config_def(), plugin_keys(spec.config)
         config = self._parse(keys, props, spec.place)
         self._unknown(keys, props, spec.place, prefixes=("connector.class", "topic"))
-        if config is not None:
+        # What may not be used is not looked at, nor run.
+        if config is not None and not any(not_allowed(self._definition, self._registry)):
             limit = self._registry.check_timeout
             try:
                 if wrong := within(limit, "headrace-check", lambda: [*plugin.check(config)]):
@@ -244,7 +246,7 @@ class _Check:
         self._unknown(keys, props, spec.place)
 
     def meanings(self) -> None:
-        """Check paths, code and names of topics, of keys of which nothing is wrong yet."""
+        """Check what ``Meaning`` tells of, of keys of which nothing is wrong yet."""
         fields = {error.field for error in self.errors}
         found = [
             *not_allowed(self._definition, self._registry),

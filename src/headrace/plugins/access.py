@@ -1,10 +1,11 @@
-"""What configurations may reach on the machine that runs them: its disk, and Python."""
+"""What configurations may reach on the machine that runs them: its disk, and code."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -34,11 +35,14 @@ class Access:
     Args:
         paths: The folders and files at or below which paths may be; None for any path.
         code: Whether configurations may hold or name Python code.
+        drivers: Which JDBC drivers they may name, see the setting ``allowed_drivers``; None
+            for any.
         classes: Classes that the settings name, which may be imported all the same.
     """
 
     paths: Sequence[Path] | None = None
     code: bool = True
+    drivers: Sequence[str] | None = None
     classes: frozenset[str] = frozenset()
 
     def check_path(self, text: str, field: str) -> None:
@@ -73,21 +77,41 @@ class Access:
             fix = "Set allow_python_code in the server's settings, or use another transform."
             raise ConfigError(problem, field=field, fix=fix)
 
+    def check_driver(self, text: str, field: str) -> None:
+        """Raise ConfigError if a JDBC driver may not be used: coordinates, or a jar's path."""
+        text = text.strip(_TRIMMED)
+        if self.drivers is None or not text:
+            return
+        if text.startswith("/"):
+            allowed = [Path(each) for each in self.drivers if each.startswith("/")]
+            fits = _lies_below(text, allowed)
+        else:
+            fits = any(fnmatchcase(text, pattern) for pattern in self.drivers)
+        if not fits:
+            problem = f"{text} is not among the JDBC drivers that configurations may use."
+            shown = ", ".join(self.drivers) or "none"
+            fix = f"Use one of: {shown}. The setting allowed_drivers names others."
+            raise ConfigError(problem, field=field, fix=fix)
+
     def _holds(self, folder: str) -> bool:
-        try:
-            # Both are resolved: a link out of an allowed folder leads out of it.
-            # Some readers know ~, others take it for a name.
-            paths = {Path(folder).resolve(), Path(folder).expanduser().resolve()}
-            allowed = [each.resolve() for each in self.paths or ()]
-            return all(any(path.is_relative_to(a) for a in allowed) for path in paths)
-        except (OSError, RuntimeError, ValueError):  # links in a circle, a null, or ~nobody
-            return False
+        return _lies_below(folder, self.paths or ())
 
     def _refused(self, text: str, field: str | None = None) -> ConfigError:
         shown = ", ".join(map(str, self.paths or ())) or "none"
         problem = f"{text} is not among the paths that configurations may use."
         fix = f"Use a path below one of: {shown}. The setting allowed_paths names others."
         return ConfigError(problem, field=field, fix=fix)
+
+
+def _lies_below(path: str, allowed: Sequence[Path]) -> bool:
+    try:
+        # Both are resolved: a link out of an allowed folder leads out of it.
+        # Some readers know ~, others take it for a name.
+        paths = {Path(path).resolve(), Path(path).expanduser().resolve()}
+        folders = [each.resolve() for each in allowed]
+        return all(any(each.is_relative_to(a) for a in folders) for each in paths)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a null, or ~nobody
+        return False
 
 
 def _local_paths(text: str) -> list[str]:

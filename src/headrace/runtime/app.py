@@ -34,7 +34,8 @@ from headrace.runtime.server import (
 )
 from headrace.runtime.tasks import Assembler, Planner, TaskMaker, check_topics
 from headrace.sdk.durability import set_durability
-from headrace.spark import DeathLimit, SparkSupervisor, open_session
+from headrace.sdk.jdbc import DriverLoader, set_driver_loader
+from headrace.spark import DeathLimit, Drivers, SparkSupervisor, open_session
 from headrace.store import (
     ConnectorStore,
     Store,
@@ -96,6 +97,7 @@ class Runtime(Checks):
     _worker: Worker | None = field(default=None, init=False)
     hosts: HostSupervisor | None = field(default=None, init=False)
     _stop_asked: bool = field(default=False, init=False)
+    _former_loader: DriverLoader | None = field(default=None, init=False)
     _tasks: dict[TaskId, Task] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -335,9 +337,12 @@ class Runtime(Checks):
                 closing_all.callback(self.engine.close)
 
     def __enter__(self) -> Self:
+        loader = Drivers(self.settings, lambda: self.spark).load
+        self._former_loader = set_driver_loader(loader)
         return self
 
     def __exit__(self, *_: object) -> None:
+        set_driver_loader(self._former_loader)
         self.close()
 
     @cached_property

@@ -90,12 +90,16 @@ def _access(settings: Settings, *, serving: bool, shared: bool) -> Access:
     if not serving:
         return Access()
     paths, code = settings.allowed_paths, settings.allow_python_code
+    drivers = settings.allowed_drivers
     if paths is None and shared:
         paths = (settings.home / "data",)
+    if drivers is None and shared:
+        drivers = ()
     classes = {each.get("class") for each in settings.config_providers.values()}
     classes |= {each.get("type") for each in settings.reporters.values()}
     return Access(
         paths=paths,
         code=not shared if code is None else code,
+        drivers=drivers,
         classes=frozenset(each for each in classes if each),
     )

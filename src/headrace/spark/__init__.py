@@ -4,6 +4,7 @@ In it: what starts, watches and ends Spark. Never: a connector, or its rows.
 """
 
 from headrace.spark.class_archive import prepare
+from headrace.spark.drivers import Drivers
 from headrace.spark.jobs import SparkJobs
 from headrace.spark.jvm import JvmFigures, JvmWatch
 from headrace.spark.session import close_session, open_session
@@ -11,6 +12,7 @@ from headrace.spark.supervisor import DeathLimit, SparkSupervisor
 
 __all__ = [
     "DeathLimit",
+    "Drivers",
     "JvmFigures",
     "JvmWatch",
     "SparkJobs",

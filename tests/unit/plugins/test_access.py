@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,65 @@ def test_what_is_allowed_resolves_into_the_folder(parts: list[str]) -> None:
 def test_without_limits_every_path_is_allowed() -> None:
     Access().check_path("/etc/passwd", "path")
     Access().check_code("code")
+
+
+H2 = "com.h2database:h2:2.3.232"
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (H2, True),
+        (f" {H2}", True),
+        ("org.example:any:1", True),
+        ("com.h2database:h2:2.2.224", False),
+        ("com.h2database:h2-tools:2.3.232", False),
+        ("org.exampled:any:1", False),
+        ("{data}/one.jar", True),
+        ("{data}/in/two.jar", True),
+        ("{data}/../three.jar", False),
+        ("{data}/out/four.jar", False),
+        ("{data}-too/one.jar", False),
+        ("one.jar", False),
+    ],
+)
+def test_drivers_are_those_of_patterns_and_folders(
+    data: Path, tmp_path: Path, text: str, *, allowed: bool
+) -> None:
+    (data / "out").symlink_to(tmp_path)
+    access = Access(drivers=("com.h2database:h2:2.3.*", "org.example:*", str(data)))
+    with (
+        nullcontext() if allowed else pytest.raises(ConfigError, match="JDBC drivers") as caught
+    ):
+        access.check_driver(text.format(data=data), "driver.coordinates")
+    if caught is not None:
+        assert "allowed_drivers" in caught.value.fix
+    Access().check_driver(text, "driver.coordinates")
+
+
+def test_a_server_lets_no_configuration_load_another_driver(data: Path) -> None:
+    config = {
+        "name": "c",
+        "connector.class": "tests.integration.jdbc_source.JdbcTable",
+        "topic": "rows",
+        "url": "jdbc:h2:mem:x",
+        "table": "allowed",
+    }
+    for key, value in (
+        ("driver.coordinates", f"{H2},org.example:evil:1"),
+        ("driver.path", f"{data}/evil.jar"),
+    ):
+        refused = {**config, key: value, "table": "refused"}
+        registry = Registry(access=Access(paths=(data,), drivers=(H2,)))
+        assert fields(refused, registry) == [key]
+        definition = Definition("c", PluginSpec(config["connector.class"], {key: value}))
+        with pytest.raises(ConfigErrors, match="not among the JDBC drivers"):
+            check_access(definition, registry)
+    registry = Registry(access=Access(drivers=(H2,)))
+    assert fields({**config, "driver.coordinates": H2}, registry) == []
+    # The plugin is not asked about what it may not use: it would be run.
+    asked = sys.modules["tests.integration.jdbc_source"].JdbcTable.checked
+    assert ("allowed" in asked, "refused" in asked) == (True, False)
 
 
 def flat(**more: str) -> dict[str, str]:

@@ -44,12 +44,14 @@ class Meaning(StrEnum):
 
     PATH: a file, a folder or a glob on the machine that runs the connector.
     CODE: Python, or where Python is.
+    DRIVER: Maven coordinates of a JDBC driver, or the path of its jar.
     TOPIC: the name of a topic, or a template of names.
     TEXT: none of these, though the key's name sounds so.
     """
 
     PATH = "PATH"
     CODE = "CODE"
+    DRIVER = "DRIVER"
     TOPIC = "TOPIC"
     TEXT = "TEXT"
 
