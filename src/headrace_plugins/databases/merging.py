@@ -11,9 +11,9 @@ from headrace.sdk import RecordError, RetriableError
 from headrace.sdk.sink import Refused, class_name
 from headrace_plugins.databases.catalog import TableName
 from headrace_plugins.databases.database import Merge, Session
-from headrace_plugins.databases.rows import DELETE, UPSERT
+from headrace_plugins.databases.rows import DELETE, TRUNCATE, UPSERT
 from headrace_plugins.databases.sink_settings import Deletes, Mode
-from headrace_plugins.databases.staging import OP, RECORD, Bookkeeping, Staging
+from headrace_plugins.databases.staging import OP, PLACE, RECORD, Bookkeeping, Staging
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,11 +54,36 @@ class Application:
         Raises RecordError for the first that it refuses where none is tolerated.
         """
         refused: list[Refused] = []
-        if self.clears:
-            session.execute(f"DELETE FROM {staging.database.path(self.target)}")
+        later = ""
+        if PLACE in staging.columns:
+            truncated = session.value(
+                f"SELECT max({PLACE}) FROM {staging.path} s WHERE s.{OP} = '{TRUNCATE}'"
+            )
+            if truncated is not None:
+                later = f" AND s.{PLACE} > '{truncated}'"
+        if self.clears or later:
+            session.execute(self._cleared(staging))
         for where, statements in self._steps(staging):
-            refused += _settled(session, staging, where, statements, tolerant=tolerant)
+            refused += _settled(
+                session, staging, f"{where}{later}", statements, tolerant=tolerant
+            )
         return refused
+
+    def _cleared(self, staging: Staging) -> str:
+        """Return the statement after which none of the target's rows is there, or is valid."""
+        database, settings = staging.database, self.settings
+        target, quote = database.path(self.target), database.quote
+        if settings.insert_mode is Mode.SCD2:
+            current = quote(settings.current_column)
+            ended = f"{quote(settings.valid_to_column)} = {database.literal(self.at)}"
+            return (
+                f"UPDATE {target} SET {ended}, {current} = {database.literal(value=False)} "
+                f"WHERE {current} = {database.literal(value=True)}"
+            )
+        if settings.insert_mode.is_keyed and settings.delete_mode is Deletes.SOFT:
+            column = quote(settings.soft_delete_column)
+            return f"UPDATE {target} SET {column} = {database.literal(value=True)}"
+        return f"DELETE FROM {target}"
 
     def _steps(self, staging: Staging) -> list[tuple[str, Callable[[str], list[str]]]]:
         """Return what is done, deletions first: conditions on rows, and their statements."""

@@ -11,17 +11,16 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's customary name
 from headrace.sdk import ConfigError, Schema, SinkBatch, Type
 from headrace.sdk.schema import COLUMN_TYPE, VARIANT, primary_key
 from headrace.sdk.sink import RECORD_ID
-from headrace.sdk.sqltext import quote, selected
+from headrace.sdk.sqltext import quote, selected, sql_null
 from headrace_plugins.databases.sink_settings import Contract
-from headrace_plugins.databases.staging import OP, RECORD
+from headrace_plugins.databases.staging import OP, PLACE, RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace_plugins.databases.catalog import Table
 
-UPSERT, DELETE = "u", "d"
-_TRUNCATE = "t"
+UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 _CHANGE = {"before", "after", "op"}
 _POSITION = "__position"
 _LAST = "__last"
@@ -66,7 +65,7 @@ class RecordRows:
     def merged(self, frame: DataFrame) -> DataFrame:
         """Return the last row of each key, with the column that says what it does.
 
-        A change of a key deletes the old one. Nothing that came before a truncation is left.
+        A change of a key deletes the old one, and a truncation is a row without a key.
         """
         rows = self._changes(frame) if self.is_change else self._rows(frame)
         keys = [quote(key) for key in self.keys]
@@ -90,10 +89,13 @@ class RecordRows:
         )
         gone = "value.before IS NOT NULL AND (value.op = 'd' OR value.after IS NULL"
         gone = f"{gone} OR {moved})"
-        pairs = (
-            f"array(IF({gone}, struct('{DELETE}' AS op, value.before AS row), NULL), "
-            f"IF(value.after IS NOT NULL, struct('{UPSERT}' AS op, value.after AS row), NULL))"
+        none = sql_null(self.schema)
+        steps = (
+            f"IF(value.op = '{TRUNCATE}', struct('{TRUNCATE}' AS op, {none} AS row), NULL)",
+            f"IF({gone}, struct('{DELETE}' AS op, value.before AS row), NULL)",
+            f"IF(value.after IS NOT NULL, struct('{UPSERT}' AS op, value.after AS row), NULL)",
         )
+        pairs = f"array({', '.join(steps)})"
         more = [name for name in (RECORD_ID,) if name in frame.columns]
         both = frame.selectExpr(
             f"posexplode(filter({pairs}, x -> x IS NOT NULL)) AS (step, change)",
@@ -102,8 +104,12 @@ class RecordRows:
         )
         both = both.selectExpr("step", "change.op", "change.row AS row", *more, "position")
         columns = [f"{self._sql(name)} AS {quote(name)}" for name in self.fields]
-        place = f"concat(position, array(CAST(step AS BIGINT))) AS {_POSITION}"
-        return both.selectExpr(*columns, *_record(both), f"op AS {OP}", place)
+        both = both.withColumn(
+            _POSITION, F.expr("concat(position, array(CAST(step AS BIGINT)))")
+        )
+        digits = f"transform({_POSITION}, x -> lpad(hex(x), 16, '0'))"
+        own = [f"op AS {OP}", f"concat_ws('.', {digits}) AS {PLACE}", _POSITION]
+        return both.selectExpr(*columns, *_record(both), *own)
 
     def _sql(self, name: str) -> str:
         field = self.schema.field(name)

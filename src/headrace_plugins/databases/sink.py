@@ -45,7 +45,14 @@ from headrace_plugins.databases.sink_settings import (
     SchemaSaveMode,
     TableSinkSettings,
 )
-from headrace_plugins.databases.staging import OP, RECORD, Bookkeeping, Staging, rows_of
+from headrace_plugins.databases.staging import (
+    OP,
+    PLACE,
+    RECORD,
+    Bookkeeping,
+    Staging,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -277,7 +284,8 @@ class TableSinkTask(FrameSink):
             }
             rows = replace(rows, schema=_only(rows.schema, types), fields=_only_of(rows, types))
         extra = settings.delete_mode is Deletes.SOFT or settings.insert_mode is Mode.SCD2
-        publishes = table is None and not tolerant and not extra and not rows.is_change
+        deletes = rows.is_change or (settings.delete_enabled and batch.schema.optional)
+        publishes = table is None and not (tolerant or extra or deletes)
         return Plan(
             target=target,
             table=table,
@@ -382,6 +390,8 @@ class TableSinkTask(FrameSink):
             schemas[RECORD], types[RECORD] = Schema.int64(), "BIGINT"
         if has_ops and not plan.publishes:
             schemas[OP], types[OP] = Schema.string(), "CHAR(1)"
+            if plan.rows.is_change:
+                schemas[PLACE], types[PLACE] = Schema.string(), "VARCHAR(400)"
         name = books.stage(self.session(), batch.mark, plan.target)
         staging = Staging(database=self.database, name=name, columns=schemas)
         keys = plan.rows.keys if plan.publishes else ()
@@ -393,8 +403,7 @@ class TableSinkTask(FrameSink):
         schema = to_arrow(Schema.struct(dict(staging.columns)))
         most = self.settings.connections_max
         rows = rows.select(*[F.col(_column(name)) for name in staging.columns])
-        if rows.rdd.getNumPartitions() > most:
-            rows = rows.coalesce(most)
+        rows = rows.coalesce(most)
 
         def loaded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext as Running  # noqa: PLC0415 - on executors

@@ -23,7 +23,11 @@ MARKS = "headrace_marks"
 STAGED = "headrace_staged"
 PARTS = "headrace_parts"
 OP = "headrace_op"
-"""The column of staging tables that says what a row does: u for upsert, d for delete."""
+"""The column of staging tables that says what a row does: u for upsert, d for delete, and t for
+a truncation of the table."""
+PLACE = "headrace_place"
+"""The column of staging tables that has the place of a change among those of its batch, as a
+text; only changes have one, as a truncation is of what came before it."""
 RECORD = "headrace_record"
 """The column of staging tables that says which record a row is of."""
 _PART_COLUMNS = "staging VARCHAR(200), part INTEGER, loaded BIGINT, PRIMARY KEY (staging, part)"

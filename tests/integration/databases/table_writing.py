@@ -1,0 +1,61 @@
+"""Writes batches to the tables of a database as the runtime does."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.sdk import FrameSink, Mark, SinkBatch, SinkConnector
+from headrace.sdk.schema_evolution import EvolutionPolicy, Handling
+from headrace.sdk.sparktypes import from_spark_json
+
+APP = "copy/0"
+KEY = "id BIGINT"
+ROW = "id BIGINT, name STRING"
+CHANGE = f"before STRUCT<{ROW}>, after STRUCT<{ROW}>, op STRING"
+
+
+def sink(connector: type[SinkConnector], url: str, **texts: str) -> FrameSink:
+    """Return a task that writes the table ``t``, as it is after ``start``."""
+    props = {"connection.url": url, "table.name.format": "t"}
+    props |= {key.replace("_", "."): text for key, text in texts.items()}
+    task = connector.task(connector.config_def().parse(props))
+    assert isinstance(task, FrameSink)
+    return task
+
+
+def records(
+    spark: SparkSession,
+    values: Sequence[Any],
+    ddl: str = ROW,
+    keys: Sequence[Any] | None = None,
+    *,
+    ids: bool = False,
+) -> DataFrame:
+    """Return record frames of values; None is a tombstone. Spark has them in another order."""
+    key_type = f"STRUCT<{KEY}>" if keys is not None else "STRING"
+    rows = [
+        ((keys[n],) if keys is not None else None, value, datetime(2026, 1, 1, tzinfo=UTC), [n])
+        for n, value in enumerate(values)
+    ]
+    types = f"key {key_type}, value STRUCT<{ddl}>, timestamp TIMESTAMP, position ARRAY<BIGINT>"
+    frame = spark.createDataFrame(rows[::-1], types)
+    if keys is None:
+        frame = frame.drop("key")
+    return frame.selectExpr("*", "position[0] AS record_id") if ids else frame
+
+
+def batch_of(frame: DataFrame, number: int, *, epoch: int = 1, **more: Any) -> SinkBatch:
+    """Return the batch that a frame is of."""
+    schemas = {f.name: f.schema for f in from_spark_json(frame.schema.jsonValue()).fields}
+    mark, policy = Mark(APP, number, epoch), EvolutionPolicy(Handling.EVOLVE)
+    return SinkBatch(mark, "t", schemas["value"], schemas.get("key"), policy, **more)
+
+
+def write(task: FrameSink, frame: DataFrame, number: int, **more: Any) -> int:
+    """Write a batch to its end; return how many records it stands for."""
+    batch = batch_of(frame, number, **more)
+    staged = task.write(frame, batch)
+    staged.commit(batch.mark.receipt({"batch": number}))
+    return staged.rows

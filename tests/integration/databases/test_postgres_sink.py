@@ -1,0 +1,267 @@
+"""What the sink of PostgreSQL does in each mode, and with what its tables refuse."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from tests.integration.databases.table_writing import (
+    CHANGE,
+    batch_of,
+    records,
+    sink,
+    write,
+)
+from tests.postgresql_server import PostgresqlServer
+
+from headrace.dataplane.delivery import refused_of
+from headrace.sdk import ConfigError, FrameSink, RecordError
+from headrace_plugins.connectors.postgres import PostgresSink
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def url(postgresql: PostgresqlServer) -> Iterator[str]:
+    with postgresql.database() as made:
+        yield made
+
+
+@pytest.fixture
+def tasks(url: str) -> Iterator[Any]:
+    made: list[FrameSink] = []
+
+    def make(**texts: str) -> FrameSink:
+        made.append(sink(PostgresSink, url, **texts))
+        return made[-1]
+
+    yield make
+    for task in made:
+        task.stop()
+
+
+def rows(url: str, columns: str = "*", order: str = "id") -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as database:
+        query = f"SELECT {columns} FROM t ORDER BY {order}"  # noqa: S608 - a test's own
+        return database.execute(query).fetchall()
+
+
+def run(url: str, sql: str) -> None:
+    with psycopg.connect(url) as database:
+        database.execute(sql)
+
+
+def test_a_new_table_has_the_key_of_an_upsert(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    write(tasks(insert_mode="upsert", key_fields="id"), records(spark, [(1, "a")]), 1)
+    run(url, "INSERT INTO t VALUES (2, 'b')")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        run(url, "INSERT INTO t VALUES (1, 'c')")
+
+
+def test_the_last_record_of_each_key_counts(spark: SparkSession, tasks: Any, url: str) -> None:
+    task = tasks(insert_mode="upsert", key_fields="id")
+    assert write(task, records(spark, [(1, "a"), (2, "b"), (1, "c")]), 1) == 3
+    assert write(task, records(spark, [(2, "d"), (3, "e")]), 2) == 2
+    assert rows(url) == [(1, "c"), (2, "d"), (3, "e")]
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["a unique key", "no key"])
+def test_an_upsert_leaves_columns_alone_that_records_lack(
+    spark: SparkSession, tasks: Any, url: str, *, keyed: bool
+) -> None:
+    run(url, "CREATE TABLE t (id bigint, name text, own int)")
+    if keyed:
+        run(url, "ALTER TABLE t ADD PRIMARY KEY (id)")
+    run(url, "INSERT INTO t VALUES (1, 'a', 7), (2, 'b', 8)")
+    task = tasks(insert_mode="upsert", key_fields="id")
+    write(task, records(spark, [(2, "c"), (3, "d")]), 1)
+    assert rows(url) == [(1, "a", 7), (2, "c", 8), (3, "d", None)]
+
+
+def test_a_tombstone_deletes_the_row_of_its_key(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    task = tasks(insert_mode="upsert", delete_enabled="true")
+    values = [(1, "a"), (2, "b"), None, None, (2, "c")]
+    write(task, records(spark, values, keys=[1, 2, 1, 2, 2]), 1)
+    assert rows(url) == [(2, "c")]
+
+
+def test_a_soft_deletion_marks_the_row_and_its_return_unmarks_it(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    task = tasks(insert_mode="upsert", delete_enabled="true", delete_mode="soft")
+    write(task, records(spark, [(1, "a"), (2, "b")], keys=[1, 2]), 1)
+    write(task, records(spark, [None], keys=[1]), 2)
+    assert rows(url) == [(1, "a", True), (2, "b", False)]
+    write(task, records(spark, [(1, "c")], keys=[1]), 3)
+    assert rows(url) == [(1, "c", False), (2, "b", False)]
+
+
+def test_an_update_adds_no_row(spark: SparkSession, tasks: Any, url: str) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, name text)")
+    run(url, "INSERT INTO t VALUES (1, 'a')")
+    write(tasks(insert_mode="update"), records(spark, [(1, "b"), (2, "c")]), 1)
+    assert rows(url) == [(1, "b")]
+
+
+def test_a_replacement_leaves_only_its_own_rows(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    task = tasks(insert_mode="replace")
+    write(task, records(spark, [(1, "a"), (2, "b")]), 1)
+    write(task, records(spark, [(3, "c")]), 2)
+    assert rows(url) == [(3, "c")]
+    write(task, records(spark, [(4, "d")]), 3, continues=True)
+    assert rows(url) == [(3, "c"), (4, "d")]
+
+
+def test_versions_of_a_row_are_kept_with_their_times(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    task = tasks(insert_mode="scd2", delete_enabled="true")
+    write(task, records(spark, [(1, "a"), (2, "b")], keys=[1, 2]), 1)
+    write(task, records(spark, [(1, "c"), (2, "b")], keys=[1, 2]), 2)
+    write(task, records(spark, [None], keys=[2]), 3)
+    found = rows(url, "id, name, valid_to IS NULL, is_current", "id, valid_from")
+    assert found == [(1, "a", False, False), (1, "c", True, True), (2, "b", False, False)]
+    gaps = "SELECT count(*) FROM t a JOIN t b USING (id) WHERE b.valid_from = a.valid_to"
+    with psycopg.connect(url) as database:
+        assert database.execute(gaps).fetchone() == (1,)
+
+
+def test_changes_are_applied_with_keys_that_change_and_truncations(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    task = tasks(insert_mode="upsert", key_fields="id")
+    changes = [
+        (None, (1, "a"), "r"),
+        (None, (2, "b"), "c"),
+        ((1, "a"), (3, "a"), "u"),
+        ((3, "a"), (4, "x"), "u"),
+        ((2, "b"), None, "d"),
+        (None, (5, "e"), "c"),
+    ]
+    assert write(task, records(spark, changes, CHANGE), 1) == 6
+    assert rows(url) == [(4, "x"), (5, "e")]
+    truncated = [(None, (6, "f"), "c"), (None, None, "t"), (None, (7, "g"), "c")]
+    write(task, records(spark, truncated, CHANGE), 2)
+    assert rows(url) == [(7, "g")]
+
+
+def test_a_field_that_is_new_becomes_a_column(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    task = tasks()
+    write(task, records(spark, [(1, "a")]), 1)
+    write(task, records(spark, [(2, "b", 0.5)], "id BIGINT, name STRING, more DOUBLE"), 2)
+    assert rows(url) == [(1, "a", None), (2, "b", 0.5)]
+
+
+def test_a_column_of_numbers_is_widened(spark: SparkSession, tasks: Any, url: str) -> None:
+    task = tasks()
+    write(task, records(spark, [(1, "a")], "id INT, name STRING"), 1)
+    write(task, records(spark, [(2**40, "b")]), 2)
+    assert rows(url) == [(1, "a"), (2**40, "b")]
+
+
+def test_records_that_types_and_constraints_refuse_are_found_one_by_one(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(
+        url,
+        "CREATE TABLE t (id bigint PRIMARY KEY, name varchar(3) NOT NULL CHECK (name <> 'no'))",
+    )
+    run(url, "INSERT INTO t VALUES (7, 'old')")
+    values: list[Any] = [(n, "ok") for n in range(1000)]
+    values[7] = (7, "dup")
+    values[100] = (100, "long one")
+    values[200] = (200, "no")
+    values[300] = (300, None)
+    values[400] = (400, "a\0b")
+    frame = records(spark, values, ids=True)
+    task = tasks()
+    batch = batch_of(frame, 1)
+    staged = task.write(frame, batch)
+    refused = {each.record: each.message for each in refused_of(staged)}
+    assert sorted(refused) == [7, 100, 200, 300, 400]
+    assert "already exists" in refused[7]
+    assert "varying(3)" in refused[100]
+    staged.commit(batch.mark.receipt({}))
+    assert staged.rows == 995
+    assert len(rows(url)) == 996
+
+
+def test_a_record_that_is_refused_leaves_nothing_where_none_is_tolerated(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint PRIMARY KEY, name text)")
+    run(url, "INSERT INTO t VALUES (1, 'old')")
+    with pytest.raises(RecordError, match="already exists"):
+        write(tasks(), records(spark, [(2, "b"), (1, "a")]), 1)
+    assert rows(url) == [(1, "old")]
+    assert staging_tables(url) == []
+
+
+def staging_tables(url: str) -> list[str]:
+    with psycopg.connect(url) as database:
+        found = database.execute(
+            "SELECT tablename FROM pg_tables WHERE tablename LIKE 'headrace_staged\\_%'"
+        )
+        return [name for (name,) in found]
+
+
+def test_nothing_is_left_of_an_attempt_that_died(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    frame = records(spark, [(1, "a")])
+    died = tasks()
+    staged = died.write(frame, batch_of(frame, 1, epoch=1))
+    assert rows_of_nothing(url)
+    write(tasks(), frame, 1, epoch=2)
+    assert rows(url) == [(1, "a")]
+    assert staging_tables(url) == []
+    del staged
+
+
+def rows_of_nothing(url: str) -> bool:
+    with psycopg.connect(url) as database:
+        return database.execute("SELECT to_regclass('t')").fetchone() == (None,)
+
+
+@pytest.mark.parametrize(
+    ("texts", "key"),
+    [
+        ({"insert_mode": "upsert"}, "key.fields"),
+        ({"insert_mode": "upsert", "key_fields": "number"}, "key.fields"),
+        ({"schema_save_mode": "error_when_not_exist"}, "schema.save.mode"),
+    ],
+)
+def test_what_cannot_be_written_is_an_error_that_names_its_key(
+    spark: SparkSession, tasks: Any, texts: dict[str, str], key: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        write(
+            tasks(**{k.replace(".", "_"): v for k, v in texts.items()}),
+            records(spark, [(1, "a")]),
+            1,
+        )
+    assert error.value.field == key
+
+
+def test_rows_that_were_there_are_kept_dropped_or_refused_by_the_save_mode(
+    spark: SparkSession, tasks: Any, url: str
+) -> None:
+    run(url, "CREATE TABLE t (id bigint, name text)")
+    run(url, "INSERT INTO t VALUES (1, 'old')")
+    frame = records(spark, [(2, "new")])
+    with pytest.raises(ConfigError, match="has rows already"):
+        write(tasks(data_save_mode="error_when_exists"), frame, 1)
+    task = tasks(data_save_mode="drop")
+    write(task, frame, 1)
+    assert rows(url) == [(2, "new")]
+    write(task, records(spark, [(3, "more")]), 2)
+    assert rows(url) == [(2, "new"), (3, "more")]
